@@ -1,0 +1,240 @@
+"""Every error edgeserve raises, and the base class a caller needs to know.
+
+The tree::
+
+    EdgeError                    what `except edgeserve.errors.EdgeError` catches
+    ├── UsageError               the call itself is wrong                      exit 2
+    ├── CheckFailed              the work was done and a check said no         exit 1
+    │   └── UnsupportedOp        the model holds an op the format cannot take  exit 1
+    ├── InputError               a raw input or tensor is not what was declared
+    ├── DataError                a data set given with --data cannot be used
+    ├── FilesError               a file operation failed
+    ├── BundleError              a bundle, workspace or manifest breaks its rules
+    ├── ProcessingError          a processing step cannot be applied
+    ├── BackendError             a runtime or converter is missing or refused
+    ├── ConvertError             a source could not be loaded, exported or converted
+    ├── ValidateError            the gate could not be run
+    ├── MeasureError             a measurement could not be taken
+    ├── PackageError             a bundle could not be written
+    ├── ProfileError             a device or workload profile is unusable
+    ├── ReportError              the report could not be rendered
+    ├── WrapperError             the Wrapper has no artifact it may run
+    └── WorkerError              a worker process crashed, hung or was killed
+
+Every error carries a stable ``code`` (``EDGE-CONVERT-012``), one line that says which thing, what
+was wanted and what was got, the user's own source line where there is one, and a hint that can be
+carried out. ``edgeserve explain CODE`` tells the longer story, kept in
+``edgeserve/codes/AREA.toml``.
+
+Third-party exceptions are wrapped at the backend border only, ``from`` the original.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "BackendError",
+    "BundleError",
+    "CheckFailed",
+    "ConvertError",
+    "DataError",
+    "EdgeError",
+    "FilesError",
+    "InputError",
+    "MeasureError",
+    "PackageError",
+    "ProcessingError",
+    "ProfileError",
+    "ReportError",
+    "UnsupportedOp",
+    "UsageError",
+    "ValidateError",
+    "WorkerError",
+    "WrapperError",
+    "revive",
+]
+
+
+class EdgeError(Exception):
+    """Base of all edgeserve errors.
+
+    Attributes:
+        code: Stable identifier, ``EDGE-AREA-NNN``.
+        thing: What the error is about (a file, an input, an option), as the user would name it.
+        wanted: What was expected of the thing; empty where only ``got`` says something.
+        got: What was found instead.
+        hint: One sentence the user can act on.
+        source_line: The user's own ``file:line`` that led here, where known.
+    """
+
+    exit_code: ClassVar[int] = 3
+    area: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        code: str,
+        thing: str,
+        *,
+        got: str,
+        wanted: str = "",
+        hint: str,
+        source_line: str | None = None,
+    ) -> None:
+        self.code = code
+        self.thing = thing
+        self.wanted = wanted
+        self.got = got
+        self.hint = hint
+        self.source_line = source_line
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """One line: the thing, what was wanted and what was got."""
+        said = f"wanted {self.wanted}, got {self.got}" if self.wanted else self.got
+        return " ".join(f"{self.thing}: {said}".split())
+
+    def __str__(self) -> str:
+        """The message as a terminal shows it: code, message, source line and hint."""
+        where = f"\n  at {self.source_line}" if self.source_line else ""
+        return f"{self.code} {self.message}{where}\n  hint: {self.hint}"
+
+    def fields(self) -> dict[str, str | None]:
+        """What is needed to raise the same error in another process (see `revive`)."""
+        return {
+            "code": self.code,
+            "thing": self.thing,
+            "wanted": self.wanted,
+            "got": self.got,
+            "hint": self.hint,
+            "source_line": self.source_line,
+        }
+
+
+class UsageError(EdgeError):
+    """The command line or call is wrong: unknown option value, options that exclude each other."""
+
+    exit_code = 2
+    area = "USAGE"
+
+
+class CheckFailed(EdgeError):
+    """The work was done and a check said no; what was found stands in the report."""
+
+    exit_code = 1
+    area = "CHECK"
+
+
+class UnsupportedOp(CheckFailed):
+    """The model holds an operator that the asked format cannot express."""
+
+    area = "OP"
+
+
+class InputError(EdgeError):
+    """A raw input (photo, text, audio) or tensor does not fit the declared signature."""
+
+    area = "INPUT"
+
+
+class DataError(EdgeError):
+    """A data set given with ``--data`` cannot be read, split or used."""
+
+    area = "DATA"
+
+
+class FilesError(EdgeError):
+    """A file operation failed, or a file changed under our hands."""
+
+    area = "FILES"
+
+
+class BundleError(EdgeError):
+    """A bundle, workspace or manifest breaks one of its rules."""
+
+    area = "BUNDLE"
+
+
+class ProcessingError(EdgeError):
+    """A processing step is unknown, badly configured or cannot be applied."""
+
+    area = "PROCESS"
+
+
+class BackendError(EdgeError):
+    """A runtime or converter is not installed, or refused a model."""
+
+    area = "BACKEND"
+
+
+class ConvertError(EdgeError):
+    """A source could not be loaded, exported or converted."""
+
+    area = "CONVERT"
+
+
+class ValidateError(EdgeError):
+    """The gate could not be run (not: the gate said no, which is `CheckFailed`)."""
+
+    area = "VALIDATE"
+
+
+class MeasureError(EdgeError):
+    """A measurement could not be taken."""
+
+    area = "MEASURE"
+
+
+class PackageError(EdgeError):
+    """A bundle could not be written."""
+
+    area = "PACKAGE"
+
+
+class ProfileError(EdgeError):
+    """A device or workload profile is unknown or unusable."""
+
+    area = "PROFILE"
+
+
+class ReportError(EdgeError):
+    """The report could not be rendered."""
+
+    area = "REPORT"
+
+
+class WrapperError(EdgeError):
+    """The Wrapper has no artifact that it may run here."""
+
+    area = "WRAPPER"
+
+
+class WorkerError(EdgeError):
+    """A worker process crashed, hung or was killed."""
+
+    area = "WORKER"
+
+
+def _classes(base: type[EdgeError]) -> dict[str, type[EdgeError]]:
+    found = {base.area: base} if base.area else {}
+    for sub in base.__subclasses__():
+        found |= _classes(sub)
+    return found
+
+
+def revive(fields: dict[str, str | None]) -> EdgeError:
+    """Make the error again that another process wrote down with `EdgeError.fields`.
+
+    The class follows from the code's area, so an error keeps its meaning across processes.
+    """
+    code = fields.get("code") or "EDGE-WORKER-001"
+    cls = _classes(EdgeError).get(code.split("-")[1], EdgeError)
+    return cls(
+        code,
+        fields.get("thing") or "",
+        wanted=fields.get("wanted") or "",
+        got=fields.get("got") or "",
+        hint=fields.get("hint") or "",
+        source_line=fields.get("source_line"),
+    )

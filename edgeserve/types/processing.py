@@ -1,0 +1,155 @@
+"""The processing vocabulary: what happens between raw bytes and tensors, as data.
+
+Each step is a value with its own version in its tag (``resize/1``). An unknown step is refused on
+reading, so that an old Wrapper never guesses. What each step computes, to the last bit, stands in
+``docs/processing.md``; the code in `edgeserve.processing`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from edgeserve.types.base import Value
+from edgeserve.types.tensors import DType
+
+__all__ = [
+    "Cast",
+    "CenterCrop",
+    "Decode",
+    "InputProcessing",
+    "Layout",
+    "Normalize",
+    "OutputStep",
+    "Processing",
+    "Resize",
+    "Softmax",
+    "Step",
+    "TopK",
+]
+
+Filter = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+Fit = Literal["exact", "shortest-edge", "letterbox"]
+
+
+class Decode(Value, frozen=True, tag_field="step", tag="decode/1"):
+    """Encoded bytes to HWC uint8 RGB.
+
+    Attributes:
+        exif: Turn the picture upright as its EXIF orientation says.
+        background: RGB that transparent pixels are laid over.
+        max_pixels: A picture with more pixels is refused (decompression bombs).
+    """
+
+    exif: bool = True
+    background: tuple[int, int, int] = (255, 255, 255)
+    max_pixels: int = 178_956_970
+
+
+class Resize(Value, frozen=True, tag_field="step", tag="resize/1"):
+    """Resample HWC uint8 with Pillow's exact result.
+
+    Attributes:
+        height: Target height in pixels.
+        width: Target width in pixels; for "shortest-edge" the target of the shorter side is
+            ``min(height, width)``.
+        fit: "exact" stretches; "shortest-edge" keeps the aspect ratio so that the shorter side
+        fits;
+            "letterbox" keeps the aspect ratio inside height x width and fills the rest.
+        filter: Resampling kernel.
+        fill: RGB of the letterbox's borders.
+    """
+
+    height: int
+    width: int
+    fit: Fit = "exact"
+    filter: Filter = "bilinear"
+    fill: tuple[int, int, int] = (114, 114, 114)
+
+    def __post_init__(self) -> None:
+        if not (0 < self.height <= 65_535 and 0 < self.width <= 65_535):
+            raise ValueError(f"resize to {self.height} x {self.width} is outside 1..65535")
+
+
+class CenterCrop(Value, frozen=True, tag_field="step", tag="center_crop/1"):
+    """Cut the middle ``height`` x ``width`` out of HWC uint8; smaller ones get zeros around."""
+
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.height <= 65_535 and 0 < self.width <= 65_535):
+            raise ValueError(f"center_crop to {self.height} x {self.width} is outside 1..65535")
+
+
+class Normalize(Value, frozen=True, tag_field="step", tag="normalize/1"):
+    """Rescale and normalise in one: ``float32(pixel) * scale + bias`` per channel, in float32.
+
+    ``(x * rescale - mean) / std`` is ``scale = rescale / std``, ``bias = -mean / std``, both
+    computed in float64 and rounded once to float32 (`edgeserve.processing.normalize_from`).
+    """
+
+    scale: tuple[float, ...]
+    bias: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.scale) != len(self.bias) or not self.scale:
+            raise ValueError("normalize needs as many scales as biases, at least one")
+
+
+class Layout(Value, frozen=True, tag_field="step", tag="layout/1"):
+    """Reorder the axes of an HWC sample (the batch axis is added by stacking samples)."""
+
+    order: Literal["CHW", "HWC"]
+
+
+class Cast(Value, frozen=True, tag_field="step", tag="dtype/1"):
+    """Convert to ``dtype``: floats to integers round half to even and saturate."""
+
+    dtype: DType
+
+
+class Softmax(Value, frozen=True, tag_field="step", tag="softmax/1"):
+    """Numerically stable softmax over ``axis`` of one sample's ``output``, in float32."""
+
+    output: str
+    axis: int = -1
+
+
+class TopK(Value, frozen=True, tag_field="step", tag="top_k/1"):
+    """The ``k`` highest scores of ``output``, ties going to the lower index."""
+
+    output: str
+    k: int = 5
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"top_k needs k >= 1, not {self.k}")
+
+
+Step = Decode | Resize | CenterCrop | Normalize | Layout | Cast
+OutputStep = Softmax | TopK
+
+
+class InputProcessing(Value, frozen=True):
+    """The steps that make one model input out of the raw medium."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+class Processing(Value, frozen=True):
+    """All processing of a model: per input before it, in order after it.
+
+    Attributes:
+        inputs: One entry per model input made from the raw medium. Empty: callers bring tensors.
+        outputs: Steps on the model's outputs, in order. The decision record of the task is read
+            from their result.
+    """
+
+    inputs: tuple[InputProcessing, ...] = ()
+    outputs: tuple[OutputStep, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [i.name for i in self.inputs]
+        if len(set(names)) != len(names):
+            raise ValueError(f"processing names an input twice: {names}")

@@ -1,0 +1,165 @@
+"""Result records: one per task, the thing that `predict` returns and the gate compares.
+
+Arrays have fixed dtypes, given per field; in JSON they are nested lists. Two records are compared
+by `edgeserve.decisions`, never with ``==`` (arrays).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edgeserve.types.base import Value
+
+__all__ = [
+    "Classification",
+    "Depth",
+    "Detection",
+    "Embedding",
+    "RanOn",
+    "Record",
+    "Runtime",
+    "Segmentation",
+    "Span",
+    "Tensors",
+    "Text",
+    "Tokens",
+    "Voice",
+]
+
+
+class Runtime(Value, frozen=True):
+    """The engine that ran: name, version and the delegate (execution provider) really used."""
+
+    name: str
+    version: str
+    delegate: str
+
+
+class RanOn(Value, frozen=True):
+    """Where an answer came from.
+
+    Attributes:
+        where: "device" or "cloud".
+        format: Format of the artifact.
+        precision: Precision of the artifact.
+        sha256: The artifact's sha256.
+        runtime: Engine and delegate that really ran.
+        model_id: Identity of the model that answered.
+        proof: "golden" (the golden cases passed here), "none" (nothing to choose between, or no
+        cases).
+        note: Anything the caller should know, e.g. why the first choice was not used.
+    """
+
+    where: str
+    format: str
+    precision: str
+    sha256: str
+    runtime: Runtime
+    model_id: str
+    proof: str = "none"
+    note: str = ""
+
+
+class _Result(Value, frozen=True, eq=False, kw_only=True):
+    ran_on: RanOn | None = None
+
+    def _hold(self, field: str, dtype: type[np.generic]) -> None:
+        # A frozen struct: the one place where a field is given its declared dtype (JSON has none).
+        msgspec.structs.force_setattr(self, field, np.asarray(getattr(self, field), dtype))
+
+
+class Classification(_Result, frozen=True, kw_only=True, tag_field="record", tag="classification"):
+    """Best class, its probability, and the best ``k`` as (label, score), best first.
+
+    ``index`` is the class index of the best one; labels may repeat, indexes do not.
+    """
+
+    label: str
+    score: float
+    top: tuple[tuple[str, float], ...]
+    index: int = -1
+
+
+class Detection(_Result, frozen=True, kw_only=True, tag_field="record", tag="detection"):
+    """Boxes float32 [n, 4] xyxy in pixels of the upright photo, scores float32 [n], labels [n]."""
+
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        self._hold("boxes", np.float32)
+        self._hold("scores", np.float32)
+        msgspec.structs.force_setattr(self, "boxes", self.boxes.reshape(-1, 4))
+
+
+class Segmentation(_Result, frozen=True, kw_only=True, tag_field="record", tag="segmentation"):
+    """Class index of each pixel, int32 [H, W], and the labels the indexes point into."""
+
+    mask: np.ndarray
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        self._hold("mask", np.int32)
+
+
+class Depth(_Result, frozen=True, kw_only=True, tag_field="record", tag="depth"):
+    """Depth float32 [H, W]."""
+
+    map: np.ndarray
+
+    def __post_init__(self) -> None:
+        self._hold("map", np.float32)
+
+
+class Embedding(_Result, frozen=True, kw_only=True, tag_field="record", tag="embedding"):
+    """Vector float32 [d]."""
+
+    vector: np.ndarray
+
+    def __post_init__(self) -> None:
+        self._hold("vector", np.float32)
+
+
+class Span(Value, frozen=True):
+    """A labelled span of characters, ``text[start:end]``."""
+
+    start: int
+    end: int
+    label: str
+    score: float
+
+
+class Tokens(_Result, frozen=True, kw_only=True, tag_field="record", tag="tokens"):
+    """Labelled spans, in order of start."""
+
+    spans: tuple[Span, ...]
+
+
+class Text(_Result, frozen=True, kw_only=True, tag_field="record", tag="text"):
+    """Token ids and the text they spell."""
+
+    tokens: tuple[int, ...]
+    text: str
+
+
+class Voice(_Result, frozen=True, kw_only=True, tag_field="record", tag="voice"):
+    """Speech probability per frame, float32 [n], and the frames' step in seconds."""
+
+    prob: np.ndarray
+    step_s: float
+
+    def __post_init__(self) -> None:
+        self._hold("prob", np.float32)
+
+
+Record = Classification | Detection | Segmentation | Depth | Embedding | Tokens | Text | Voice
+
+
+class Tensors(dict[str, Any]):
+    """Named output tensors (the ``tensors`` task): a dict of arrays that also knows `ran_on`."""
+
+    ran_on: RanOn | None = None

@@ -1,0 +1,255 @@
+"""What the gate found (`Report`) and what was measured (`Measurement`), in numbers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from edgeserve.types.artifact import Judgement
+from edgeserve.types.base import Number, Value
+from edgeserve.types.records import Runtime
+from edgeserve.types.words import Format, Precision, Task
+
+__all__ = [
+    "Check",
+    "DecisionStats",
+    "Environment",
+    "Limits",
+    "Measurement",
+    "OutputDiff",
+    "Rate",
+    "Report",
+    "Spread",
+    "Timing",
+    "WorstInput",
+]
+
+
+class Limits(Value, frozen=True):
+    """What harm is allowed. A workload profile may change these.
+
+    Attributes:
+        tensor: Largest difference per output, relative to that output's scale.
+        scale_floor: No output's scale counts as smaller than this.
+        pass_flips: Upper 95 % bound of decided flips up to which an artifact passes.
+        degraded_flips: Likewise for degraded; a lower bound above it fails.
+    """
+
+    tensor: float = 1e-3
+    scale_floor: float = 1e-3
+    pass_flips: float = 0.02
+    degraded_flips: float = 0.08
+
+
+class Environment(Value, frozen=True):
+    """Where a report was made."""
+
+    machine: str
+    processor: str
+    cores: int
+    system: str
+    python: str
+    packages: dict[str, str]
+
+
+class Check(Value, frozen=True):
+    """One check of the gate.
+
+    Attributes:
+        name: "loads", "runs", "finite", "not-constant", "batch", "optimizer", "repeatable", ...
+        ok: False: an invariant is broken.
+        detail: What was found, in one line.
+        value: The figure behind it, where there is one.
+        limit: What the figure may be.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    value: Number | None = None
+    limit: Number | None = None
+
+
+class OutputDiff(Value, frozen=True):
+    """How far one output is from the reference's, over all inputs compared.
+
+    Attributes:
+        output: Its name.
+        scale: max |reference|, not below the floor: what ``relative`` divides by.
+        max_abs: Largest absolute difference.
+        mean_abs: Mean absolute difference.
+        relative: ``max_abs / scale``.
+        worst: Id of the input with the largest difference.
+    """
+
+    output: str
+    scale: Number
+    max_abs: Number
+    mean_abs: Number
+    relative: Number
+    worst: str
+
+
+class Rate(Value, frozen=True):
+    """A share of inputs with its 95 % bounds over the effective number of inputs.
+
+    Attributes:
+        count: How many.
+        n: Of how many inputs.
+        rate: ``count / n``.
+        lower: Lower 95 % bound.
+        upper: Upper 95 % bound; with no event ``1 - 0.05 ** (1 / n_eff)``.
+        n_eff: Effective number of inputs.
+    """
+
+    count: int
+    n: int
+    rate: Number
+    lower: Number
+    upper: Number
+    n_eff: Number
+
+
+class DecisionStats(Value, frozen=True):
+    """Decisions compared with the reference's.
+
+    Attributes:
+        task: Which decisions.
+        inputs: How many inputs.
+        groups: How many independent groups they fall into.
+        raw: Flips over all inputs.
+        decided: Flips over the inputs where the reference was sure; the one that is judged.
+        top5: Share of inputs whose top-5 sets differ, for classification.
+        minimum_harm: Smallest flip rate that this evidence could have seen (95 %).
+        more_groups: How many more groups would settle the verdict, where it is unproven.
+    """
+
+    task: Task
+    inputs: int
+    groups: int
+    raw: Rate
+    decided: Rate
+    top5: Rate | None = None
+    minimum_harm: Number = 1.0
+    more_groups: int | None = None
+
+
+class WorstInput(Value, frozen=True):
+    """An input on which artifact and reference differ most.
+
+    Attributes:
+        id: The sample's id.
+        path: Where its raw bytes lie, for the report (workspace only).
+        reference: The reference's decision in words.
+        answer: The artifact's decision in words.
+        margin: The reference's margin.
+        difference: Largest relative tensor difference.
+        flipped: The decisions differ.
+    """
+
+    id: str
+    path: str | None
+    reference: str
+    answer: str
+    margin: Number | None
+    difference: Number
+    flipped: bool
+
+
+class Report(Value, frozen=True):
+    """What the gate found out about one artifact.
+
+    Attributes:
+        artifact_sha256: Which artifact.
+        reference: What stood for the server: "pt2", "module:fn" or "stored".
+        preprocessing: "declared, not compared" or "compared".
+        inputs: What inputs were used, in words ("412 crops of 23 photos; 8 fillers").
+        checks: Invariants, in the order they were checked.
+        outputs: Difference per output, against ``limits.tensor``.
+        decisions: None for the ``tensors`` task or without data.
+        worst: Worst inputs, worst first.
+        judgement: The verdict.
+    """
+
+    artifact_sha256: str
+    format: Format
+    precision: Precision
+    runtime: Runtime
+    reference: str
+    preprocessing: str
+    inputs: str
+    limits: Limits
+    checks: tuple[Check, ...]
+    outputs: tuple[OutputDiff, ...]
+    decisions: DecisionStats | None
+    worst: tuple[WorstInput, ...]
+    judgement: Judgement
+    environment: Environment
+    seconds: Number
+
+    def raise_for_status(self) -> None:
+        """Raise `CheckFailed` if the verdict is ``fail``; otherwise do nothing."""
+        if self.judgement.verdict == "fail":
+            from edgeserve.errors import CheckFailed
+
+            first = self.judgement.reasons[0]
+            raise CheckFailed(
+                first.code,
+                f"{self.format}-{self.precision}",
+                got=first.message,
+                hint=f"`edgeserve explain {first.code}` says what it means and what to do",
+            )
+
+
+class Spread(Value, frozen=True):
+    """A sample of times in milliseconds: n, minimum, percentiles and median absolute deviation."""
+
+    n: int
+    min: Number
+    p50: Number
+    p90: Number
+    p99: Number
+    mad: Number
+
+
+class Timing(Value, frozen=True):
+    """Wall and CPU time of the same runs, in milliseconds."""
+
+    wall: Spread
+    cpu: Spread
+
+
+class Measurement(Value, frozen=True):
+    """What running one artifact costs, measured in a process of its own.
+
+    Attributes:
+        target: Where: "host", later "browser", "arm64", "adb:SERIAL".
+        threads: Threads the runtime was given.
+        batch: Batch size.
+        load_ms: From file to session, wall time.
+        first_ms: First run, wall time.
+        warmup: Runs thrown away after the first.
+        run: The runs that count.
+        split: Share of time per step where processing is included: "decode", "resize", "run", ...
+        rss_mb: Peak resident memory of the process, MiB.
+        rss_before_mb: Resident memory before loading, MiB.
+        size_bytes: Size of the artifact's files.
+        noisy: The figures are not to be trusted, and why; None when they are.
+    """
+
+    artifact_sha256: str
+    format: Format
+    precision: Precision
+    target: str
+    runtime: Runtime
+    threads: int
+    batch: int
+    load_ms: Number
+    first_ms: Number
+    warmup: int
+    run: Timing
+    split: dict[str, Timing]
+    rss_mb: Number
+    rss_before_mb: Number
+    size_bytes: int
+    noisy: Literal[None] | str
+    environment: Environment

@@ -1,0 +1,85 @@
+"""Inputs that models are judged on: `Sample` (of a data set), `GoldenCase` (shipped proof)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from edgeserve.types.artifact import FileEntry
+from edgeserve.types.base import Number, Value
+from edgeserve.types.records import Record
+
+__all__ = ["Golden", "GoldenCase", "Half", "Sample", "StoredAnswer"]
+
+Half = Literal["calibration", "evaluation"]
+
+
+class Sample(Value, frozen=True):
+    """One input of a data set.
+
+    Exactly one of ``path`` (a file of raw bytes), ``text`` and ``row`` (an index into the ``.npz``
+    at ``path``) says what the input is.
+
+    Attributes:
+        id: Unique within the data set, shown in reports: relative path or row number.
+        group: What the sample belongs to (photo, speaker); samples of a group are not independent.
+        path: Absolute path of the file.
+        text: The text itself.
+        row: Row of the ``.npz``.
+        label: True label, where known.
+    """
+
+    id: str
+    group: str
+    path: str | None = None
+    text: str | None = None
+    row: int | None = None
+    label: str | None = None
+
+
+class StoredAnswer(Value, frozen=True):
+    """What the reference answered to one input; kept so that `validate` can compare without it.
+
+    Attributes:
+        input_sha256: sha256 of the raw bytes (of the text in UTF-8; of a row's arrays in order).
+        record: The decision, for a task that has one.
+        margin: How sure the reference was (`edgeserve.decisions.margin`).
+    """
+
+    input_sha256: str
+    record: Record | None
+    margin: Number | None
+
+
+class GoldenCase(Value, frozen=True):
+    """One golden case: raw input and the reference's decision, chosen to be stable on any chip.
+
+    Attributes:
+        input: The raw input's member (image, audio, UTF-8 text), or an ``.npz`` of named tensors
+            (members are stored, never pickled).
+        medium: How the input is to be read.
+        record: The reference's decision; None for the ``tensors`` task.
+        outputs: ``.npz`` member of the reference's named outputs, for the ``tensors`` task.
+        margin: How far the decision is from flipping.
+        tolerance: Largest difference allowed: of scores for decisions, else relative to each
+        output's
+            scale.
+    """
+
+    input: FileEntry
+    medium: Literal["image", "audio", "text", "tensors"]
+    record: Record | None = None
+    outputs: FileEntry | None = None
+    margin: Number = 0.0
+    tolerance: float = 1e-3
+
+
+class Golden(Value, frozen=True):
+    """All golden cases and where they came from.
+
+    Attributes:
+        origin: "generated" or "given" (from ``--golden DIR``: that is the consent).
+        cases: In order.
+    """
+
+    origin: Literal["generated", "given"]
+    cases: tuple[GoldenCase, ...]
