@@ -1,1 +1,96 @@
-"""placeholder"""
+"""Formats and the engines that run them: one folder a format, one contract for all.
+
+    from edgeserve import backends
+
+    onnx = backends.get("onnx")              # imported on first use; "ort" is accepted too
+    with onnx.load(artifact, root) as session:
+        outputs = session.run({"image": batch})
+
+A third party adds a format through the entry point group ``edgeserve.backends`` (docs/backends.md).
+Importing this package loads no converter and no engine.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from types import MappingProxyType
+
+from edgeserve.backends.base import Backend
+from edgeserve.backends.graph import Graph, Op, WeightInfo
+from edgeserve.backends.session import Session
+from edgeserve.errors import BackendError
+from edgeserve.types.words import FORMAT_SPELLINGS
+
+__all__ = ["Backend", "Graph", "Op", "Session", "WeightInfo", "formats", "get"]
+
+GROUP = "edgeserve.backends"
+
+#: format -> "module:class". Sorted by name.
+_BUILT_IN: dict[str, str] = {
+    "onnx": "edgeserve.backends.onnx:OnnxBackend",
+    "torch": "edgeserve.backends.torch:TorchBackend",
+}
+
+#: Formats that are part of the plan and not of this version.
+_PLANNED = ("coreml", "tflite")
+
+_made: dict[str, Backend] = {}
+
+
+def formats() -> Mapping[str, str]:
+    """All registered formats, name to dotted path (``module:class``), as a read-only view.
+
+    A built-in format cannot be replaced by an installed package: what proves a model stays ours.
+    """
+    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    return MappingProxyType(dict(sorted((found | _BUILT_IN).items())))
+
+
+def get(format: str) -> Backend:
+    """The backend of a format; other spellings of its name (`FORMAT_SPELLINGS`) are accepted.
+
+    Raises:
+        BackendError: EDGE-BACKEND-001 unknown format, -002 a format that is not in this version,
+            -003 a registered backend that cannot be imported.
+    """
+    word = format.strip().lower()
+    name = FORMAT_SPELLINGS.get(word, word)
+    if name not in _made:
+        _made[name] = _make(name, _BUILT_IN.get(name) or formats().get(name), format)
+    return _made[name]
+
+
+def _make(name: str, dotted: str | None, asked: str) -> Backend:
+    if dotted is None:
+        raise _unknown(name, asked)
+    module, _, attribute = dotted.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), attribute)()
+    except Exception as error:  # a plugin may fail in any way
+        raise BackendError(
+            "EDGE-BACKEND-003", f"backend {name!r} ({dotted})",
+            wanted="a backend that can be imported", got=f"{type(error).__name__}: {error}",
+            hint="reinstall or remove the package that registers it",
+        ) from error  # fmt: skip
+    if not isinstance(made, Backend):
+        raise BackendError(
+            "EDGE-BACKEND-003", f"backend {name!r} ({dotted})",
+            wanted="a subclass of edgeserve.backends.Backend", got=type(made).__name__,
+            hint="see docs/backends.md for what an entry point must name",
+        )  # fmt: skip
+    return made
+
+
+def _unknown(name: str, asked: str) -> BackendError:
+    known = ", ".join(formats())
+    if name in _PLANNED:
+        return BackendError(
+            "EDGE-BACKEND-002", f"format {asked!r}", got="not in this version of edgeserve",
+            hint=f"choose one of: {known}; or install a package that registers {name!r}",
+        )  # fmt: skip
+    return BackendError(
+        "EDGE-BACKEND-001", "format", wanted=f"one of {known}", got=repr(asked),
+        hint="check the spelling, or install the package that registers this format",
+    )  # fmt: skip

@@ -31,6 +31,7 @@ Third-party exceptions are wrapped at the backend border only, ``from`` the orig
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 __all__ = [
@@ -55,6 +56,9 @@ __all__ = [
     "revive",
 ]
 
+#: Longest field of an error, in characters; the rest of a converter's outburst stands in the log.
+_LONGEST = 800
+
 
 class EdgeError(Exception):
     """Base of all edgeserve errors.
@@ -66,6 +70,8 @@ class EdgeError(Exception):
         got: What was found instead.
         hint: One sentence the user can act on.
         source_line: The user's own ``file:line`` that led here, where known.
+
+    Each text is kept as one printable line of bounded length.
     """
 
     exit_code: ClassVar[int] = 3
@@ -82,18 +88,22 @@ class EdgeError(Exception):
         source_line: str | None = None,
     ) -> None:
         self.code = code
-        self.thing = thing
-        self.wanted = wanted
-        self.got = got
-        self.hint = hint
-        self.source_line = source_line
+        self.thing = _one_line(thing)
+        self.wanted = _one_line(wanted)
+        self.got = _one_line(got)
+        self.hint = _one_line(hint)
+        self.source_line = _one_line(source_line) if source_line else None
         super().__init__(self.message)
+
+    def __reduce__(self) -> tuple[Callable[..., EdgeError], tuple[object, ...]]:
+        """Let process pools pickle the error (keyword-only arguments defeat the default)."""
+        return _again, (type(self), self.fields())
 
     @property
     def message(self) -> str:
         """One line: the thing, what was wanted and what was got."""
         said = f"wanted {self.wanted}, got {self.got}" if self.wanted else self.got
-        return " ".join(f"{self.thing}: {said}".split())
+        return f"{self.thing}: {said}"
 
     def __str__(self) -> str:
         """The message as a terminal shows it: code, message, source line and hint."""
@@ -103,6 +113,7 @@ class EdgeError(Exception):
     def fields(self) -> dict[str, str | None]:
         """What is needed to raise the same error in another process (see `revive`)."""
         return {
+            "kind": type(self).__name__,
             "code": self.code,
             "thing": self.thing,
             "wanted": self.wanted,
@@ -216,25 +227,47 @@ class WorkerError(EdgeError):
     area = "WORKER"
 
 
-def _classes(base: type[EdgeError]) -> dict[str, type[EdgeError]]:
-    found = {base.area: base} if base.area else {}
-    for sub in base.__subclasses__():
-        found |= _classes(sub)
-    return found
+def _one_line(text: str) -> str:
+    """Make ``text`` safe for a terminal and a log: one line, bounded, control characters escaped.
 
-
-def revive(fields: dict[str, str | None]) -> EdgeError:
-    """Make the error again that another process wrote down with `EdgeError.fields`.
-
-    The class follows from the code's area, so an error keeps its meaning across processes.
+    File names and converters' messages go into errors: a line break must not fake a second message,
+    an escape sequence not reach the terminal, a lone surrogate not break the JSON.
     """
-    code = fields.get("code") or "EDGE-WORKER-001"
-    cls = _classes(EdgeError).get(code.split("-")[1], EdgeError)
+    flat = " ".join(text.split())
+    if not flat.isprintable():
+        flat = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in flat)
+    return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 1]}…"
+
+
+def _tree(base: type[EdgeError] = EdgeError) -> Iterator[type[EdgeError]]:
+    yield base
+    for sub in base.__subclasses__():
+        yield from _tree(sub)
+
+
+def _class_of(kind: str | None, code: str) -> type[EdgeError]:
+    """The class named ``kind``; where this process does not know it, the one of the code's area."""
+    area = code.removeprefix("EDGE-").rpartition("-")[0]
+    by_name = {cls.__name__: cls for cls in _tree()}
+    by_area = {cls.area: cls for cls in _tree() if "area" in vars(cls)}
+    return by_name.get(kind or "") or by_area.get(area, EdgeError)
+
+
+def _again(cls: type[EdgeError], fields: dict[str, str | None]) -> EdgeError:
     return cls(
-        code,
+        fields.get("code") or "EDGE-WORKER-001",
         fields.get("thing") or "",
         wanted=fields.get("wanted") or "",
         got=fields.get("got") or "",
         hint=fields.get("hint") or "",
         source_line=fields.get("source_line"),
     )
+
+
+def revive(fields: dict[str, str | None]) -> EdgeError:
+    """Make the error again that another process wrote down with `EdgeError.fields`.
+
+    It has the class it had there, so that ``except`` clauses and exit codes mean the same on both
+    sides; a class that only the other process knows becomes the one of the code's area.
+    """
+    return _again(_class_of(fields.get("kind"), fields.get("code") or ""), fields)

@@ -2,51 +2,75 @@
 
 Everything that edgeserve writes goes through an `Fs`, so that a test can make any single operation
 fail and check that nothing half-written is left behind.
+
+POSIX is what this is built and tested for. On Windows folders cannot be flushed and a file that
+somebody holds open cannot be replaced: the first is skipped, the second raises EDGE-FILES-001.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
+import stat
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from edgeserve.errors import FilesError
 from edgeserve.types.artifact import FileEntry
 
 __all__ = [
-    "LOCAL",
-    "Fs",
-    "describe",
-    "describe_tree",
-    "sha256_bytes",
-    "sha256_file",
-    "staged",
-    "sweep",
-    "write_atomic",
-]
+    "LOCAL", "Fs", "describe", "describe_tree", "sha256_bytes", "sha256_file", "staged",
+    "staged_file", "sweep", "write_atomic",
+]  # fmt: skip
 
 _CHUNK = 1 << 20
 _STAGE_PREFIX = ".tmp-"
+_ASIDE = re.compile(r"\.tmp-[0-9a-f]{8}-(?P<name>.+)-old", re.DOTALL)
+_LINUX = sys.platform == "linux"
+
+#: What a system or file system answers that cannot swap two names in one step.
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
+
+_HINTS = {
+    errno.ENOENT: "see that the file and its folder exist",
+    errno.ENOSPC: "free some disk space, then run the same command again: it resumes",
+    errno.EDQUOT: "your disk quota is used up: free some of it, or choose another folder with -o",
+    errno.EACCES: "check who owns the file and its folder, or choose another folder with -o",
+    errno.EROFS: "the file system is read-only: choose another folder with -o",
+}
 
 
 class Fs:
-    """The file operations that change a disk; tests subclass it to inject faults."""
+    """The file operations that change a disk; tests subclass it to inject faults.
+
+    All raise OSError; `staged_file`, `write_atomic`, `staged` and `sweep` make it a `FilesError`.
+    """
 
     def write(self, path: Path, data: bytes) -> None:
-        """Write a new file and flush it to the disk."""
-        with open(path, "wb") as out:
+        """Write a new file (an existing one is an error) and flush it to the disk."""
+        with open(path, "xb") as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
 
+    def write_chunks(self, path: Path, chunks: Iterable[bytes]) -> None:
+        """`write` for data that is not in memory at once; what ``chunks`` raises comes through."""
+        with open(path, "xb") as out:
+            for chunk in chunks:
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+
     def copy(self, source: Path, target: Path) -> None:
-        """Copy a regular file's bytes into a fresh inode and flush it."""
-        with open(source, "rb") as src, open(target, "wb") as out:
+        """Copy a file's bytes into a new file of its own inode, and flush it."""
+        with open(source, "rb") as src, open(target, "xb") as out:
             shutil.copyfileobj(src, out, _CHUNK)
             out.flush()
             os.fsync(out.fileno())
@@ -56,21 +80,42 @@ class Fs:
         os.replace(source, target)
         self.sync_folder(target.parent)
 
+    def exchange(self, first: Path, second: Path) -> None:
+        """Swap what two names of one folder mean, in one step that no reader can look into.
+
+        Raises:
+            OSError: with an errno in ``_NO_EXCHANGE`` where this system has no such step.
+        """
+        _renameat2(first, second, flags=2)  # RENAME_EXCHANGE
+        self.sync_folder(second.parent)
+
     def mkdir(self, path: Path) -> None:
         """Make a folder and its parents."""
         path.mkdir(parents=True, exist_ok=True)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file or link; a missing one is fine."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
         """Remove a folder with all it holds; a missing one is fine."""
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+        while path.exists():
+            # An entry that somebody else removed meanwhile stops rmtree: go on with the rest.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)
+
+    def sync_tree(self, path: Path) -> None:
+        """Flush every regular file and folder below ``path``, whoever wrote them."""
+        for folder, _, names in os.walk(path, onerror=_raise):
+            for name in names:
+                full = os.path.join(folder, name)
+                if stat.S_ISREG(os.lstat(full).st_mode):
+                    with open(full, "rb") as written:
+                        os.fsync(written.fileno())
+            self.sync_folder(Path(folder))
 
     def sync_folder(self, path: Path) -> None:
-        """Flush a folder's entries, where the system lets a folder be opened."""
+        """Flush a folder's entries, where the system lets a folder be opened and flushed."""
         with contextlib.suppress(OSError):
             fd = os.open(path, os.O_RDONLY)
             try:
@@ -79,7 +124,23 @@ class Fs:
                 os.close(fd)
 
 
+#: The real disk.
 LOCAL = Fs()
+
+
+def _renameat2(first: Path, second: Path, flags: int) -> None:
+    """Linux's renameat2(2), which the standard library does not offer."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if _LINUX else None
+    if function is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    here = ctypes.c_int(-100)  # AT_FDCWD: relative names are relative to the working directory
+    if function(here, os.fsencode(first), here, os.fsencode(second), ctypes.c_uint(flags)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), os.fspath(first), None, os.fspath(second))
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:
@@ -88,55 +149,118 @@ def sha256_bytes(data: bytes | memoryview) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """sha256 of a file's bytes, read in pieces."""
+    """sha256 of a file's bytes, read in pieces (OSError if it cannot be read)."""
     with open(path, "rb") as src:
         return hashlib.file_digest(src, "sha256").hexdigest()
 
 
 def describe(root: Path, path: str) -> FileEntry:
-    """The `FileEntry` of the file at ``root/path`` (``path`` relative, POSIX)."""
-    full = root / path
-    return FileEntry(path=path, size=full.stat().st_size, sha256=sha256_file(full))
+    """The `FileEntry` of the file at ``root/path`` (``path`` relative, POSIX).
+
+    Size and hash are of the same bytes, even while somebody writes the file.
+
+    Raises:
+        FilesError: EDGE-FILES-002 cannot be read, -004 ``path`` is not an allowed member name.
+    """
+    try:
+        with open(root / path, "rb") as src:
+            digest = hashlib.file_digest(src, "sha256").hexdigest()
+            size = src.tell()
+    except OSError as error:
+        raise _unreadable(error, root / path) from error
+    try:
+        return FileEntry(path=path, size=size, sha256=digest)
+    except ValueError as error:
+        raise FilesError(
+            "EDGE-FILES-004", str(root / path), hint="rename the file", got=repr(path),
+            wanted="a name of letters, digits, '.', '_', '-' and '/'",
+        ) from error  # fmt: skip
 
 
 def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:
-    """`describe` every regular file below ``root/folder``, sorted by path; links are refused."""
-    entries = []
-    for full in sorted((root / folder).rglob("*")):
-        if full.is_symlink():
+    """`describe` every file below ``root/folder``, sorted by path.
+
+    Raises:
+        FilesError: EDGE-FILES-002 missing or unreadable, -003 something that is neither a regular
+            file nor a folder (a link, a pipe), -004 a name that no bundle may hold.
+    """
+    top = root / folder
+    try:
+        found = sorted(_walk(top))
+    except OSError as error:
+        raise _unreadable(error, _named(error, top)) from error
+    for full in found:
+        if full.is_symlink() or not full.is_file():
             raise FilesError(
-                "EDGE-FILES-003", str(full), wanted="a regular file", got="a link",
-                hint="replace the link by the file it points to",
+                "EDGE-FILES-003", str(full), wanted="a regular file",
+                got="a link" if full.is_symlink() else "a special file",
+                hint="replace it by the file it stands for, or remove it",
             )  # fmt: skip
-        if full.is_file():
-            entries.append(describe(root, full.relative_to(root).as_posix()))
-    return tuple(sorted(entries, key=lambda e: e.path))
+    entries = [describe(root, full.relative_to(root).as_posix()) for full in found]
+    return tuple(sorted(entries, key=lambda entry: entry.path))
 
 
-def _wrap(error: OSError, path: Path) -> FilesError:
-    """Turn an OSError into a coded error with a hint for the usual causes."""
-    hints = {
-        errno.ENOSPC: "free some disk space, then run the same command again: it resumes",
-        errno.EACCES: "check who owns the folder, or choose another with -o",
-        errno.EROFS: "the file system is read-only: choose another folder with -o",
-    }
-    hint = hints.get(error.errno or 0, "see that the folder exists and is writable")
-    return FilesError("EDGE-FILES-001", str(path), got=error.strerror or str(error), hint=hint)
+def _walk(top: Path) -> Iterator[Path]:
+    """All below ``top`` that is not a folder; a link to a folder counts and is not followed."""
+    for folder, folders, names in os.walk(top, onerror=_raise):
+        yield from (Path(folder, name) for name in names)
+        yield from (link for name in folders if (link := Path(folder, name)).is_symlink())
+
+
+def _hint(error: OSError) -> str:
+    return _HINTS.get(error.errno or 0, "see that the folder exists and is writable")
+
+
+def _named(error: OSError, otherwise: Path) -> Path:
+    """The file that the system named in ``error``, if it named one."""
+    name = error.filename
+    return Path(name) if isinstance(name, str | os.PathLike) else otherwise
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _unreadable(error: OSError, path: Path) -> FilesError:
+    return FilesError(
+        "EDGE-FILES-002", str(path), wanted="something that can be read", got=_said(error),
+        hint=_hint(error),
+    )  # fmt: skip
+
+
+def _unwritable(error: OSError, path: Path) -> FilesError:
+    return FilesError("EDGE-FILES-001", str(path), got=_said(error), hint=_hint(error))
 
 
 def write_atomic(path: Path, data: bytes, fs: Fs = LOCAL) -> None:
     """Write ``path`` so that a reader sees the old bytes or the new, never a part.
 
+    Folders above ``path`` are made. A link at ``path`` is replaced, not followed.
+
     Raises:
         FilesError: EDGE-FILES-001, with the old file untouched.
     """
-    temporary = path.with_name(f"{_STAGE_PREFIX}{path.name}-{secrets.token_hex(4)}")
+    with staged_file(path, fs) as temporary:
+        fs.write(temporary, data)
+
+
+@contextlib.contextmanager
+def staged_file(path: Path, fs: Fs = LOCAL) -> Iterator[Path]:
+    """A fresh name beside ``path``; the file written there takes the place of ``path``.
+
+    It does when the block ends without an error. Folders above ``path`` are made, a link at
+    ``path`` is replaced, not followed.
+
+    Raises:
+        FilesError: EDGE-FILES-001, also for an OSError of the block; the old file is untouched.
+    """
+    temporary = path.with_name(f"{_STAGE_PREFIX}{secrets.token_hex(4)}")
     try:
         fs.mkdir(path.parent)
-        fs.write(temporary, data)
+        yield temporary
         fs.replace(temporary, path)
     except OSError as error:
-        raise _wrap(error, path) from error
+        raise _unwritable(error, path) from error
     finally:
         with contextlib.suppress(OSError):
             fs.unlink(temporary)
@@ -146,44 +270,70 @@ def write_atomic(path: Path, data: bytes, fs: Fs = LOCAL) -> None:
 def staged(target: Path, fs: Fs = LOCAL) -> Iterator[Path]:
     """A fresh folder beside ``target`` that takes its place when the block ends without an error.
 
-    An older ``target`` is moved aside first and removed last, so a reader finds one or the other.
+    What stands in it is flushed first. Where the system can swap two names (Linux), a reader finds
+    the old folder or the new at every instant; elsewhere the old one is moved aside for the moment
+    between two renames, and `sweep` puts it back should the process die in that moment.
 
     Raises:
-        FilesError: EDGE-FILES-001, with the old folder untouched.
+        FilesError: EDGE-FILES-001, also for an OSError of the block; the old folder is untouched.
     """
-    token = secrets.token_hex(4)
-    stage = target.with_name(f"{_STAGE_PREFIX}{target.name}-{token}")
-    aside = target.with_name(f"{_STAGE_PREFIX}{target.name}-{token}-old")
+    stage = target.with_name(f"{_STAGE_PREFIX}{secrets.token_hex(4)}")
     try:
-        try:
-            fs.mkdir(stage)
-        except OSError as error:
-            raise _wrap(error, stage) from error
+        fs.mkdir(stage)
         yield stage
-        _swap(stage, target, aside, fs)
+        fs.sync_tree(stage)
+        _swap(stage, target, fs)
+    except OSError as error:
+        raise _unwritable(error, _named(error, target)) from error
     finally:
         with contextlib.suppress(OSError):
-            fs.remove_tree(stage)
-            fs.remove_tree(aside)
+            _remove(stage, fs)
 
 
-def _swap(stage: Path, target: Path, aside: Path, fs: Fs) -> None:
-    """Put ``stage`` in the place of ``target``; on failure the old folder is put back."""
-    had = target.exists()
-    try:
-        if had:
-            fs.replace(target, aside)
+def _swap(stage: Path, target: Path, fs: Fs) -> None:
+    """Put ``stage`` in the place of ``target``; on failure ``target`` is what it was."""
+    if not os.path.lexists(target):
         fs.replace(stage, target)
+        return
+    try:
+        fs.exchange(stage, target)  # what was there now has the stage's name, and goes with it
     except OSError as error:
-        if had and not target.exists():
-            os.replace(aside, target)
-        raise _wrap(error, target) from error
+        if error.errno not in _NO_EXCHANGE:
+            raise
+        _swap_in_two(stage, target, fs)
+
+
+def _swap_in_two(stage: Path, target: Path, fs: Fs) -> None:
+    aside = stage.with_name(f"{stage.name}-{target.name}-old")
+    try:
+        fs.replace(target, aside)
+        fs.replace(stage, target)
+    finally:  # also on Ctrl-C between the two
+        if not os.path.lexists(target):
+            fs.replace(aside, target)
+    with contextlib.suppress(OSError):
+        _remove(aside, fs)
+
+
+def _remove(path: Path, fs: Fs) -> None:
+    if path.is_dir() and not path.is_symlink():
+        fs.remove_tree(path)
+    else:
+        fs.unlink(path)
 
 
 def sweep(folder: Path, fs: Fs = LOCAL) -> None:
-    """Remove what interrupted runs left in ``folder`` (call only while holding its lock)."""
-    for left in folder.glob(f"{_STAGE_PREFIX}*"):
-        if left.is_dir():
-            fs.remove_tree(left)
-        else:
-            fs.unlink(left)
+    """Undo what interrupted runs left in ``folder`` (call only while holding its lock).
+
+    Raises:
+        FilesError: EDGE-FILES-001, something cannot be removed.
+    """
+    for left in sorted(folder.glob(f"{_STAGE_PREFIX}*")):
+        old = _ASIDE.fullmatch(left.name)
+        try:
+            if old and not os.path.lexists(folder / old["name"]):
+                fs.replace(left, folder / old["name"])
+            else:
+                _remove(left, fs)
+        except OSError as error:
+            raise _unwritable(error, left) from error

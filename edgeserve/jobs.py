@@ -23,12 +23,19 @@ from typing import TypeVar
 
 import msgspec
 
-from edgeserve.errors import EdgeError, WorkerError, revive
+from edgeserve.errors import WorkerError, revive
+from edgeserve.files import write_atomic
 from edgeserve.types.base import Value, decode, encode
 
-__all__ = ["Job", "Progress", "log_tail", "progress", "run"]
+__all__ = ["PROGRESS", "Job", "Progress", "log_tail", "progress", "run"]
 
 R = TypeVar("R", bound=Value)
+
+#: Environment variable that tells a worker where its progress goes.
+PROGRESS = "EDGESERVE_PROGRESS"
+
+_COMMAND = (sys.executable, "-P", "-m", "edgeserve.worker")
+_POLL = 0.02
 
 
 class Job(Value, frozen=True):
@@ -49,7 +56,7 @@ class Progress(Value, frozen=True):
 
 def progress(what: str, done: int = 0, total: int = 0) -> None:
     """Tell the waiting parent how far this worker is; outside a worker, do nothing."""
-    sink = os.environ.get("EDGESERVE_PROGRESS")
+    sink = os.environ.get(PROGRESS)
     if sink:
         with open(sink, "ab") as out:
             out.write(encode(Progress(what=what, done=done, total=total)) + b"\n")
@@ -78,32 +85,49 @@ def run(
 
     Raises:
         EdgeError: the same error that the verb raised in the worker.
-        WorkerError: EDGE-WORKER-001 unexpected exception, -002 crash, -003 timeout.
+        WorkerError: EDGE-WORKER-001 unexpected exception, -002 crash, -003 timeout, -004 not a
+            verb, -005 the result is not a ``result``.
+        FilesError: EDGE-FILES-001, the job folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in ("result.json", "error.json", "progress.jsonl"):
-        (folder / stale).unlink(missing_ok=True)
-    job = Job(verb=verb, request=msgspec.Raw(encode(request)), path=tuple(path))
-    (folder / "job.json").write_bytes(encode(job))
+    folder = folder.absolute()
+    _lay_out(folder, Job(verb=verb, request=msgspec.Raw(encode(request)), path=tuple(path)))
     code = _wait(_start(folder), folder, timeout, on_progress, verb)
     if (folder / "error.json").exists():
-        raise _error(folder)
+        raise revive(decode((folder / "error.json").read_bytes(), dict[str, str | None]))
     if code != 0 or not (folder / "result.json").exists():
         raise _crash(verb, code, folder)
-    return decode((folder / "result.json").read_bytes(), result)
+    try:
+        return decode((folder / "result.json").read_bytes(), result)
+    except msgspec.DecodeError as error:
+        raise WorkerError(
+            "EDGE-WORKER-005", verb, wanted=f"a {result.__name__}", got=str(error),
+            hint="run the command again; should it stay, report it as a fault of edgeserve",
+        ) from error  # fmt: skip
+
+
+def _lay_out(folder: Path, job: Job) -> None:
+    """Write the job, and make sure that no answer of an earlier run is taken for this one's."""
+    write_atomic(folder / "job.json", encode(job))
+    for stale in ("result.json", "error.json", "progress.jsonl"):
+        (folder / stale).unlink(missing_ok=True)
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
-    folder = folder.absolute()
-    environment = os.environ | {
-        "EDGESERVE_PROGRESS": str(folder / "progress.jsonl"),
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
+    # Two OpenMP threads that spin while they wait cost torch fifteen times the CPU on a busy machine.
+    environment = (
+        {"OMP_WAIT_POLICY": "PASSIVE"}
+        | os.environ
+        | {
+            PROGRESS: str(folder / "progress.jsonl"),
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONFAULTHANDLER": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
     with open(folder / "log.txt", "wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "edgeserve.worker", str(folder / "job.json")],
-            cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            [*_COMMAND, str(folder / "job.json")],
+            cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
             env=environment, start_new_session=True,
         )  # fmt: skip
 
@@ -119,21 +143,40 @@ def _wait(
     deadline = time.monotonic() + timeout
     seen = 0
     try:
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(timeout=0.1)
-                _report(folder, seen, on_progress)
-                return code
+        while not _ended(process):
             seen = _report(folder, seen, on_progress)
             if time.monotonic() > deadline:
                 raise WorkerError(
-                    "EDGE-WORKER-003", verb, wanted=f"an answer within {timeout:.0f} s", got="none",
-                    hint=f"allow more time with --timeout; the log is {folder / 'log.txt'}",
+                    "EDGE-WORKER-003", verb, wanted=f"an answer within {timeout:g} s",
+                    got=f"none; it last said: {log_tail(folder) or 'nothing'}",
+                    hint=f"allow more time, or see where it hangs: the log is {folder / 'log.txt'}",
                 )  # fmt: skip
+            time.sleep(_POLL)
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _end(process)
+    _report(folder, seen, on_progress)
+    return process.returncode
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the worker has ended; it stays unreaped, so that its group's number stays its own."""
+    if sys.platform == "darwin":  # no waitid before Python 3.13
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the worker's process group, and wait until it is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdin:
+        process.stdin.close()
+    # Grandchildren die by the same signal, but init buries them: give it a moment, not for ever.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        for _ in range(100):
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
 
 
 def _report(folder: Path, seen: int, on_progress: Callable[[Progress], None] | None) -> int:
@@ -145,29 +188,37 @@ def _report(folder: Path, seen: int, on_progress: Callable[[Progress], None] | N
         lines.seek(seen)
         data = lines.read()
     whole = data[: data.rfind(b"\n") + 1]
+    steps = []
     for line in whole.splitlines():
-        on_progress(decode(line, Progress))
+        # A full disk can tear a line: progress is a courtesy and must not cost the work.
+        with contextlib.suppress(msgspec.DecodeError):
+            steps.append(decode(line, Progress))
+    for step in steps:
+        on_progress(step)
     return seen + len(whole)
-
-
-def _error(folder: Path) -> EdgeError:
-    return revive(decode((folder / "error.json").read_bytes(), dict[str, str | None]))
 
 
 def _crash(verb: str, code: int, folder: Path) -> WorkerError:
     """Say how a worker died without a word of its own."""
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    how = f"signal {_signal_name(-code)}" if code < 0 else f"exit status {code}"
     hint = f"the log is {folder / 'log.txt'}"
     if code == -signal.SIGKILL:
         hint = f"the system may have run out of memory; {hint}"
-    return WorkerError(
-        "EDGE-WORKER-002", verb, wanted="a result", got=f"{how}: {log_tail(folder)}", hint=hint
-    )
+    tail = log_tail(folder)
+    got = f"{how}; it last said: {tail}" if tail else how
+    return WorkerError("EDGE-WORKER-002", verb, wanted="a result", got=got, hint=hint)
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return str(number)  # a real-time signal has no name
 
 
 def log_tail(folder: Path, lines: int = 1) -> str:
-    """The last non-empty lines of a job's log (at most 300 characters)."""
-    with contextlib.suppress(OSError):
-        text = (folder / "log.txt").read_bytes()[-8192:].decode(errors="replace")
+    """The last non-empty lines of a job's log (at most 300 characters), without a crash's trace."""
+    with contextlib.suppress(OSError), open(folder / "log.txt", "rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - 65_536))
+        text = log.read().decode(errors="replace").partition("Fatal Python error")[0]
         return " | ".join([s for s in text.splitlines() if s.strip()][-lines:])[-300:]
     return ""

@@ -1,63 +1,96 @@
-"""The worker process, ``python -P -m edgeserve.worker job.json``: see `edgeserve.jobs.run`."""
+"""The worker process, ``python -m edgeserve.worker job.json``; `edgeserve.jobs.run` starts it."""
 
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import FunctionType
+from typing import get_type_hints
 
 import msgspec
 
 from edgeserve.errors import EdgeError, WorkerError
 from edgeserve.files import write_atomic
-from edgeserve.jobs import Job
-from edgeserve.types.base import decode, encode
+from edgeserve.jobs import PROGRESS, Job
+from edgeserve.types.base import Value, decode, encode
 
 __all__ = ["main"]
 
 
-def _verb(dotted: str) -> Callable[[Any], Any]:
-    """Look up a verb; only edgeserve's own modules hold verbs."""
+def _die_with_parent() -> None:
+    """Kill this process group as soon as the parent's end of standard input is gone.
+
+    The parent never writes there. Its death, however violent, closes the pipe; a death signal
+    (prctl) would do the same on Linux only, and fires when the parent's *thread* ends.
+    """
+    if PROGRESS not in os.environ or os.getpgrp() != os.getpid():
+        return  # started by hand: the group is the shell's
+    parent = os.dup(0)
+    with open(os.devnull, "rb") as nothing:  # what a verb or its children may read
+        os.dup2(nothing.fileno(), 0)
+
+    def watch() -> None:
+        while os.read(parent, 4096):
+            pass
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _verb(dotted: str) -> tuple[Callable[[Value], Value], type[Value]]:
+    """Look up a verb and the type of its request; only edgeserve's own modules hold verbs."""
     module, _, name = dotted.partition(":")
     if not module.startswith("edgeserve."):
-        raise WorkerError(
-            "EDGE-WORKER-004", dotted, wanted="a verb of edgeserve", got="another module",
-            hint="jobs are written by edgeserve.jobs.run, not by hand",
-        )  # fmt: skip
-    found: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
-    return found
+        raise _not_a_verb(dotted, f"the module {module!r}")
+    found = getattr(importlib.import_module(module), name, None)
+    if not isinstance(found, FunctionType) or found.__module__.partition(".")[0] != "edgeserve":
+        raise _not_a_verb(dotted, "no function of edgeserve")
+    takes = [kind for name, kind in get_type_hints(found).items() if name != "return"]
+    if len(takes) != 1 or not (isinstance(takes[0], type) and issubclass(takes[0], Value)):
+        raise _not_a_verb(dotted, "a function of another form")
+    return found, takes[0]
 
 
-def _run(job: Job) -> bytes:
-    sys.path.extend(job.path)
-    verb = _verb(job.verb)
-    hints = get_type_hints(verb)
-    request = next(t for name, t in hints.items() if name != "return")
-    return encode(verb(decode(bytes(job.request), request)))
+def _not_a_verb(dotted: str, got: str) -> WorkerError:
+    return WorkerError(
+        "EDGE-WORKER-004", dotted, wanted="a verb of edgeserve", got=got,
+        hint="jobs are written by edgeserve.jobs.run, not by hand",
+    )  # fmt: skip
+
+
+def _run(folder: Path, job: Path) -> None:
+    work = msgspec.json.decode(job.read_bytes(), type=Job)
+    sys.path.extend(work.path)
+    verb, request = _verb(work.verb)
+    answer = verb(decode(bytes(work.request), request))
+    write_atomic(folder / "result.json", encode(answer))
 
 
 def main(argv: list[str]) -> int:
     """Run the job described in ``argv[1]``; write result.json or error.json beside it."""
-    folder = Path(argv[1]).resolve().parent
+    _die_with_parent()
+    job = Path(argv[1]).absolute()
+    folder = job.parent
     try:
-        answer = _run(msgspec.json.decode(Path(argv[1]).read_bytes(), type=Job))
+        _run(folder, job)
+        return 0
     except EdgeError as error:
         traceback.print_exc()
-        write_atomic(folder / "error.json", encode(error.fields()))
-        return 1
+        said: EdgeError = error
     except Exception as error:  # the border to third-party code: everything becomes a coded error
         traceback.print_exc()
-        wrapped = WorkerError(
+        said = WorkerError(
             "EDGE-WORKER-001", type(error).__name__, got=str(error) or "no message",
             hint=f"the whole trace is in {folder / 'log.txt'}",
         )  # fmt: skip
-        write_atomic(folder / "error.json", encode(wrapped.fields()))
-        return 1
-    write_atomic(folder / "result.json", answer)
-    return 0
+    write_atomic(folder / "error.json", encode(said.fields()))
+    return 1
 
 
 if __name__ == "__main__":

@@ -1,1 +1,18 @@
-"""placeholder"""
+"""Package: from a private workspace to one sealed, public ``.edge`` file.
+
+    from edgeserve.package import PackageRequest, package
+
+    done = package(PackageRequest(workspace="out", out="tagger.edge", target="android"))
+    print(done.sha256, done.artifacts)
+
+What goes in is an allow-list: artifacts that did not fail, the golden cases that prove them on a
+device, the model's identity, and a manifest with the reports in numbers. The reference, the
+samples, logs and everything else of the workspace stay where they are.
+"""
+
+from __future__ import annotations
+
+from edgeserve.package.pack import package
+from edgeserve.package.request import TARGETS, Packaged, PackageRequest
+
+__all__ = ["TARGETS", "PackageRequest", "Packaged", "package"]

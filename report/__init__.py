@@ -1,1 +1,13 @@
-"""placeholder"""
+"""The report: one HTML file that shows what was found, to a manager first and an engineer below.
+
+It needs nothing but itself: no scripts, no requests, no fonts. It shows pictures from the user's
+data, so it belongs inside the team and never into a bundle.
+
+    from edgeserve.report import ReportRequest, report
+
+    report(ReportRequest(workspace="OUT", out="report.html")).path
+"""
+
+from edgeserve.report.request import Rendered, ReportRequest, report
+
+__all__ = ["Rendered", "ReportRequest", "report"]

@@ -1,1 +1,76 @@
-"""placeholder"""
+"""ONNX, run by ONNX Runtime. Importing this package imports neither."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from edgeserve.backends.base import Backend
+from edgeserve.backends.graph import Graph
+from edgeserve.backends.host import versions
+from edgeserve.backends.session import Session
+from edgeserve.types.artifact import Artifact, Recipe
+from edgeserve.types.source import Exported
+
+__all__ = ["OPSET", "OnnxBackend"]
+
+#: Operator set of the files: ONNX Runtime 1.20, the oldest we accept, runs it.
+OPSET = 20
+
+
+class OnnxBackend(Backend):
+    """Format "onnx": one ``model.onnx``; above 1.5 GB its weights lie beside it."""
+
+    format: ClassVar[str] = "onnx"
+
+    def missing(self) -> str | None:
+        if importlib.util.find_spec("onnxruntime") is None:
+            return "pip install 'edgeserve[onnx]' (or 'edgeserve[gpu]' for CUDA)"
+        return None
+
+    def missing_tools(self) -> str | None:
+        tools = ("torch", "onnx", "onnx_ir", "onnxscript")
+        if not all(importlib.util.find_spec(name) for name in tools):
+            return "pip install 'edgeserve[convert]'"
+        return None
+
+    def tools(self) -> dict[str, str]:
+        return versions("torch", "onnx", "onnx-ir", "onnxscript") | {"onnx-opset": str(OPSET)}
+
+    def delegates(self) -> tuple[str, ...]:
+        from edgeserve.backends.onnx.run import usable_delegates
+
+        return usable_delegates()
+
+    def routes(self) -> tuple[str, ...]:
+        return ("dynamo",)
+
+    def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
+        from edgeserve.backends.onnx.export import export_onnx
+
+        return export_onnx(exported, root, out, route, self.tools())
+
+    def _quantize(
+        self, artifact: Artifact, root: Path, recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
+    ) -> Artifact:  # fmt: skip
+        from edgeserve.backends.onnx.quantize import quantize_onnx
+
+        return quantize_onnx(artifact, root, recipe, samples, out)
+
+    def _load(
+        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
+        taps: tuple[str, ...], optimize: bool,
+    ) -> Session:  # fmt: skip
+        from edgeserve.backends.onnx.run import OnnxSession
+
+        return OnnxSession(artifact, root, delegate, threads, taps, optimize)
+
+    def _inspect(self, artifact: Artifact, root: Path) -> Graph:
+        from edgeserve.backends.onnx.inspect import inspect_onnx
+
+        return inspect_onnx(artifact, root)

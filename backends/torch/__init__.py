@@ -1,1 +1,76 @@
-"""placeholder"""
+"""The reference: the exported program itself, run by PyTorch on the CPU in float32.
+
+Importing this package does not import torch; its modules do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import ClassVar
+
+from edgeserve.backends.base import Backend
+from edgeserve.backends.graph import Graph
+from edgeserve.backends.host import versions
+from edgeserve.backends.session import Session
+from edgeserve.files import describe
+from edgeserve.types.artifact import Artifact, Provenance
+from edgeserve.types.source import Exported
+from edgeserve.types.tensors import IO
+
+__all__ = ["TorchBackend", "reference_artifact"]
+
+
+def reference_artifact(exported: Exported) -> Artifact:
+    """The exported program as an artifact, its root being the folder that holds ``source.json``."""
+    return Artifact(
+        format="torch",
+        precision="fp32",
+        entry=exported.program.path,
+        files=(exported.program,),
+        io=IO(inputs=exported.signature.inputs, outputs=exported.signature.outputs),
+        provenance=Provenance(route="export", tools=exported.tools),
+    )
+
+
+class TorchBackend(Backend):
+    """Format "torch": a flat ``.pt2`` that edgeserve wrote; never part of a bundle."""
+
+    format: ClassVar[str] = "torch"
+
+    def missing(self) -> str | None:
+        if importlib.util.find_spec("torch") is None:
+            return "pip install 'edgeserve[convert]'"
+        return None
+
+    def delegates(self) -> tuple[str, ...]:
+        return ("cpu",)
+
+    def routes(self) -> tuple[str, ...]:
+        return ("copy",)
+
+    def tools(self) -> dict[str, str]:
+        return versions("torch")
+
+    def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
+        name = Path(exported.program.path).name
+        shutil.copyfile(root / exported.program.path, out / name)
+        reference = reference_artifact(exported)
+        return Artifact(
+            format="torch", precision="fp32", entry=name, files=(describe(out, name),),
+            io=reference.io, provenance=Provenance(route=route, tools=exported.tools),
+        )  # fmt: skip
+
+    def _load(
+        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
+        taps: tuple[str, ...], optimize: bool,
+    ) -> Session:  # fmt: skip
+        from edgeserve.backends.torch.run import TorchSession
+
+        return TorchSession(artifact, root, threads, taps)
+
+    def _inspect(self, artifact: Artifact, root: Path) -> Graph:
+        from edgeserve.backends.torch.inspect import inspect_program
+
+        return inspect_program(artifact, root)

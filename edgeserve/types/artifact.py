@@ -42,8 +42,8 @@ class FileEntry(Value, frozen=True):
 
     def __post_init__(self) -> None:
         check_member_name(self.path)
-        if self.size < 0:
-            raise ValueError(f"{self.path}: size {self.size} is negative")
+        if not 0 <= self.size < 1 << 53:  # what every JSON reader keeps exactly
+            raise ValueError(f"{self.path}: size {self.size} is negative or beyond 2**53")
         if not _SHA256.fullmatch(self.sha256):
             raise ValueError(f"{self.path}: {self.sha256!r} is not a sha256 in lower-case hex")
 
@@ -92,7 +92,7 @@ class Judgement(Value, frozen=True):
     """What the gate said of an artifact.
 
     Attributes:
-        verdict: See DESIGN: pass, degraded, fail or unproven.
+        verdict: pass, degraded, fail or unproven.
         reasons: Why, most important first; empty only for `pass`.
         minimum_harm: The smallest share of flipped decisions that the evidence could have seen
             (95 %); None where decisions were not compared.

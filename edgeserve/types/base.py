@@ -45,16 +45,46 @@ def plain(x: Number) -> float:
 
 def _to_json(value: object) -> object:
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        listed = value.tolist()
+        finite = value.dtype.kind != "f" or bool(np.isfinite(value).all())
+        return listed if finite else _spelled(listed)
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, msgspec.Raw):  # a worker's request, encoded before
+        return msgspec.json.decode(value)
     raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+def _spelled(value: Any) -> Any:
+    """Nested lists of floats, each a `Number`."""
+    return [_spelled(item) for item in value] if isinstance(value, list) else number(value)
 
 
 def _from_json(type_: type, value: Any) -> Any:
     if isinstance(type_, type) and issubclass(type_, np.ndarray):
-        return np.asarray(value)
+        array = np.asarray(value)
+        return array if array.dtype.kind in "iuf" else np.asarray(_numbers(value), np.float64)
     raise NotImplementedError(f"{type_!r} cannot be read from JSON")
+
+
+def _numbers(value: Any) -> Any:
+    """Undo `_spelled`; numpy itself would read "1" as 1 and null as nan."""
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    if value in ("nan", "inf", "-inf") or type(value) in (int, float):
+        return float(value)
+    raise ValueError(f"an array holds {value!r:.40}, which is not a number")
+
+
+def _check_finite(value: Any) -> None:
+    """Refuse a float that JSON cannot write, in what `msgspec.to_builtins` gave."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"a field holds {value}, which JSON cannot write")
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            _check_finite(item)
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_json, order="deterministic")
@@ -66,7 +96,10 @@ def encode(value: object) -> bytes:
     Raises:
         ValueError: a float is NaN or infinite where the type is not `Number`.
     """
-    return _ENCODER.encode(value)
+    data = _ENCODER.encode(value)
+    if b"null" in data:  # which may stand for None, or for a float that is not finite
+        _check_finite(msgspec.to_builtins(value, enc_hook=_to_json))
+    return data
 
 
 def decode(data: bytes | str, type_: type[T]) -> T:

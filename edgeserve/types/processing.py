@@ -7,6 +7,7 @@ reading, so that an old Wrapper never guesses. What each step computes, to the l
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from edgeserve.types.base import Value
@@ -15,20 +16,31 @@ from edgeserve.types.tensors import DType
 __all__ = [
     "Cast",
     "CenterCrop",
+    "Color",
     "Decode",
+    "Filter",
+    "Fit",
     "InputProcessing",
     "Layout",
     "Normalize",
     "OutputStep",
     "Processing",
     "Resize",
+    "Rounding",
     "Softmax",
     "Step",
     "TopK",
 ]
 
+Color = tuple[int, int, int]
 Filter = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 Fit = Literal["exact", "shortest-edge", "letterbox"]
+Rounding = Literal["floor", "half-even"]
+
+
+def _check_color(name: str, color: Color) -> None:
+    if not all(0 <= level <= 255 for level in color):
+        raise ValueError(f"{name} {color} is outside 0..255")
 
 
 class Decode(Value, frozen=True, tag_field="step", tag="decode/1"):
@@ -41,8 +53,13 @@ class Decode(Value, frozen=True, tag_field="step", tag="decode/1"):
     """
 
     exif: bool = True
-    background: tuple[int, int, int] = (255, 255, 255)
+    background: Color = (255, 255, 255)
     max_pixels: int = 178_956_970
+
+    def __post_init__(self) -> None:
+        _check_color("background", self.background)
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels {self.max_pixels} is below 1")
 
 
 class Resize(Value, frozen=True, tag_field="step", tag="resize/1"):
@@ -53,8 +70,7 @@ class Resize(Value, frozen=True, tag_field="step", tag="resize/1"):
         width: Target width in pixels; for "shortest-edge" the target of the shorter side is
             ``min(height, width)``.
         fit: "exact" stretches; "shortest-edge" keeps the aspect ratio so that the shorter side
-        fits;
-            "letterbox" keeps the aspect ratio inside height x width and fills the rest.
+            fits; "letterbox" keeps the aspect ratio inside height x width and fills the rest.
         filter: Resampling kernel.
         fill: RGB of the letterbox's borders.
     """
@@ -63,18 +79,27 @@ class Resize(Value, frozen=True, tag_field="step", tag="resize/1"):
     width: int
     fit: Fit = "exact"
     filter: Filter = "bilinear"
-    fill: tuple[int, int, int] = (114, 114, 114)
+    fill: Color = (114, 114, 114)
 
     def __post_init__(self) -> None:
+        _check_color("fill", self.fill)
         if not (0 < self.height <= 65_535 and 0 < self.width <= 65_535):
             raise ValueError(f"resize to {self.height} x {self.width} is outside 1..65535")
 
 
 class CenterCrop(Value, frozen=True, tag_field="step", tag="center_crop/1"):
-    """Cut the middle ``height`` x ``width`` out of HWC uint8; smaller ones get zeros around."""
+    """Cut the middle ``height`` x ``width`` out of HWC uint8; smaller ones get zeros around.
+
+    Attributes:
+        height: Height of the result in pixels.
+        width: Width of the result in pixels.
+        rounding: Where the window starts when an odd number of pixels is cut off: "floor"
+            (Hugging Face) or "half-even" (torchvision, timm).
+    """
 
     height: int
     width: int
+    rounding: Rounding = "floor"
 
     def __post_init__(self) -> None:
         if not (0 < self.height <= 65_535 and 0 < self.width <= 65_535):
@@ -94,6 +119,8 @@ class Normalize(Value, frozen=True, tag_field="step", tag="normalize/1"):
     def __post_init__(self) -> None:
         if len(self.scale) != len(self.bias) or not self.scale:
             raise ValueError("normalize needs as many scales as biases, at least one")
+        if not all(math.isfinite(x) for x in (*self.scale, *self.bias)):
+            raise ValueError("normalize needs finite scales and biases")
 
 
 class Layout(Value, frozen=True, tag_field="step", tag="layout/1"):

@@ -66,21 +66,37 @@ class RanOn(Value, frozen=True):
 class _Result(Value, frozen=True, eq=False, kw_only=True):
     ran_on: RanOn | None = None
 
-    def _hold(self, field: str, dtype: type[np.generic]) -> None:
-        # A frozen struct: the one place where a field is given its declared dtype (JSON has none).
-        msgspec.structs.force_setattr(self, field, np.asarray(getattr(self, field), dtype))
+    def _hold(self, field: str, dtype: type[np.generic], rank: int) -> None:
+        """Give an array its declared dtype (JSON has none), refusing what would change value."""
+        given = np.asarray(getattr(self, field))
+        with np.errstate(over="ignore", invalid="ignore"):
+            held = given.astype(dtype, copy=False)
+        if np.issubdtype(dtype, np.integer):
+            same = np.array_equal(held, given)
+        else:
+            same = np.array_equal(np.isfinite(held), np.isfinite(given))
+        if not same or (given.ndim != rank and given.size):
+            raise ValueError(f"{field} wants {dtype.__name__} values in {rank} dimensions")
+        # A frozen struct: the one place where a field is set after all.
+        msgspec.structs.force_setattr(self, field, held)
 
 
 class Classification(_Result, frozen=True, kw_only=True, tag_field="record", tag="classification"):
     """Best class, its probability, and the best ``k`` as (label, score), best first.
 
-    ``index`` is the class index of the best one; labels may repeat, indexes do not.
+    ``index`` is the class index of the best one, -1 where unknown; ``indexes`` those of ``top``,
+    empty where unknown. Labels may repeat, indexes do not.
     """
 
     label: str
     score: float
     top: tuple[tuple[str, float], ...]
     index: int = -1
+    indexes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.indexes and len(self.indexes) != len(self.top):
+            raise ValueError(f"{len(self.indexes)} indexes for {len(self.top)} entries of top")
 
 
 class Detection(_Result, frozen=True, kw_only=True, tag_field="record", tag="detection"):
@@ -91,8 +107,10 @@ class Detection(_Result, frozen=True, kw_only=True, tag_field="record", tag="det
     labels: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        self._hold("boxes", np.float32)
-        self._hold("scores", np.float32)
+        self._hold("boxes", np.float32, 2)
+        self._hold("scores", np.float32, 1)
+        if self.boxes.size and self.boxes.shape[1] != 4:
+            raise ValueError(f"boxes of {self.boxes.shape[1]} numbers, not 4")
         msgspec.structs.force_setattr(self, "boxes", self.boxes.reshape(-1, 4))
 
 
@@ -103,7 +121,7 @@ class Segmentation(_Result, frozen=True, kw_only=True, tag_field="record", tag="
     labels: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        self._hold("mask", np.int32)
+        self._hold("mask", np.int32, 2)
 
 
 class Depth(_Result, frozen=True, kw_only=True, tag_field="record", tag="depth"):
@@ -112,7 +130,7 @@ class Depth(_Result, frozen=True, kw_only=True, tag_field="record", tag="depth")
     map: np.ndarray
 
     def __post_init__(self) -> None:
-        self._hold("map", np.float32)
+        self._hold("map", np.float32, 2)
 
 
 class Embedding(_Result, frozen=True, kw_only=True, tag_field="record", tag="embedding"):
@@ -121,7 +139,7 @@ class Embedding(_Result, frozen=True, kw_only=True, tag_field="record", tag="emb
     vector: np.ndarray
 
     def __post_init__(self) -> None:
-        self._hold("vector", np.float32)
+        self._hold("vector", np.float32, 1)
 
 
 class Span(Value, frozen=True):
@@ -153,7 +171,7 @@ class Voice(_Result, frozen=True, kw_only=True, tag_field="record", tag="voice")
     step_s: float
 
     def __post_init__(self) -> None:
-        self._hold("prob", np.float32)
+        self._hold("prob", np.float32, 1)
 
 
 Record = Classification | Detection | Segmentation | Depth | Embedding | Tokens | Text | Voice

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from edgeserve.types.artifact import Judgement
 from edgeserve.types.base import Number, Value
 from edgeserve.types.records import Runtime
@@ -41,7 +39,17 @@ class Limits(Value, frozen=True):
 
 
 class Environment(Value, frozen=True):
-    """Where a report was made."""
+    """Where a report was made; made by `edgeserve.environment.environment`. No host or user name.
+
+    Attributes:
+        machine: Architecture, e.g. "x86_64", "aarch64".
+        processor: Name of the processor, as the system gives it.
+        cores: Cores that this process may use.
+        system: Operating system and its version.
+        python: Implementation and version.
+        packages: Versions of the packages that decide numbers or times.
+        features: Instruction sets that change numbers or times ("avx2", "avx512_vnni", "dotprod").
+    """
 
     machine: str
     processor: str
@@ -49,6 +57,7 @@ class Environment(Value, frozen=True):
     system: str
     python: str
     packages: dict[str, str]
+    features: tuple[str, ...] = ()
 
 
 class Check(Value, frozen=True):
@@ -161,13 +170,18 @@ class Report(Value, frozen=True):
     Attributes:
         artifact_sha256: Which artifact.
         reference: What stood for the server: "pt2", "module:fn" or "stored".
-        preprocessing: "declared, not compared" or "compared".
+        preprocessing: "declared, not compared", or how it was compared.
         inputs: What inputs were used, in words ("412 crops of 23 photos; 8 fillers").
         checks: Invariants, in the order they were checked.
         outputs: Difference per output, against ``limits.tensor``.
         decisions: None for the ``tensors`` task or without data.
         worst: Worst inputs, worst first.
         judgement: The verdict.
+        generated: Difference per output on generated inputs (extremes, zeros, ...), each on the
+            larger of its own scale and that of ``outputs``.
+        error: Largest difference of a score (for the ``tensors`` task: of an output, relative) seen
+            on any input. Golden cases must be three times as far from flipping.
+        notes: What else a reader should know, one line each.
     """
 
     artifact_sha256: str
@@ -185,6 +199,9 @@ class Report(Value, frozen=True):
     judgement: Judgement
     environment: Environment
     seconds: Number
+    generated: tuple[OutputDiff, ...] = ()
+    error: Number = 0.0
+    notes: tuple[str, ...] = ()
 
     def raise_for_status(self) -> None:
         """Raise `CheckFailed` if the verdict is ``fail``; otherwise do nothing."""
@@ -225,15 +242,22 @@ class Measurement(Value, frozen=True):
         target: Where: "host", later "browser", "arm64", "adb:SERIAL".
         threads: Threads the runtime was given.
         batch: Batch size.
-        load_ms: From file to session, wall time.
+        load_ms: From file to session, wall time; the runtime itself is imported before.
         first_ms: First run, wall time.
         warmup: Runs thrown away after the first.
-        run: The runs that count.
-        split: Share of time per step where processing is included: "decode", "resize", "run", ...
+        run: The runs that count: the model alone, on tensors made beforehand.
+        split: Times per step where processing is included: "decode", "resize", ..., "batch", "run",
+            "finish", and "total" from raw input to decision. Of the whole batch, not per sample.
         rss_mb: Peak resident memory of the process, MiB.
-        rss_before_mb: Resident memory before loading, MiB.
+        rss_before_mb: Resident memory with the runtime imported, before loading, MiB.
         size_bytes: Size of the artifact's files.
         noisy: The figures are not to be trusted, and why; None when they are.
+        wall_ms: Wall time of each run that counts, in the order they ran.
+        cpu_ms: CPU time of the same runs, over all threads.
+        dims: Sizes given to dynamic dimensions, by name.
+        input: What was fed: "seeded tensors", or the sample's file name.
+        notes: What a reader of the figures has to know.
+        seconds: How long the measurement took.
     """
 
     artifact_sha256: str
@@ -251,5 +275,11 @@ class Measurement(Value, frozen=True):
     rss_mb: Number
     rss_before_mb: Number
     size_bytes: int
-    noisy: Literal[None] | str
+    noisy: str | None
     environment: Environment
+    wall_ms: tuple[float, ...] = ()
+    cpu_ms: tuple[float, ...] = ()
+    dims: dict[str, int] = {}
+    input: str = "seeded tensors"
+    notes: tuple[str, ...] = ()
+    seconds: Number = 0.0

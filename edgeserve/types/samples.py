@@ -42,12 +42,15 @@ class StoredAnswer(Value, frozen=True):
     Attributes:
         input_sha256: sha256 of the raw bytes (of the text in UTF-8; of a row's arrays in order).
         record: The decision, for a task that has one.
-        margin: How sure the reference was (`edgeserve.decisions.margin`).
+        margin: How sure the reference was (`edgeserve.decisions.margin`); where it tells no scores,
+            how sure the exported program is.
+        scored: The reference told its scores; else those of ``record`` are 0 and mean nothing.
     """
 
     input_sha256: str
     record: Record | None
     margin: Number | None
+    scored: bool = True
 
 
 class GoldenCase(Value, frozen=True):
@@ -79,7 +82,9 @@ class Golden(Value, frozen=True):
     Attributes:
         origin: "generated" or "given" (from ``--golden DIR``: that is the consent).
         cases: In order.
+        note: Why there are fewer cases than asked for; empty where there are not.
     """
 
     origin: Literal["generated", "given"]
     cases: tuple[GoldenCase, ...]
+    note: str = ""

@@ -1,0 +1,74 @@
+# Two commands on a fresh machine: `make demo` runs the main job, `make test` passes the tests.
+# Each sets up .venv/ from requirements.lock by itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ROOMS := backends convert measure package profiles report validate wrapper
+SOURCES := edgeserve $(ROOMS) demo tests benchmarks
+# A package index with CPU-only torch wheels, for machines where the plain pin brings CUDA.
+TORCH_INDEX ?=
+PYTEST_FLAGS ?= -n 2 --dist loadfile
+
+export HF_HUB_OFFLINE := 1
+
+.PHONY: demo test check lint types schemas bench lock venv clean help
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   convert, prove, measure and package EfficientNet-Lite0; leaves demo-out/"
+	@echo "make test   run the tests"
+	@echo "make check  lint, types, schemas"
+	@echo "make bench  print the figures of benchmarks/"
+
+venv: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' \
+	  || { echo "edgeserve needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet torch==2.13.0 --index-url $(TORCH_INDEX))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# The lock is what a working environment holds; the local version tag of torch is dropped so that
+# the pin resolves on any index.
+lock: $(STAMP)
+	@{ sed -n '/^#/p' requirements.lock; \
+	   $(BIN)/python -m pip freeze --exclude-editable | sed -E 's/^(torch==[0-9.]+)\+.*/\1/'; \
+	 } > requirements.lock.new && mv requirements.lock.new requirements.lock
+
+demo: $(STAMP)
+	$(BIN)/python -m demo.photos demo-out/photos
+	$(BIN)/edgeserve run demo/edgeserve.toml
+	$(BIN)/edgeserve verify demo-out/tagger.edge
+	$(BIN)/edgeserve predict demo-out/tagger.edge demo-out/photos/example.jpg
+	@echo "demo-out/tagger.edge is the package, demo-out/report.html the report: open it in a browser"
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+check: lint types schemas
+
+lint: $(STAMP)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+# Type checkers need one edgeserve/ tree, so the rooms are linked into one.
+types: $(STAMP)
+	@rm -rf build/types && mkdir -p build/types/edgeserve
+	@cd build/types/edgeserve && ln -s ../../../edgeserve/* . \
+	  && for room in $(ROOMS); do ln -s ../../../$$room $$room; done
+	$(BIN)/mypy
+
+schemas: $(STAMP)
+	$(BIN)/python -P -m edgeserve.bundle.schema --check docs/schema
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,213 @@
+"""The contract of a format: a `Backend` makes, loads and inspects its artifacts.
+
+The public methods check what the caller gave (files, delegate, route) and then call the author's
+small method of the same name with an underscore. What `load` gives back is a `Session`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from edgeserve.backends.graph import Graph
+from edgeserve.backends.session import Session
+from edgeserve.errors import BackendError
+from edgeserve.files import sha256_file
+from edgeserve.types.artifact import Artifact, FileEntry, Recipe
+from edgeserve.types.source import Exported
+
+__all__ = ["Backend", "Session", "check_file", "check_files"]
+
+
+class Backend(ABC):
+    """One format: how its artifacts are made, loaded and looked into. Stateless."""
+
+    format: ClassVar[str]
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """What to install before `load` works (a pip line), or None. Imports nothing heavy."""
+
+    @abstractmethod
+    def delegates(self) -> tuple[str, ...]:
+        """Delegates that can be asked for on this machine, best first."""
+
+    @abstractmethod
+    def routes(self) -> tuple[str, ...]:
+        """Ways from an exported program to this format, in the order they are tried."""
+
+    @abstractmethod
+    def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
+        """Convert by one route. ``exported.program`` has been checked; ``out`` exists."""
+
+    @abstractmethod
+    def _load(
+        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
+        taps: tuple[str, ...], optimize: bool,
+    ) -> Session:  # fmt: skip
+        """Load checked files on a delegate that is one of `delegates`."""
+
+    @abstractmethod
+    def _inspect(self, artifact: Artifact, root: Path) -> Graph:
+        """Look into checked files."""
+
+    def missing_tools(self) -> str | None:
+        """What to install before artifacts can be made and inspected, or None."""
+        return self.missing()
+
+    def tools(self) -> dict[str, str]:
+        """Versions of the packages that make artifacts, by name: another version, other bytes."""
+        return {}
+
+    def _quantize(
+        self, artifact: Artifact, root: Path, recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
+    ) -> Artifact:  # fmt: skip
+        """Make another precision. The base says that this version does not."""
+        raise BackendError(
+            "EDGE-BACKEND-006", f"{self.format} {recipe.precision}", wanted="fp32",
+            got=f"{recipe.precision}, which is not made in this version",
+            hint="ask for --precision fp32",
+        )  # fmt: skip
+
+    def export(
+        self, exported: Exported, root: Path, out: Path, route: str | None = None
+    ) -> Artifact:
+        """Convert an exported program into a candidate of this format, fp32.
+
+        Args:
+            exported: What was exported.
+            root: The folder that ``exported.program.path`` is relative to.
+            out: Folder to write into (made if missing); the artifact's paths are relative to it.
+            route: One of `routes`; None: the first.
+
+        Raises:
+            BackendError: EDGE-BACKEND-004 not installed, -011 the program's bytes changed,
+                -015 unknown route.
+            UnsupportedOp: EDGE-OP-001, an op that this format cannot express.
+            ConvertError: the converter failed otherwise.
+        """
+        _need(self.format, self.missing_tools())
+        route = route or self.routes()[0]
+        if route not in self.routes():
+            raise BackendError(
+                "EDGE-BACKEND-015", f"route of {self.format}",
+                wanted=f"one of {list(self.routes())}", got=repr(route),
+                hint="leave the route out, and they are tried in order",
+            )  # fmt: skip
+        check_file(exported.program, root)
+        out.mkdir(parents=True, exist_ok=True)
+        return self._export(exported, root, out, route)
+
+    def quantize(
+        self, artifact: Artifact, root: Path, recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
+    ) -> Artifact:  # fmt: skip
+        """Derive another precision from a float artifact.
+
+        Args:
+            artifact: The float artifact, its files below ``root``.
+            root: See ``artifact``.
+            recipe: What to make.
+            samples: Feeds to calibrate with.
+            out: Folder to write into; the new artifact's paths are relative to it.
+
+        Raises:
+            BackendError: EDGE-BACKEND-006, this version makes no other precision.
+        """
+        _need(self.format, self.missing_tools())
+        check_files(artifact, root)
+        return self._quantize(artifact, root, recipe, samples, out)
+
+    def load(
+        self, artifact: Artifact, root: Path, *, delegate: str | None = None,
+        threads: int | None = None, taps: Sequence[str] = (), optimize: bool = True,
+        verified: bool = False,
+    ) -> Session:  # fmt: skip
+        """Load an artifact; the caller closes the session.
+
+        Args:
+            artifact: What to load, its files below ``root``.
+            root: See ``artifact``.
+            delegate: One of `delegates`; None: "cpu", or the best where there is no "cpu". Never
+                replaced by another in silence.
+            threads: Threads for one run; None: as many as this process may use.
+            taps: Inner tensors to return as well, by the names that `inspect` shows.
+            optimize: Let the engine rewrite its graph; False shows what the file itself says.
+            verified: The caller has just compared the files' hashes; do not read them twice.
+
+        Raises:
+            BackendError: EDGE-BACKEND-004 not installed, -005 delegate, -011 a file's bytes are not
+                the artifact's, -012 the engine refused the file, -014 unknown tap, -018 threads.
+        """
+        _need(self.format, self.missing())
+        usable = self.delegates()
+        delegate = delegate or ("cpu" if "cpu" in usable else usable[0])
+        if delegate not in usable:
+            raise BackendError(
+                "EDGE-BACKEND-005", f"delegate of {self.format}",
+                wanted=f"one of {list(usable)}, usable here", got=repr(delegate),
+                hint="install the runtime build that has it, or leave the delegate out",
+            )  # fmt: skip
+        if threads is not None and threads < 1:
+            raise BackendError(
+                "EDGE-BACKEND-018", "threads", wanted="1 or more", got=str(threads),
+                hint="leave threads out to use all that this process may use",
+            )  # fmt: skip
+        if not verified:
+            check_files(artifact, root)
+        return self._load(artifact, root, delegate, threads, tuple(taps), optimize)
+
+    def inspect(self, artifact: Artifact, root: Path) -> Graph:
+        """Look into an artifact without running it.
+
+        Raises:
+            BackendError: EDGE-BACKEND-004 not installed, -011 a file's bytes are not the
+            artifact's,
+                -012 the file cannot be read.
+        """
+        _need(self.format, self.missing_tools())
+        check_files(artifact, root)
+        return self._inspect(artifact, root)
+
+
+def _need(format: str, missing: str | None) -> None:
+    if missing:
+        raise BackendError(
+            "EDGE-BACKEND-004", f"format {format!r}", wanted="its packages installed",
+            got="none or too few of them", hint=missing,
+        )  # fmt: skip
+
+
+def check_files(artifact: Artifact, root: Path) -> None:
+    """Compare every file of an artifact with its recorded size and sha256 (see `check_file`)."""
+    for entry in artifact.files:
+        check_file(entry, root)
+
+
+def check_file(entry: FileEntry, root: Path) -> None:
+    """Compare one file with its entry: a regular file inside ``root``, with that size and sha256.
+
+    Raises:
+        BackendError: EDGE-BACKEND-011.
+    """
+    path = root / entry.path
+    wanted = f"{entry.size} bytes, sha256 {entry.sha256[:12]}"
+    if path.is_symlink() or not path.is_file() or root.resolve() not in path.resolve().parents:
+        raise _changed(entry.path, wanted, "no regular file in its place")
+    size = path.stat().st_size
+    if size != entry.size:
+        raise _changed(entry.path, wanted, f"{size} bytes")
+    if (digest := sha256_file(path)) != entry.sha256:
+        raise _changed(entry.path, wanted, f"sha256 {digest[:12]}")
+
+
+def _changed(path: str, wanted: str, got: str) -> BackendError:
+    return BackendError(
+        "EDGE-BACKEND-011", f"file {path!r}", wanted=wanted, got=got,
+        hint="make the artifact again, or copy it again from where it is whole",
+    )  # fmt: skip

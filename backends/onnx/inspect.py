@@ -1,0 +1,112 @@
+"""What an ONNX file holds, read through onnx_ir."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeserve.backends.graph import Graph, Op, WeightInfo
+from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
+from edgeserve.backends.torch.blame import one_line
+from edgeserve.errors import BackendError
+from edgeserve.types.artifact import Artifact
+from edgeserve.types.tensors import IO, DType, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["inspect_onnx", "io_of", "read"]
+
+_DTYPES: dict[str, DType] = {
+    "FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BFLOAT16": "bfloat16",
+    "BOOL": "bool", "STRING": "string", "INT8": "int8", "INT16": "int16", "INT32": "int32",
+    "INT64": "int64", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
+}  # fmt: skip
+
+
+def read(path: Path) -> ir.Model:
+    """Read a file without its external data.
+
+    Raises:
+        BackendError: EDGE-BACKEND-012.
+    """
+    import onnx_ir as ir
+
+    try:
+        return ir.load(path)
+    except Exception as error:  # protobuf and onnx_ir raise many kinds
+        raise BackendError(
+            "EDGE-BACKEND-012", f"file {path.name!r}", wanted="an ONNX model", got=one_line(error),
+            hint="make the artifact again from its source",
+        ) from error  # fmt: skip
+
+
+def io_of(model: ir.Model) -> IO:
+    """What a model itself takes and gives; a nameless dimension is called after its place."""
+    weights = set(model.graph.initializers)
+    takes = [value for value in model.graph.inputs if value.name not in weights]
+    return IO(
+        inputs=tuple(_spec(value) for value in takes),
+        outputs=tuple(_spec(value) for value in model.graph.outputs),
+    )
+
+
+def _spec(value: ir.Value) -> TensorSpec:
+    name = value.name or ""
+    dims: list[int | str] = []
+    for axis, dim in enumerate(value.shape or ()):
+        size = dim if isinstance(dim, int) else dim.value or ""
+        named = isinstance(size, int) or size.isidentifier()
+        dims.append(size if named else f"{name}_dim{axis}")
+    return TensorSpec(name=name, dtype=_dtype(value), shape=tuple(dims))
+
+
+def _dtype(value: ir.Value) -> DType:
+    word = value.dtype.name if value.dtype is not None else "none"
+    if word not in _DTYPES:
+        raise BackendError(
+            "EDGE-BACKEND-017", f"tensor {value.name!r}",
+            wanted=f"a dtype among {sorted(_DTYPES.values())}", got=word.lower(),
+            hint="keep the file's inputs and outputs in float32 or an integer dtype",
+        )  # fmt: skip
+    return _DTYPES[word]
+
+
+def inspect_onnx(artifact: Artifact, root: Path) -> Graph:
+    """The graph of an artifact's file."""
+    model = read(root / artifact.entry)
+    return Graph(
+        inputs=io_of(model).inputs,
+        outputs=io_of(model).outputs,
+        ops=tuple(_op(node) for node in all_nodes(model)),
+        weights=_weights(model),
+        opset={
+            str(domain): int(version) for domain, version in sorted(model.opset_imports.items())
+        },
+    )
+
+
+def _op(node: ir.Node) -> Op:
+    return Op(
+        name=node.name or "",
+        type=f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
+        inputs=tuple(value.name or "" if value is not None else "" for value in node.inputs),
+        outputs=tuple(value.name or "" for value in node.outputs),
+        source=node.metadata_props.get(SOURCE),
+        module=node.metadata_props.get(MODULE),
+    )
+
+
+def _weights(model: ir.Model) -> tuple[WeightInfo, ...]:
+    """Initializers of the graph and of inner graphs, by name."""
+    graphs = [model.graph, *(node.graph for node in all_nodes(model) if node.graph is not None)]
+    found: dict[int, WeightInfo] = {}
+    for graph in graphs:
+        for name, value in getattr(graph, "initializers", {}).items():
+            tensor = value.const_value
+            if tensor is not None:
+                found[id(value)] = WeightInfo(
+                    name=name, dtype=str(tensor.dtype.name).lower(), bytes=int(tensor.nbytes),
+                    shape=tuple(int(size) for size in tensor.shape.numpy()),
+                )  # fmt: skip
+    return tuple(sorted(found.values(), key=lambda weight: weight.name))

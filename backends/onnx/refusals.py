@@ -1,0 +1,80 @@
+"""Why the ONNX converter refused: the op, the user's own line, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeserve.backends.torch.blame import line_of_text, one_line
+from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+__all__ = ["refusal"]
+
+_NO_TRANSLATION = ("No ONNX function found", "No decompositions registered")
+
+
+def refusal(
+    error: Exception, program: ExportedProgram, traces: Mapping[str, str], folder: Path
+) -> EdgeError:
+    """The coded error for an exception of ``torch.onnx.export``.
+
+    Args:
+        error: As caught.
+        program: What was converted; the stack trace of each node is the name of a source op.
+        traces: The real stack traces, by source op.
+        folder: The user's folder.
+
+    Returns:
+        EDGE-OP-001 or EDGE-OP-002 where an op is to blame, else EDGE-CONVERT-020.
+    """
+    chain = list(_chain(error))
+    root = chain[-1]
+    source = _source(chain, traces)
+    if source is None:
+        return ConvertError(
+            "EDGE-CONVERT-020", "torch.onnx.export", wanted="a model", got=one_line(root),
+            hint="the job's log holds the converter's whole message",
+        )  # fmt: skip
+    op = next(str(node.target) for node in program.graph.nodes if node.name == source)
+    where = line_of_text(traces[source], folder)
+    if any(words in str(part) for part in chain for words in _NO_TRANSLATION):
+        return UnsupportedOp(
+            "EDGE-OP-001", f"op {op}", wanted="an op that ONNX can express",
+            got="one without a translation",
+            hint="write that line with other operators, or do that step outside the model",
+            source_line=where,
+        )  # fmt: skip
+    return UnsupportedOp(
+        "EDGE-OP-002", f"op {op}", wanted="a use of it that ONNX can express", got=one_line(root),
+        hint="write that line in another way: other arguments, fixed sizes, or simpler operators",
+        source_line=where,
+    )  # fmt: skip
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and what it was raised from, outermost first."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _source(chain: list[BaseException], traces: Mapping[str, str]) -> str | None:
+    """The source op being converted: the converter's frames hold the fx node they worked on."""
+    found = None
+    for error in chain:
+        trace = error.__traceback__
+        while trace is not None:
+            for name in ("node", "n"):
+                meta = getattr(trace.tb_frame.f_locals.get(name), "meta", None)
+                source = meta.get("stack_trace") if isinstance(meta, dict) else None
+                if source in traces:
+                    found = str(source)
+            trace = trace.tb_next
+        if found is not None and traces.get(found):
+            return found
+    return found

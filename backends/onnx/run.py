@@ -1,0 +1,184 @@
+"""ONNX Runtime sessions: quiet, without spinning threads, and honest about what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeserve.backends.host import usable_cpus
+from edgeserve.backends.session import Session
+from edgeserve.errors import BackendError
+from edgeserve.types.artifact import Artifact
+from edgeserve.types.records import Runtime
+
+__all__ = ["OnnxSession", "usable_delegates"]
+
+#: Our names for ONNX Runtime's execution providers.
+_PROVIDERS: dict[str, str] = {
+    "tensorrt": "TensorrtExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "migraphx": "MIGraphXExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "directml": "DmlExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "qnn": "QNNExecutionProvider",
+    "nnapi": "NnapiExecutionProvider",
+    "webgpu": "WebGpuExecutionProvider",
+    "xnnpack": "XnnpackExecutionProvider",
+    "cpu": "CPUExecutionProvider",
+}
+
+#: Log severity "fatal": what goes wrong is raised, and said once.
+_QUIET = 4
+
+#: Where weights outside a single-file model may lie: nowhere.
+_NOWHERE = "/nonexistent"
+
+
+def usable_delegates() -> tuple[str, ...]:
+    """The delegates that this build of ONNX Runtime has, best first."""
+    import onnxruntime
+
+    built = set(onnxruntime.get_available_providers())
+    return tuple(name for name, provider in _PROVIDERS.items() if provider in built)
+
+
+class OnnxSession(Session):
+    """Runs an ONNX artifact.
+
+    Attributes:
+        placement: How many nodes each provider took, by ONNX Runtime's name for it; empty where
+            this version does not tell.
+    """
+
+    def __init__(
+        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
+        taps: tuple[str, ...], optimize: bool,
+    ) -> None:  # fmt: skip
+        import onnxruntime
+
+        count = threads or usable_cpus()
+        runtime = Runtime(name="onnxruntime", version=onnxruntime.__version__, delegate=delegate)
+        super().__init__(artifact.io, runtime, count)
+        self._names = [*(spec.name for spec in artifact.io.outputs), *taps]
+        options = _options(count, optimize)
+        model = _model(artifact, root, taps, options)
+        self._engine: Any = _open(model, options, delegate)
+        self.placement = _placement(self._engine)
+        _check_placement(self.placement, delegate)
+        _check_io(self._engine, artifact)
+
+    def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = self._engine.run(self._names, feed)
+        return dict(zip(self._names, found, strict=True))
+
+    def _close(self) -> None:
+        self._engine = None
+
+
+def _options(threads: int, optimize: bool) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    # Idle threads that spin steal time from other sessions in the process.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return options
+
+
+def _model(artifact: Artifact, root: Path, taps: tuple[str, ...], options: Any) -> bytes | str:
+    """What to open: the bytes of a lone file, else the path, so that the engine maps the weights.
+
+    A lone file may not point to weights outside itself; of several, each must be listed and hashed.
+    """
+    path = root / artifact.entry
+    folder = path.parent if len(artifact.files) > 1 else Path(_NOWHERE)
+    if len(artifact.files) > 1:
+        _only_listed(artifact, root)
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(folder)
+    )
+    if taps:
+        from edgeserve.backends.onnx.taps import with_taps
+
+        return with_taps(path, taps)
+    return str(path) if len(artifact.files) > 1 else path.read_bytes()
+
+
+def _only_listed(artifact: Artifact, root: Path) -> None:
+    """Refuse a folder that holds files which the artifact does not list: no hash covers those."""
+    listed = {root / entry.path for entry in artifact.files}
+    for path in (root / artifact.entry).parent.rglob("*"):
+        if not path.is_dir() and path not in listed:
+            raise BackendError(
+                "EDGE-BACKEND-016", f"file {path.name!r}",
+                wanted="only files that the artifact lists",
+                got="one more, which the model could read its weights from",
+                hint="remove that file, or make the artifact again",
+            )  # fmt: skip
+
+
+def _open(model: bytes | str, options: Any, delegate: str) -> Any:
+    """Make the engine's session on this delegate; the CPU only helps with what it cannot do."""
+    import onnxruntime
+
+    wanted = _PROVIDERS[delegate]
+    providers = [wanted] if delegate == "cpu" else [wanted, _PROVIDERS["cpu"]]
+    try:
+        engine = onnxruntime.InferenceSession(model, options, providers=providers)
+    except Exception as error:  # the engine raises many kinds
+        text = str(error).strip().splitlines()
+        raise BackendError(
+            "EDGE-BACKEND-012", f"model on {delegate}",
+            wanted=f"one that ONNX Runtime {onnxruntime.__version__} runs",
+            got=text[0] if text else type(error).__name__,
+            hint="make the artifact again from its source",
+        ) from error  # fmt: skip
+    if wanted not in engine.get_providers():
+        raise _not_used(delegate, f"ONNX Runtime fell back to {engine.get_providers()[0]}")
+    engine.disable_fallback()
+    return engine
+
+
+def _placement(engine: Any) -> dict[str, int]:
+    """Nodes of the optimised graph by the provider that runs them."""
+    tell = getattr(engine, "get_provider_graph_assignment_info", None)
+    counts: dict[str, int] = {}
+    for part in tell() if tell else ():
+        counts[part.ep_name] = counts.get(part.ep_name, 0) + len(part.get_nodes())
+    return counts
+
+
+def _check_placement(placement: Mapping[str, int], delegate: str) -> None:
+    """A provider that is there and took no node does not run the model."""
+    if placement and not placement.get(_PROVIDERS[delegate]):
+        raise _not_used(delegate, f"it took none of the graph's nodes: {dict(placement)}")
+
+
+def _not_used(delegate: str, got: str) -> BackendError:
+    return BackendError(
+        "EDGE-BACKEND-005", f"delegate {delegate!r}", wanted="the delegate that was asked for",
+        got=got, hint="install this delegate's driver and libraries, or ask for cpu",
+    )  # fmt: skip
+
+
+def _check_io(engine: Any, artifact: Artifact) -> None:
+    """The names that the engine sees are those that the artifact declares."""
+    inputs = [value.name for value in engine.get_inputs()]
+    outputs = [value.name for value in engine.get_outputs()]
+    wanted_in = [spec.name for spec in artifact.io.inputs]
+    wanted_out = [spec.name for spec in artifact.io.outputs]
+    if inputs != wanted_in or outputs[: len(wanted_out)] != wanted_out:
+        raise BackendError(
+            "EDGE-BACKEND-012", f"file {artifact.entry!r}", wanted=f"{wanted_in} -> {wanted_out}",
+            got=f"{inputs} -> {outputs}", hint="make the artifact again from its source",
+        )  # fmt: skip

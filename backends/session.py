@@ -1,0 +1,103 @@
+"""A loaded artifact: `Session` checks what it is fed, runs it, and says what really ran.
+
+The public `run` compares the feed with what the file takes and wraps what the engine throws; the
+author of a backend writes `_run` and `_close`. So every format refuses a mistake in the same words.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from edgeserve.backends.feeds import FeedCheck
+from edgeserve.errors import BackendError, EdgeError
+from edgeserve.types.records import Runtime
+from edgeserve.types.tensors import IO
+
+__all__ = ["Session"]
+
+
+class Session(ABC):
+    """A loaded artifact, ready to run; a context manager. `run` may be called from several threads.
+
+    Attributes:
+        io: What the file takes and gives.
+        runtime: The engine, its version and the delegate that really runs.
+        threads: Threads that one `run` may use.
+    """
+
+    def __init__(self, io: IO, runtime: Runtime, threads: int) -> None:
+        self.io = io
+        self.runtime = runtime
+        self.threads = threads
+        self._check = FeedCheck(io)
+        self._closed = False
+
+    @property
+    def delegate(self) -> str:
+        """What really runs: "cpu", "cuda", ... never merely what was asked for."""
+        return self.runtime.delegate
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run once.
+
+        Args:
+            feed: One array for each of `io.inputs`, with exactly its dtype and a shape that fits.
+
+        Returns:
+            One array for each of `io.outputs`, then for each tap, by name.
+
+        Raises:
+            BackendError: EDGE-BACKEND-007 closed, -008 names, -009 dtype, -010 shape, -013 the
+                engine failed.
+        """
+        if self._closed:
+            raise BackendError(
+                "EDGE-BACKEND-007", "session", wanted="an open session", got="a closed one",
+                hint="load the artifact again, or run inside its `with` block",
+            )  # fmt: skip
+        self._check(feed)
+        try:
+            return self._run(feed)
+        except EdgeError:
+            raise
+        except Exception as error:  # the border to the engine
+            raise BackendError(
+                "EDGE-BACKEND-013", f"{self.runtime.name} {self.runtime.version}",
+                wanted="an answer", got=_first_line(error),
+                hint="compare the feed with the sizes the model was exported for",
+            ) from error  # fmt: skip
+
+    def close(self) -> None:
+        """Release the engine; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run a feed that fits `io`; any exception is wrapped by the caller."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Drop what the engine holds; called once."""
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"

@@ -1,0 +1,102 @@
+"""Proof that an exported program answers as its module does, before anything is made from it.
+
+A trace follows one path. Where a module chooses by size or by value, the program is right for the
+traced example and wrong for others; here it is run on the user's own examples, on those it was
+traced with, and on the smallest that its declared ranges allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+
+from edgeserve.backends.torch.blame import line_of_error, one_line
+from edgeserve.backends.torch.buffers import Buffers
+from edgeserve.backends.torch.flat import FlatModule
+from edgeserve.errors import ConvertError, EdgeError
+
+__all__ = ["check_program"]
+
+#: Largest difference allowed, relative to each output's largest value: the same kernels run on both
+#: sides, so anything above rounding is another path.
+TOLERANCE = 1e-4
+
+
+def check_program(
+    program: ExportedProgram,
+    flat: FlatModule,
+    probes: Sequence[Sequence[torch.Tensor]],
+    folder: Path,
+) -> None:
+    """Compare a program with its module on each probe.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-012 the module itself fails on a probe, -017 the answers differ.
+    """
+    runner = program.module()
+    buffers = Buffers(runner)
+    for probe in probes:
+        try:
+            wanted = flat.call(probe).tensors
+        except EdgeError:
+            raise
+        except Exception as error:  # the user's own code
+            raise ConvertError(
+                "EDGE-CONVERT-012", f"forward at {_sizes(probe)}",
+                wanted="an answer, as dynamic_shapes says", got=one_line(error),
+                hint="raise the smallest size in dynamic_shapes to one that forward takes",
+                source_line=line_of_error(error, folder),
+            ) from error  # fmt: skip
+        try:
+            with torch.no_grad():
+                got = [t.clone() for t in runner(*(tensor.clone() for tensor in probe))]
+            buffers.restore()
+        except Exception as error:  # an assertion of the trace
+            raise _differs(probe, one_line(error), _BRANCH) from error
+        worst = _worst(wanted, got)
+        if worst:
+            again = _worst(wanted, flat.call(probe).tensors)
+            raise _differs(probe, worst, _RANDOM if again else _BRANCH)
+
+
+_BRANCH = (
+    "forward takes another path at this size or value: remove that branch, or narrow dynamic_shapes"
+)
+_RANDOM = "forward draws random numbers: make them an input, or remove them in eval mode"
+
+
+def _worst(wanted: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:
+    """What differs, in words; empty when the answers are the same."""
+    for i, (ours, theirs) in enumerate(zip(wanted, got, strict=True)):
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return f"output {i} is {_kind(theirs)}, not {_kind(ours)}"
+        if not ours.numel() or torch.equal(ours, theirs):
+            continue
+        if not ours.is_floating_point():
+            return f"output {i} holds other {ours.dtype} values"
+        finite = ours.double().nan_to_num(0.0, 0.0, 0.0)
+        scale = max(float(finite.abs().max()), 1e-6)
+        if not torch.allclose(
+            theirs.double(), ours.double(), rtol=0.0, atol=TOLERANCE * scale, equal_nan=True
+        ):
+            off = (theirs.double() - ours.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
+            return f"output {i} off by {float(off):.3g} at a scale of {scale:.3g}"
+    return ""
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}"
+
+
+def _differs(probe: Sequence[torch.Tensor], got: str, hint: str) -> ConvertError:
+    return ConvertError(
+        "EDGE-CONVERT-017", f"exported program at {_sizes(probe)}",
+        wanted="the module's own answers", got=got, hint=hint,
+    )  # fmt: skip
+
+
+def _sizes(probe: Sequence[torch.Tensor]) -> str:
+    return " ".join(str(list(tensor.shape)) for tensor in probe)

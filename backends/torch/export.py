@@ -1,0 +1,206 @@
+"""From a module to an exported program: traced once, checked against the module, named.
+
+The program is flat (tensors in by position, a tuple out) and bears names and ranges that a person
+gave. Every format is made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.experimental import _config as symbolic_config
+
+from edgeserve.backends.torch.blame import line_of_error, one_line
+from edgeserve.backends.torch.check import check_program
+from edgeserve.backends.torch.flat import FlatModule, flatten
+from edgeserve.backends.torch.identity import dtype_word
+from edgeserve.backends.torch.program import Program, log_warnings
+from edgeserve.backends.torch.refusals import refusal
+from edgeserve.backends.torch.shapes import Axes, DimNames, corner, parse, widen
+from edgeserve.backends.torch.trees import fill, leaves, unique
+from edgeserve.errors import ConvertError, EdgeError
+from edgeserve.types.tensors import Signature, TensorSpec
+
+__all__ = ["Wishes", "export_module"]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a factory may say about the export.
+
+    Attributes:
+        dynamic_shapes: See `edgeserve.backends.torch.shapes.parse`.
+        input_names: Names for the inputs, in order; empty: from forward's arguments.
+        output_names: Names for the outputs, in order; empty: from what forward returns.
+    """
+
+    dynamic_shapes: object = None
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+
+
+def export_module(
+    module: torch.nn.Module, examples: object, wishes: Wishes, folder: Path
+) -> Program:
+    """Export a module and prove the result against it on the example inputs.
+
+    Args:
+        module: Moved to the CPU, to eval mode and, from half precision, to float32.
+        examples: A tuple or dict of tensors, nested as forward takes them.
+        wishes: Names and dynamic dimensions.
+        folder: The user's folder, so that errors can name the user's own lines.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-011 to -017, -022, -025 to -027; ``edgeserve explain`` tells
+        more.
+    """
+    notes = _prepare(module)
+    flat = flatten(module, _plain(examples, half=any("half precision" in note for note in notes)))
+    notes += [f"input {leaf.name!r} is fixed at {leaf.value!r}" for leaf in flat.constants]
+    names = _given("input", wishes.input_names, flat.names)
+    _check_dtypes(names, flat)
+    output_names = _output_names(flat, names, wishes, notes, folder)
+    axes = parse(wishes.dynamic_shapes, flat.inputs, names)
+    with log_warnings():
+        program = _trace(flat, names, axes, folder)
+        check_program(program, flat, _probes(flat, axes), folder)
+    arrays = {name: leaf.value.numpy() for name, leaf in zip(names, flat.inputs, strict=True)}
+    signature = _signature(program, names, output_names, axes)
+    return Program(program, signature, arrays, tuple(notes))
+
+
+def _prepare(module: torch.nn.Module) -> list[str]:
+    """Put a module in eval mode, on the CPU, in float32; what was changed is noted."""
+    notes = []
+    tensors = [*module.parameters(), *module.buffers()]
+    if any(tensor.is_meta for tensor in tensors):
+        raise ConvertError(
+            "EDGE-CONVERT-026", type(module).__name__, wanted="a module with its weights loaded",
+            got="weights on the meta device",
+            hint="load the weights in the factory before returning",
+        )  # fmt: skip
+    if any(part.training for part in module.modules()):
+        notes.append("the module was in training mode: exported in eval mode")
+        module.eval()
+    if any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors):
+        notes.append("half precision weights: exported in float32")
+        module.float()
+    module.cpu().requires_grad_(False)
+    return notes
+
+
+def _plain(examples: object, half: bool) -> object:
+    """The examples detached, on the CPU, and in float32 where the module was in half precision."""
+
+    def plain(tensor: torch.Tensor) -> torch.Tensor:
+        low = half and tensor.dtype in (torch.float16, torch.bfloat16)
+        return (tensor.float() if low else tensor).detach().cpu()
+
+    tensors = [leaf.value for leaf in leaves(examples) if isinstance(leaf.value, torch.Tensor)]
+    return fill(examples, iter([plain(tensor) for tensor in tensors]))
+
+
+def _check_dtypes(names: list[str], flat: FlatModule) -> None:
+    """Examples are kept, and callers feed, as numpy arrays."""
+    for name, tensor in zip(names, flat.examples, strict=True):
+        if dtype_word(tensor.dtype, name) == "bfloat16":
+            raise ConvertError(
+                "EDGE-CONVERT-027", f"input {name!r}", wanted="a dtype that numpy has",
+                got="bfloat16", hint="take float32 and convert it inside forward",
+            )  # fmt: skip
+
+
+def _given(kind: str, wanted: Sequence[str], found: list[str]) -> list[str]:
+    """The given names where there are any: as many as there are tensors, all different."""
+    if wanted and (len(wanted) != len(found) or len(set(wanted)) != len(wanted) or not all(wanted)):
+        raise _bad_names(kind, f"{len(found)} different names", str(list(wanted)))
+    return list(wanted) or found
+
+
+def _bad_names(kind: str, wanted: str, got: str) -> ConvertError:
+    return ConvertError(
+        "EDGE-CONVERT-022", f"{kind}_names", wanted=wanted, got=got,
+        hint=f"give one name for each {kind} tensor, or leave {kind}_names out",
+    )  # fmt: skip
+
+
+def _output_names(
+    flat: FlatModule, inputs: list[str], wishes: Wishes, notes: list[str], folder: Path
+) -> list[str]:
+    """Run the module once on its own examples and name what it returns."""
+    try:
+        answer = flat.call(flat.examples)
+    except EdgeError:
+        raise
+    except Exception as error:  # the user's own code
+        raise ConvertError(
+            "EDGE-CONVERT-012", "forward", wanted="an answer to its own example inputs",
+            got=one_line(error), hint="make module(*example_inputs) work in eval mode on the CPU",
+            source_line=line_of_error(error, folder),
+        ) from error  # fmt: skip
+    if answer.changed:
+        names_of = f"its buffers {list(answer.changed)}"
+        notes.append(f"forward changes {names_of}: a change is not kept between runs")
+    names = _given("output", wishes.output_names, list(answer.names))
+    if both := set(inputs) & set(names):
+        if wishes.output_names:
+            raise _bad_names("output", "names that no input bears", f"{sorted(both)}")
+        names = [f"{name}_out" if name in both else name for name in names]
+    return unique(names, frozenset(inputs))
+
+
+def _trace(
+    flat: FlatModule, names: list[str], axes: tuple[Axes, ...], folder: Path
+) -> ExportedProgram:
+    """`torch.export`, first without, then with its assumption that a dynamic size is never 1.
+
+    Tracing without it holds at size 1 and notices a branch on it; a few modules cannot be traced
+    so.
+    """
+    examples = tuple(widen(flat.examples, axes))
+    shapes = tuple(per or None for per in axes)
+    with flat.flat_forward(names) as module:
+        for last, careful in ((False, True), (True, False)):
+            try:
+                with symbolic_config.patch(backed_size_oblivious=careful):  # type: ignore[attr-defined]
+                    program = torch.export.export(module, examples, dynamic_shapes=shapes)
+                break
+            except Exception as error:  # torch raises many kinds here
+                if last or not any(axes):
+                    raise refusal(error, folder) from error
+    program._example_inputs = None  # they would be saved as a pickle; ours lie beside it as .npz
+    return program
+
+
+def _probes(flat: FlatModule, axes: tuple[Axes, ...]) -> list[list[torch.Tensor]]:
+    """Inputs to compare on: the user's own, the widened ones, the smallest allowed."""
+    probes = [flat.examples]
+    widened = widen(flat.examples, axes)
+    if any(a.shape != b.shape for a, b in zip(widened, flat.examples, strict=True)):
+        probes.append(widened)
+    smallest = corner(flat.examples, axes)
+    return probes + ([smallest] if smallest else [])
+
+
+def _signature(
+    program: ExportedProgram, inputs: list[str], outputs: list[str], axes: tuple[Axes, ...]
+) -> Signature:
+    nodes = {node.name: node for node in program.graph.nodes}
+    naming = DimNames(program.range_constraints)
+
+    def spec(name: str, node: str, per: Axes | None) -> TensorSpec:
+        value = nodes[node].meta["val"]
+        shape = naming.shape(value, name, per)
+        return TensorSpec(name=name, dtype=dtype_word(value.dtype, name), shape=shape)
+
+    ins = [str(name) for name in program.graph_signature.user_inputs]
+    outs = [str(name) for name in program.graph_signature.user_outputs]
+    return Signature(
+        inputs=tuple(spec(n, node, per) for n, node, per in zip(inputs, ins, axes, strict=True)),
+        outputs=tuple(spec(n, node, None) for n, node in zip(outputs, outs, strict=True)),
+        dims=naming.dims,
+    )

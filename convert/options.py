@@ -1,0 +1,115 @@
+"""The options a factory may return, checked: names, dynamic shapes, task, processing, labels."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+
+from edgeserve.errors import ConvertError
+from edgeserve.types.processing import Processing
+from edgeserve.types.words import TASKS, Task
+
+__all__ = ["KEYS", "Options", "read_options"]
+
+#: Every key that a factory's third value may have.
+KEYS = (
+    "dynamic_shapes", "fields", "input_names", "labels", "output_names", "processing", "reference",
+    "task",
+)  # fmt: skip
+
+_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True)
+class Options:
+    """A factory's options; see docs/sources.md for what each means."""
+
+    dynamic_shapes: object = None
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+    task: Task = "tensors"
+    processing: Processing = field(default_factory=Processing)
+    labels: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+    reference: str | None = None
+
+
+def read_options(given: Mapping[str, Any]) -> Options:
+    """Check a factory's third value.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-010, naming the key.
+    """
+    for key in given:
+        if key not in KEYS:
+            close = difflib.get_close_matches(str(key), KEYS, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"use any of {', '.join(KEYS)}"
+            raise _bad("the options", f"keys among {list(KEYS)}", repr(key), hint)
+    readers = {
+        "input_names": _names, "output_names": _names, "labels": _names, "task": _task,
+        "processing": _processing, "fields": _fields, "reference": _reference,
+    }  # fmt: skip
+    found = {
+        key: readers[key](key, value) if key in readers else value
+        for key, value in given.items()
+        if value is not None
+    }
+    return Options(**cast("dict[str, Any]", found))
+
+
+def _names(key: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise _bad(key, "a list of names", type(value).__name__)
+    if wrong := [item for item in value if not isinstance(item, str)]:
+        raise _bad(key, "a list of names", f"{wrong[0]!r} in it")
+    return tuple(value)
+
+
+def _task(key: str, value: object) -> Task:
+    if value not in TASKS:
+        close = difflib.get_close_matches(str(value), TASKS, 1)
+        raise _bad(
+            key, f"one of {', '.join(TASKS)}", repr(value),
+            f"did you mean {close[0]!r}?" if close else "leave it out, and callers get tensors",
+        )  # fmt: skip
+    return cast("Task", value)
+
+
+def _processing(key: str, value: object) -> Processing:
+    if isinstance(value, Processing):
+        return value
+    if not isinstance(value, Mapping):
+        raise _bad(key, "a dict or a Processing", type(value).__name__)
+    try:
+        return msgspec.convert(value, Processing)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise _bad(
+            key, "steps as docs/processing.md has them", str(error),
+            "see docs/processing.md for each step's fields",
+        ) from error  # fmt: skip
+
+
+def _fields(key: str, value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(v, str) for v in value.values()):
+        raise _bad(key, "a dict from output name to what it holds", repr(value))
+    return {str(name): word for name, word in value.items()}
+
+
+def _reference(key: str, value: object) -> str:
+    """``module:callable`` or an endpoint's address; a function is called by its module and name."""
+    if callable(value):
+        value = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
+    text = str(value)
+    if _REFERENCE.fullmatch(text) or re.match(r"https?://\S+$", text):
+        return text
+    raise _bad(key, '"package.module:callable" or an address', repr(value))
+
+
+def _bad(key: str, wanted: str, got: str, hint: str = "correct it in the factory") -> ConvertError:
+    thing = f"option {key!r}" if key in KEYS else key
+    return ConvertError("EDGE-CONVERT-010", thing, wanted=wanted, got=got, hint=hint)

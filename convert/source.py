@@ -1,0 +1,137 @@
+"""The verb that exports a source: whatever it is, what lies on disk afterwards is the same."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeserve.backends.base import check_file
+from edgeserve.backends.host import versions
+from edgeserve.convert.factory import Made, make
+from edgeserve.convert.options import Options
+from edgeserve.convert.parse import check_kind
+from edgeserve.convert.request import ExportRequest
+from edgeserve.errors import BackendError, ConvertError
+from edgeserve.files import write_atomic
+from edgeserve.jobs import progress
+from edgeserve.processing import Processor
+from edgeserve.types.base import decode, encode
+from edgeserve.types.source import Exported
+
+if TYPE_CHECKING:
+    from edgeserve.backends.torch.program import Program
+
+__all__ = ["SOURCE_JSON", "export_source", "read_export"]
+
+#: Name of the file that describes an export, beside the files it names.
+SOURCE_JSON = "source.json"
+
+
+def export_source(request: ExportRequest) -> Exported:
+    """Export a source into ``request.out``: ``model.pt2``, ``examples.npz``, ``source.json``.
+
+    Raises:
+        ConvertError: the source cannot be loaded or exported; the codes are those of the area
+        CONVERT.
+        ProcessingError: the declared processing does not fit the model.
+    """
+    check_kind(request.source)
+    out = Path(request.out)
+    if request.source.kind == "workspace":
+        exported = _reuse(Path(request.source.location), out)
+    else:
+        progress("load the source")
+        exported = _export(request, _load(request), out)
+    exported = _overridden(exported, request)
+    if exported.processing.inputs or exported.processing.outputs:
+        Processor(exported.processing, exported.signature, exported.task, exported.labels)
+    write_atomic(out / SOURCE_JSON, encode(exported))
+    return exported
+
+
+def _load(request: ExportRequest) -> Made:
+    if request.source.kind == "factory":
+        return make(request.source)
+    from edgeserve.convert.foreign import load_pt2
+
+    return load_pt2(Path(request.source.location), request.trust_pickle)
+
+
+def _export(request: ExportRequest, made: Made, out: Path) -> Exported:
+    from edgeserve.backends.torch.export import Wishes, export_module
+    from edgeserve.backends.torch.identity import graph_sha256, weights_of
+    from edgeserve.backends.torch.program import write_program
+
+    options = made.options
+    wishes = Wishes(options.dynamic_shapes, options.input_names, options.output_names)
+    progress("trace the module")
+    program = export_module(made.module, made.examples, wishes, Path(request.source.folder))
+    _check_fields(options, program)
+    progress("write the program")
+    entry, examples = write_program(program, out)
+    return Exported(
+        source=request.source,
+        program=entry,
+        examples=examples,
+        signature=program.signature,
+        weights=weights_of(program.program),
+        graph_sha256=graph_sha256(program.program),
+        task=options.task,
+        processing=options.processing,
+        labels=options.labels,
+        fields=dict(options.fields),
+        reference=options.reference,
+        notes=program.notes,
+        tools=versions("torch", "numpy") | {"python": platform.python_version()},
+    )
+
+
+def _check_fields(options: Options, program: Program) -> None:
+    names = [spec.name for spec in program.signature.outputs]
+    if unknown := sorted(set(options.fields) - set(names)):
+        raise ConvertError(
+            "EDGE-CONVERT-010", "option 'fields'", wanted=f"output names among {names}",
+            got=f"{unknown}", hint="call the outputs as output_names does, or as forward's keys do",
+        )  # fmt: skip
+
+
+def _overridden(exported: Exported, request: ExportRequest) -> Exported:
+    changes: dict[str, object] = {}
+    if request.task is not None:
+        changes["task"] = request.task
+    if request.processing is not None:
+        changes["processing"] = request.processing
+    return msgspec.structs.replace(exported, **changes) if changes else exported
+
+
+def _reuse(workspace: Path, out: Path) -> Exported:
+    """Take a workspace's own export as it is, its files' hashes compared."""
+    folder = workspace / "source"
+    exported = read_export(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    for entry in (exported.program, exported.examples):
+        shutil.copyfile(folder / entry.path, out / entry.path)
+    return exported
+
+
+def read_export(folder: Path) -> Exported:
+    """Read an export: ``source.json`` in ``folder``, and the files it names hold.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-024.
+    """
+    try:
+        exported = decode((folder / SOURCE_JSON).read_bytes(), Exported)
+        for entry in (exported.program, exported.examples):
+            check_file(entry, folder)
+    except (OSError, msgspec.DecodeError, BackendError) as error:
+        raise ConvertError(
+            "EDGE-CONVERT-024", f"export in {str(folder)!r}",
+            wanted="source.json and its files, whole", got=str(error).splitlines()[0],
+            hint="convert the original source again",
+        ) from error  # fmt: skip
+    return exported

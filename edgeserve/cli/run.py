@@ -1,0 +1,81 @@
+"""How every command runs: coded errors, exit codes, JSON on request, clean on Ctrl-C."""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from edgeserve.errors import EdgeError
+
+__all__ = ["Json", "command", "print_json"]
+
+#: The ``--json`` option that every command has.
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON object; already encoded bytes are printed as they are."""
+    text = document.decode() if isinstance(document, bytes) else json.dumps(document, indent=2)
+    sys.stdout.write(text + "\n")
+
+
+def _terminated(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def command(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Make a typer command of ``function``, whose return value is the exit code (None: 0).
+
+    SIGTERM is handled as Ctrl-C is: workers are ended, nothing half-written stays.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> None:
+        signal.signal(signal.SIGTERM, _terminated)
+        as_json = bool(kwargs.get("json_"))
+        try:
+            code = function(*args, **kwargs) or 0
+        except EdgeError as error:
+            code = _report(error, as_json)
+        except KeyboardInterrupt:
+            print("interrupted; the same command resumes where it stopped", file=sys.stderr)
+            code = _INTERRUPTED
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader of our output has gone: nothing to say, nobody to tell
+            code = 0
+        except Exception as error:
+            traceback.print_exc()
+            code = _report(_unexpected(error), as_json)
+        raise typer.Exit(code)
+
+    return run
+
+
+def _unexpected(error: Exception) -> EdgeError:
+    return EdgeError(
+        "EDGE-USAGE-900",
+        type(error).__name__,
+        got=str(error) or "no message",
+        hint="this is a fault of edgeserve: please report it with the trace above",
+    )
+
+
+def _report(error: EdgeError, as_json: bool) -> int:
+    if as_json:
+        said = {"code": error.code, "message": error.message, "hint": error.hint}
+        if error.source_line:
+            said["source_line"] = error.source_line
+        print_json({"schema": 1, "error": said})
+    else:
+        print(f"edgeserve: {error}", file=sys.stderr)
+    return error.exit_code

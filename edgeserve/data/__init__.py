@@ -1,0 +1,22 @@
+"""User data: reading what ``--data`` names, splitting it into halves, and reading one sample.
+
+    from edgeserve.data import Reader, load_data, split
+
+    halves = split(load_data(Path("photos"), signature))
+    with Reader(signature) as reader:
+        raw = reader.read(halves["evaluation"][0])    # bytes, a text, or named arrays
+
+What is accepted, and why some of it is refused, stands in ``docs/data.md``.
+"""
+
+from __future__ import annotations
+
+from edgeserve.data.arrays import Rows, read_arrays, write_arrays
+from edgeserve.data.halves import split
+from edgeserve.data.load import DataSet, load_data, scan
+from edgeserve.data.reading import Feed, Reader, fingerprint
+
+__all__ = [
+    "DataSet", "Feed", "Reader", "Rows", "fingerprint", "load_data", "read_arrays", "scan", "split",
+    "write_arrays",
+]  # fmt: skip

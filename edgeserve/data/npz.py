@@ -1,0 +1,177 @@
+"""``.npz`` data: arrays named after the model's inputs (or ``x0``, ``x1``, ...), a row a sample."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeserve.data.arrays import ArrayHeader, Rows
+from edgeserve.errors import DataError
+from edgeserve.types.samples import Sample
+from edgeserve.types.tensors import Signature, TensorSpec
+
+__all__ = ["BROKEN", "fits", "input_names", "read_npz"]
+
+#: What reading a file that is not an ``.npz`` raises.
+BROKEN = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+_GROUP = "group"
+
+
+def read_npz(path: Path, signature: Signature | None = None) -> tuple[Sample, ...]:
+    """The rows of an ``.npz`` as samples; each row is its own group unless the file says ``group``.
+
+    Without a signature the names and shapes of the arrays are not checked.
+
+    Raises:
+        DataError: EDGE-DATA-010 no ``.npz``, -011 pickled objects, -012 names that are not the
+            model's inputs, -013 wrong shape or dtype, -014 arrays of unequal length, -015 NaN or
+            infinity (by row), -006 no row, -016 an unusable ``group``.
+    """
+    try:
+        with Rows(path) as rows:
+            return _samples(path, rows, signature)
+    except BROKEN as error:
+        raise DataError(
+            "EDGE-DATA-010", str(path), wanted="an .npz of arrays", got=str(error),
+            hint="write it again with numpy.savez",
+        ) from error  # fmt: skip
+
+
+def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sample, ...]:
+    given_names = {spec.name for spec in signature.inputs} if signature else set()
+    keys = [name for name in rows.headers if name != _GROUP or name in given_names]
+    for name, header in rows.headers.items():
+        _check_plain(path, name, header)
+    count = _count(path, rows, keys)
+    if signature is not None:
+        for name, key in input_names(path, keys, signature).items():
+            _check_spec(path, key, rows.headers[key], signature.input(name), signature)
+    for key in keys:
+        _check_finite(path, key, rows)
+    groups = _groups(path, rows, count) if _GROUP in set(rows.headers) - set(keys) else None
+    return tuple(
+        Sample(id=f"row {i}", group=groups[i] if groups else f"row {i}", path=str(path), row=i)
+        for i in range(count)
+    )
+
+
+def _check_plain(path: Path, name: str, header: ArrayHeader) -> None:
+    if header.dtype.hasobject:
+        raise DataError(
+            "EDGE-DATA-011", f"{path.name} array {name!r}", wanted="numbers", got="Python objects",
+            hint="objects lie in pickles, which can run code: store plain arrays",
+        )  # fmt: skip
+
+
+def _count(path: Path, rows: Rows, keys: list[str]) -> int:
+    """How many rows all arrays share."""
+    lengths = {key: rows.headers[key].shape[:1] for key in keys}
+    if scalar := [key for key, length in lengths.items() if not length]:
+        raise DataError(
+            "EDGE-DATA-013", f"{path.name} array {scalar[0]!r}", wanted="a first axis of samples",
+            got="a single number", hint="stack the samples along a new first axis",
+        )  # fmt: skip
+    if not keys or (0,) in lengths.values():
+        raise DataError(
+            "EDGE-DATA-006", str(path), wanted="arrays with one sample a row", got="no row",
+            hint="store at least two samples along the first axis",
+        )  # fmt: skip
+    if len(set(lengths.values())) > 1:
+        got = ", ".join(f"{key}: {length[0]}" for key, length in lengths.items())
+        raise DataError(
+            "EDGE-DATA-014", str(path), wanted="as many rows in each array", got=got,
+            hint="row i of every array must belong to the same sample",
+        )  # fmt: skip
+    return lengths[keys[0]][0]
+
+
+def input_names(path: Path, keys: list[str], signature: Signature) -> dict[str, str]:
+    """Which array feeds which input: by name, or ``x0``, ``x1``, ... by position.
+
+    Raises:
+        DataError: EDGE-DATA-012.
+    """
+    names = [spec.name for spec in signature.inputs]
+    positions = [f"x{i}" for i in range(len(names))]
+    for wanted in (names, positions):
+        if sorted(wanted) == sorted(keys):
+            return dict(zip(names, wanted, strict=True))
+    raise DataError(
+        "EDGE-DATA-012", str(path), wanted=f"arrays {', '.join(names)} (or {', '.join(positions)})",
+        got=", ".join(keys) or "none", hint="rename the arrays; only `group` may stand beside them",
+    )  # fmt: skip
+
+
+def _check_spec(
+    path: Path, key: str, header: ArrayHeader, spec: TensorSpec, signature: Signature
+) -> None:
+    shape = header.shape[1:]
+    if not (fits(shape, spec, signature) or _fits_unbatched(shape, spec, signature)):
+        raise DataError(
+            "EDGE-DATA-013", f"{path.name} array {key!r}",
+            wanted=f"samples of shape {_show(spec.shape)}", got=f"samples of shape {_show(shape)}",
+            hint="the first axis counts samples; a row is one input, with or without batch axis",
+        )  # fmt: skip
+    wanted = np.dtype(spec.dtype) if spec.dtype not in ("string", "bfloat16") else None
+    if wanted is None or not _castable(header.dtype, wanted):
+        raise DataError(
+            "EDGE-DATA-013", f"{path.name} array {key!r}", wanted=f"dtype {spec.dtype}",
+            got=f"dtype {header.dtype}", hint="convert the array before storing it",
+        )  # fmt: skip
+
+
+def _castable(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Same kind or a wider one; between integers any, since each row's range is checked."""
+    both_integers = given.kind in "iu" and wanted.kind in "iu"
+    return both_integers or np.can_cast(given, wanted, "same_kind")
+
+
+def fits(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> bool:
+    """Whether a concrete shape is one that ``spec`` allows, batch axis included."""
+    return len(shape) == len(spec.shape) and all(
+        _dim_fits(size, dim, signature) for size, dim in zip(shape, spec.shape, strict=True)
+    )
+
+
+def _dim_fits(size: int, dim: int | str, signature: Signature) -> bool:
+    low, high = signature.dims[dim] if isinstance(dim, str) else (dim, dim)
+    return low <= size <= high
+
+
+def _fits_unbatched(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> bool:
+    """Whether a row fits once a batch axis of 1 stands before it."""
+    return fits((1, *shape), spec, signature)
+
+
+def _check_finite(path: Path, key: str, rows: Rows) -> None:
+    if rows.headers[key].dtype.kind not in "fc":
+        return
+    for start, chunk in rows.chunks(key):
+        finite = np.isfinite(chunk).reshape(len(chunk), -1).all(axis=1)
+        if not finite.all():
+            row = start + int(np.argmin(finite))
+            raise DataError(
+                "EDGE-DATA-015", f"{path.name} array {key!r} row {row}", wanted="finite numbers",
+                got="NaN or infinity", hint="repair or remove that row (counted from 0)",
+            )  # fmt: skip
+
+
+def _groups(path: Path, rows: Rows, count: int) -> list[str]:
+    header = rows.headers[_GROUP]
+    if header.shape != (count,) or header.dtype.kind not in "iuUS":
+        raise DataError(
+            "EDGE-DATA-016", f"{path.name} array 'group'", wanted=f"{count} integers or strings",
+            got=f"dtype {header.dtype}, shape {_show(header.shape)}",
+            hint="give one group (photo, speaker, ...) a row",
+        )  # fmt: skip
+    values = rows.rows(_GROUP, 0, count)
+    return [v.decode("latin-1") if isinstance(v, bytes) else str(v) for v in values.tolist()]
+
+
+def _show(shape: tuple[int | str, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"

@@ -1,0 +1,110 @@
+"""``data.jsonl``: a JSON object a line: ``{"input": path or text, "label": ..., "group": ...}``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from edgeserve.data.media import check_file, medium_of
+from edgeserve.errors import DataError
+from edgeserve.types.samples import Sample
+
+__all__ = ["read_table"]
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A line. Unknown keys are refused: a mistyped ``group`` would make every bound too tight."""
+
+    input: str
+    label: str | int | None = None
+    group: str | int | None = None
+
+
+def read_table(path: Path) -> tuple[Sample, ...]:
+    """The samples that a ``data.jsonl`` lists, in its order; empty lines are passed over.
+
+    An ``input`` that names an existing file (relative to the table's folder, or absolute) is that
+    file. Otherwise it is a text, unless it ends like a media file (``.jpg``): then one is missing.
+
+    Raises:
+        DataError: EDGE-DATA-005 unreadable, -006 no line, -007 a bad line, -008 an input listed
+            twice, -003 and -004 a file that is missing or empty. All name the line.
+    """
+    samples: list[Sample] = []
+    lines: dict[str, int] = {}
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        sample = _sample(path, number, _parse(path, number, line))
+        key = sample.path or sample.id
+        if key in lines:
+            raise DataError(
+                "EDGE-DATA-008", f"{path.name} line {number}", wanted="each input once",
+                got=f"{sample.id}, which line {lines[key]} lists too",
+                hint="remove one of the two lines: an input counts as evidence once",
+            )  # fmt: skip
+        lines[key] = number
+        samples.append(sample)
+    if not samples:
+        raise DataError(
+            "EDGE-DATA-006", str(path), wanted="one JSON object a line", got="no line",
+            hint='write lines such as {"input": "cat.jpg", "group": "photo-1"}',
+        )  # fmt: skip
+    return tuple(samples)
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            "EDGE-DATA-005", str(path), wanted="to read it", got=error.strerror or str(error),
+            hint="give yourself the right to read it",
+        ) from error  # fmt: skip
+    return data.removeprefix(_BOM).split(b"\n")
+
+
+def _parse(path: Path, number: int, line: bytes) -> _Line:
+    try:
+        parsed = msgspec.json.decode(line, type=_Line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DataError(
+            "EDGE-DATA-007", f"{path.name} line {number}",
+            wanted='{"input": path or text} with, where known, "label" and "group"', got=str(error),
+            hint="each line is one whole JSON object in UTF-8, with no other keys",
+        ) from error  # fmt: skip
+    if not parsed.input.strip():
+        raise DataError(
+            "EDGE-DATA-007", f"{path.name} line {number}", wanted='an "input"', got="an empty one",
+            hint="give a path or a text, or remove the line",
+        )  # fmt: skip
+    return parsed
+
+
+def _sample(path: Path, number: int, line: _Line) -> Sample:
+    label = None if line.label is None else str(line.label)
+    file = path.parent / line.input if len(line.input) < 4096 and "\0" not in line.input else None
+    if file is not None and (_exists(file) or _is_path(line.input)):
+        check_file(file, f"{path.name} line {number}")
+        identity = Path(line.input).as_posix()
+        group = identity if line.group is None else str(line.group)
+        resolved = str(file.resolve())
+        return Sample(id=identity, group=group, path=resolved, label=label)
+    identity = f"line {number}"
+    group = identity if line.group is None else str(line.group)
+    return Sample(id=identity, group=group, text=line.input, label=label)
+
+
+def _exists(file: Path) -> bool:
+    try:
+        return file.is_file() or file.is_symlink()
+    except OSError:  # a long text is no file name
+        return False
+
+
+def _is_path(text: str) -> bool:
+    """Whether a missing file is what was meant, rather than a text."""
+    return medium_of(text) is not None and "\n" not in text

@@ -1,0 +1,133 @@
+"""``edgeserve convert``: export, candidates, gate, golden cases, manifest."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from edgeserve import backends
+from edgeserve.convert import parse_source
+from edgeserve.errors import BackendError
+from edgeserve.pipeline import manifests
+from edgeserve.pipeline.bench import Bench, Cell, at_work
+from edgeserve.pipeline.candidates import Candidate, candidate
+from edgeserve.pipeline.export import export, identify
+from edgeserve.pipeline.judging import ask_reference, gate
+from edgeserve.pipeline.options import ConvertOptions, checked
+from edgeserve.pipeline.outcome import Outcome
+from edgeserve.pipeline.placing import discard, golden_for, refused_by_gate, settle
+from edgeserve.pipeline.profiles import limits_of
+from edgeserve.pipeline.ui import QUIET, Ui
+from edgeserve.types.artifact import Refused
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.reports import Limits, Report
+from edgeserve.types.source import Exported
+
+__all__ = ["convert"]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    options: ConvertOptions
+    cells: tuple[Cell, ...]
+    limits: Limits
+
+
+def convert(options: ConvertOptions, ui: Ui = QUIET) -> Outcome:
+    """Convert a source and have the gate judge every artifact.
+
+    Everything that can be refused without work is refused before the workspace is touched.
+
+    Raises:
+        UsageError: an option's value is unknown.
+        BackendError: a format or precision that this version does not make, or a missing package.
+        ConvertError: the source cannot be loaded or exported.
+        DataError: the data set cannot be used.
+        ValidateError: the reference cannot be asked.
+    """
+    began = time.monotonic()
+    plan = _plan(checked(options))
+    if options.dry_run:
+        return Outcome(out=options.out, manifest=None, plan=_describe(plan))
+    with at_work(options.out, ui, options.timeout) as bench:
+        manifest, reports = _work(bench, plan)
+    return Outcome(
+        out=options.out,
+        manifest=manifest,
+        cells=tuple(cell.name for cell in plan.cells),
+        reports=reports,
+        required=options.require,  # type: ignore[arg-type]
+        seconds=time.monotonic() - began,
+    )
+
+
+def _plan(options: ConvertOptions) -> _Plan:
+    parse_source(options.source, Path.cwd())
+    cells = tuple(Cell(f, p) for f in options.to for p in options.precision)
+    for cell in cells:
+        backend = backends.get(cell.format)
+        missing = backend.missing_tools() or backend.missing()
+        if missing:
+            raise BackendError(
+                "EDGE-BACKEND-004",
+                f"format {cell.format}",
+                wanted="its packages",
+                got="not installed",
+                hint=missing,
+            )
+    return _Plan(options, cells, limits_of(options.profile))
+
+
+def _describe(plan: _Plan) -> tuple[str, ...]:
+    options = plan.options
+    data = options.data or "generated inputs only (no --data)"
+    reference = options.reference or "the source's own, else the PyTorch module"
+    return (
+        f"export    {options.source} -> {options.out}/source",
+        *(f"convert   {cell.name} -> {options.out}/artifacts/{cell.name}" for cell in plan.cells),
+        f"judge     on {data}, against {reference}",
+        f"limits    pass <= {plan.limits.pass_flips:.0%} decided flips, "
+        f"degraded <= {plan.limits.degraded_flips:.0%}, tensors <= {plan.limits.tensor:g} of scale",
+    )
+
+
+def _work(bench: Bench, plan: _Plan) -> tuple[Manifest, dict[str, Report]]:
+    exported = export(bench, plan.options)
+    model_id = identify(bench, exported)
+    made = [candidate(bench, exported, model_id, cell) for cell in plan.cells]
+    candidates = [m for m in made if isinstance(m, Candidate)]
+    refused = [m for m in made if isinstance(m, Refused)]
+    answers = ask_reference(bench, plan.options.data, exported.reference or "pt2")
+    judged = [gate(bench, c.artifact, c.root, answers, plan.limits) for c in candidates]
+    manifest = _start(bench, plan, exported, model_id)
+    reports = {j.artifact.name: j.report for j in judged}
+    if plan.options.all_or_nothing and (refused or any(j.failed for j in judged)):
+        discard([c.root for c in candidates if c.root != bench.root])
+        refused += [refused_by_gate(j) for j in judged if j.failed]
+        return manifests.with_cells(manifest, (), refused), reports
+    golden = golden_for(bench, judged, answers, None, manifest.golden)
+    manifest = settle(bench, manifest, judged, refused, golden, answers)
+    for each in candidates:
+        bench.stages.finish(f"make {each.cell.name}", each.key)
+    discard([c.root for c in candidates if c.root != bench.root])
+    return manifest, reports
+
+
+def _start(bench: Bench, plan: _Plan, exported: Exported, model_id: str) -> Manifest:
+    """The manifest to grow: the workspace's own while it is about this very model."""
+    old = bench.workspace.manifest if bench.workspace.exists else None
+    fresh = manifests.fresh(
+        exported, model_id, manifests.model_name(exported, plan.options.name), old
+    )
+    if old is None or old.model_id != model_id or old.signature != exported.signature:
+        return fresh
+    return msgspec.structs.replace(
+        fresh,
+        artifacts=old.artifacts,
+        refused=old.refused,
+        golden=old.golden,
+        reports=old.reports,
+    )

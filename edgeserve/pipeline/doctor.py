@@ -1,0 +1,144 @@
+"""``edgeserve doctor``: what works here, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from edgeserve.types.base import encode
+
+__all__ = ["Examination", "Finding", "examine"]
+
+#: What each extra brings; the package that shows it is there.
+_EXTRAS: dict[str, tuple[str, ...]] = {
+    "onnx": ("onnxruntime", "pillow"),
+    "cli": ("typer", "rich"),
+    "report": ("jinja2", "matplotlib"),
+    "convert": ("torch", "onnx", "onnx-ir", "onnxscript"),
+    "measure": ("psutil",),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding: ok True works, None not installed (only some commands need it), False broken."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All findings."""
+
+    checks: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is broken."""
+        return all(check.ok is not False for check in self.checks)
+
+    def json(self) -> bytes:
+        """The ``--json`` object."""
+        rows = [asdict(check) for check in self.checks]
+        return encode({"schema": 1, "ok": self.ok, "checks": rows, "error": None})
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _extra(name: str, packages: tuple[str, ...]) -> Finding:
+    versions = {p: _version(p) for p in packages}
+    if name == "onnx" and versions["onnxruntime"] is None and _version("onnxruntime-gpu"):
+        versions["onnxruntime"] = f"{_version('onnxruntime-gpu')} (gpu)"
+    missing = [p for p, v in versions.items() if v is None]
+    if missing:
+        hint = f"pip install 'edgeserve[{name}]'"
+        return Finding(f"extra {name}", None, f"without {', '.join(missing)}", hint)
+    return Finding(f"extra {name}", True, ", ".join(f"{p} {v}" for p, v in versions.items()))
+
+
+def _both_runtimes() -> Finding:
+    """Two packages install the same ``onnxruntime`` module; the later one hides the other."""
+    cpu, gpu = _version("onnxruntime"), _version("onnxruntime-gpu")
+    if cpu and gpu:
+        return Finding(
+            "onnxruntime",
+            False,
+            f"onnxruntime {cpu} and onnxruntime-gpu {gpu} overwrite each other",
+            "pip uninstall both, then install one: 'edgeserve[onnx]' or 'edgeserve[gpu]'",
+        )
+    return Finding(
+        "onnxruntime", True if cpu or gpu else None, "one package" if cpu or gpu else "none"
+    )
+
+
+def _backends() -> list[Finding]:
+    from edgeserve import backends
+
+    found = []
+    for name in sorted(backends.formats()):
+        backend = backends.get(name)
+        missing = backend.missing()
+        if missing:
+            found.append(Finding(f"format {name}", None, "not usable here", missing))
+        else:
+            found.append(Finding(f"format {name}", True, ", ".join(backend.delegates())))
+    return found
+
+
+def _cache() -> Finding:
+    from edgeserve.bundle.cache import default_root
+
+    folder = default_root()
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    if os.access(existing, os.W_OK):
+        return Finding("cache", True, _tidy(folder))
+    return Finding(
+        "cache", False, f"{_tidy(folder)} cannot be written", "set EDGESERVE_CACHE to a folder"
+    )
+
+
+def _tidy(path: Path) -> str:
+    return str(path).replace(str(Path.home()), "~", 1)
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free / 2**30
+    return Finding("disk", free > 1 or None, f"{free:.1f} GiB free here")
+
+
+def _guarded(check: Callable[[], Finding | list[Finding]], name: str) -> list[Finding]:
+    """A check that itself breaks is a finding, not the end of the examination."""
+    try:
+        found = check()
+    except Exception as error:
+        return [Finding(name, False, f"{type(error).__name__}: {error}")]
+    return found if isinstance(found, list) else [found]
+
+
+def examine() -> Examination:
+    """Look at everything that the commands need."""
+    from edgeserve.environment import environment
+
+    here = environment()
+    checks = [
+        Finding("python", True, f"{here.python} on {here.system}"),
+        Finding("processor", True, f"{here.processor}, {here.cores} cores"),
+    ]
+    checks += [_extra(name, packages) for name, packages in _EXTRAS.items()]
+    checks += _guarded(_both_runtimes, "onnxruntime")
+    checks += _guarded(_backends, "formats")
+    checks += _guarded(_cache, "cache")
+    checks += _guarded(_disk, "disk")
+    return Examination(tuple(checks))

@@ -1,0 +1,136 @@
+"""The gate, as the pipeline calls it: the reference's answers once, then a verdict per artifact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from edgeserve.errors import WorkerError
+from edgeserve.pipeline.bench import Bench
+from edgeserve.pipeline.stages import key_of
+from edgeserve.types.artifact import Artifact, Judgement
+from edgeserve.types.base import Number, decode, plain
+from edgeserve.types.reports import Limits, Report
+from edgeserve.types.samples import Golden
+from edgeserve.validate.every import COLLECT, JUDGE, crash_report
+from edgeserve.validate.request import Answers, AnswersRequest, GoldenRequest, JudgeRequest
+
+__all__ = ["Judged", "ask_reference", "gate", "golden_cases"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An artifact with its verdict.
+
+    Attributes:
+        artifact: With its judgement.
+        root: The folder that its files lie under.
+        report: What the gate found; of an artifact that took its judge down, that it did.
+        key: Stage key of the judging.
+    """
+
+    artifact: Artifact
+    root: Path
+    report: Report
+    key: str
+
+    @property
+    def judgement(self) -> Judgement:
+        """The verdict."""
+        return self.report.judgement
+
+    @property
+    def failed(self) -> bool:
+        """Whether it may not be used."""
+        return self.judgement.verdict == "fail"
+
+
+def ask_reference(bench: Bench, data: str | None, reference: str | None) -> Answers:
+    """What the reference decides on the evaluation half; cached by the answers' own keys.
+
+    Raises:
+        DataError: the data set cannot be used.
+        ValidateError: the reference cannot be loaded, or failed on an input.
+    """
+    request = AnswersRequest(
+        source_folder=str(bench.root / "source"),
+        out=str(bench.root / "samples"),
+        data=str(Path(data).absolute()) if data is not None else None,
+        reference=reference,
+        folder=bench.path[0],
+    )
+    return bench.work("reference answers", COLLECT, request, Answers, "answers")
+
+
+def gate(bench: Bench, artifact: Artifact, root: Path, answers: Answers, limits: Limits) -> Judged:
+    """Judge one artifact in a worker; a verdict reached before on the same evidence is kept."""
+    keys = (answers.program_key, answers.reference_key, answers.data_key)
+    key = key_of(artifact.sha256, keys, limits)
+    known = _judged_before(bench, artifact, key)
+    if known is not None:
+        bench.ui.note(f"{artifact.name}: same evidence as before")
+        return _judged(artifact, root, known, key)
+    request = JudgeRequest(
+        artifact=artifact,
+        root=str(root),
+        source_folder=str(bench.root / "source"),
+        samples=str(bench.root / "samples"),
+        limits=limits,
+    )
+    name = f"validate-{artifact.name}"
+    try:
+        report = bench.work(f"validate {artifact.name}", JUDGE, request, Report, name)
+    except WorkerError as error:
+        report = crash_report(request, answers, error)
+    return _judged(artifact, root, report, key)
+
+
+def _judged(artifact: Artifact, root: Path, report: Report, key: str) -> Judged:
+    judged = msgspec.structs.replace(artifact, judgement=report.judgement)
+    return Judged(judged, root, report, key)
+
+
+def _judged_before(bench: Bench, artifact: Artifact, key: str) -> Report | None:
+    if not bench.stages.done(f"judge {artifact.name}", key):
+        return None
+    try:
+        data = (bench.root / "reports" / f"{artifact.name}.validate.json").read_bytes()
+        report = decode(data, Report)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return report if report.artifact_sha256 == artifact.sha256 else None
+
+
+def golden_cases(
+    bench: Bench,
+    answers: Answers,
+    reports: tuple[Report, ...],
+    given: str | None,
+    known: Golden | None,
+) -> Golden:
+    """Golden cases far enough from flipping for every artifact kept; made once per reference.
+
+    Raises:
+        ValidateError: no input is far enough from flipping.
+    """
+    error: Number = max((plain(r.error) for r in reports), default=0.0)
+    folder = str(Path(given).absolute()) if given is not None else None
+    key = key_of(answers.program_key, answers.reference_key, error, folder)
+    if known is not None and bench.stages.done("golden", key) and folder is None:
+        return known
+    request = GoldenRequest(
+        source_folder=str(bench.root / "source"),
+        out=str(bench.root),
+        reference=answers.reference,
+        folder=bench.path[0],
+        given=folder,
+        error=error,
+    )
+    verb = "edgeserve.validate.golden:make_golden"
+    golden = bench.work("golden cases", verb, request, Golden, "golden")
+    bench.stages.finish("golden", key)
+    if golden.note:
+        bench.ui.note(f"golden cases: {golden.note}")
+    return golden

@@ -1,0 +1,49 @@
+"""``--junit FILE``: the gate's checks as JUnit XML, so that CI shows them as tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from edgeserve.files import write_atomic
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.reports import Report
+
+__all__ = ["write_junit"]
+
+
+def write_junit(path: Path, manifest: Manifest, reports: dict[str, Report]) -> None:
+    """Write one test suite an artifact and one test case a check, the verdict being the last.
+
+    Raises:
+        FilesError: the file cannot be written.
+    """
+    root = ElementTree.Element("testsuites", name=f"edgeserve {manifest.name}")
+    for name, report in sorted(reports.items()):
+        _suite(root, name, report)
+    ElementTree.indent(root)
+    write_atomic(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _suite(root: ElementTree.Element, name: str, report: Report) -> None:
+    broken = [check for check in report.checks if not check.ok]
+    failed = report.judgement.verdict == "fail"
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        name=name,
+        tests=str(len(report.checks) + 1),
+        failures=str(len(broken) + failed),
+        time=f"{float(report.seconds):.3f}",
+    )
+    for check in report.checks:
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=check.name)
+        if not check.ok:
+            ElementTree.SubElement(case, "failure", message=check.detail)
+    verdict = ElementTree.SubElement(suite, "testcase", classname=name, name="verdict")
+    said = "; ".join(f"{r.code} {r.message}" for r in report.judgement.reasons)
+    if failed:
+        ElementTree.SubElement(verdict, "failure", message=said)
+    ElementTree.SubElement(
+        verdict, "system-out"
+    ).text = f"{report.judgement.verdict} {said}".strip()

@@ -1,0 +1,172 @@
+"""What each stage can be told: one value a command, the same for the command line and for TOML."""
+
+from __future__ import annotations
+
+from edgeserve.errors import UsageError
+from edgeserve.types.base import Value
+from edgeserve.types.words import FORMAT_SPELLINGS, FORMATS, PRECISIONS, TASKS, VERDICTS
+
+__all__ = [
+    "ConvertOptions",
+    "MeasureOptions",
+    "PackageOptions",
+    "ReportOptions",
+    "ValidateOptions",
+    "checked",
+    "choice",
+    "choices",
+    "formats",
+]
+
+
+class ConvertOptions(Value, frozen=True):
+    """``edgeserve convert``.
+
+    Attributes:
+        source: What to convert, as typed.
+        out: The workspace.
+        to: Formats.
+        precision: Precisions.
+        data: Data set the artifacts are judged on.
+        preprocess: Name of a preset, or a file with a `Processing` as JSON or TOML.
+        task: What the outputs mean, where the source does not say.
+        reference: The server: ``module:callable`` or a SOURCE.
+        profile: Workload profile that says what harm is allowed.
+        require: Least verdict that every artifact must reach.
+        all_or_nothing: Keep nothing unless every artifact is kept.
+        dry_run: Say what would be done.
+        name: Name of the model; None: from the source.
+        timeout: Seconds that one worker may take.
+        trust_pickle: Load a foreign ``.pt2`` that may run code on loading.
+    """
+
+    source: str
+    out: str
+    to: tuple[str, ...] = ("onnx",)
+    precision: tuple[str, ...] = ("fp32",)
+    data: str | None = None
+    preprocess: str | None = None
+    task: str | None = None
+    reference: str | None = None
+    profile: str | None = None
+    require: str | None = None
+    all_or_nothing: bool = False
+    dry_run: bool = False
+    name: str | None = None
+    timeout: float = 3600.0
+    trust_pickle: bool = False
+
+
+class ValidateOptions(Value, frozen=True):
+    """``edgeserve validate``.
+
+    Attributes:
+        out: The workspace.
+        data: Another data set; None: the answers stored by the last run.
+        reference: Another reference; None: the recorded one.
+        golden: Folder of raw inputs that may be shipped as golden cases.
+        profile: Workload profile that says what harm is allowed.
+        require: Least verdict that every artifact must reach.
+        junit: File to write the checks to as JUnit XML.
+        timeout: Seconds that one worker may take.
+    """
+
+    out: str
+    data: str | None = None
+    reference: str | None = None
+    golden: str | None = None
+    profile: str | None = None
+    require: str | None = None
+    junit: str | None = None
+    timeout: float = 3600.0
+
+
+class MeasureOptions(Value, frozen=True):
+    """``edgeserve measure``.
+
+    Attributes:
+        out: The workspace.
+        on: Where to measure; "host" in this version.
+        threads: Threads given to the runtime; None: the profile's, else 1.
+        batch: Batch size.
+        seconds: Time budget of the counted runs of one artifact.
+        profile: Workload profile.
+        timeout: Seconds that one worker may take.
+    """
+
+    out: str
+    on: str = "host"
+    threads: int | None = None
+    batch: int = 1
+    seconds: float = 5.0
+    profile: str | None = None
+    timeout: float = 600.0
+
+
+class PackageOptions(Value, frozen=True):
+    """``edgeserve package``.
+
+    Attributes:
+        out: The workspace.
+        bundle: The ``.edge`` file to write.
+        target: Keep only the formats of one kind of device: android, ios, web or linux.
+        name: Name of the model; None: the workspace's.
+        version: Monotonic integer; None: the workspace's.
+        license: SPDX expression.
+    """
+
+    out: str
+    bundle: str
+    target: str | None = None
+    name: str | None = None
+    version: int | None = None
+    license: str | None = None
+
+
+class ReportOptions(Value, frozen=True):
+    """``edgeserve report``: the workspace and the HTML file to write."""
+
+    out: str
+    report: str
+
+
+def choice(option: str, value: str, allowed: tuple[str, ...]) -> str:
+    """``value`` if it is one of ``allowed``.
+
+    Raises:
+        UsageError: EDGE-USAGE-001, naming what is allowed.
+    """
+    if value in allowed:
+        return value
+    raise UsageError(
+        "EDGE-USAGE-001",
+        option,
+        wanted=f"one of {', '.join(allowed)}",
+        got=repr(value),
+        hint=f"write {option} {allowed[0]}, for example",
+    )
+
+
+def choices(option: str, values: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Each of ``values`` checked by `choice`, repeats dropped, order kept."""
+    return tuple(dict.fromkeys(choice(option, v, allowed) for v in values))
+
+
+def formats(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Formats with other spellings (litert, ort, ...) made standard."""
+    return choices("--to", tuple(FORMAT_SPELLINGS.get(v, v) for v in values), FORMATS)
+
+
+def checked(options: ConvertOptions) -> ConvertOptions:
+    """The same options with every closed set checked and spellings made standard."""
+    import msgspec
+
+    if options.task is not None:
+        choice("--task", options.task, TASKS)
+    if options.require is not None:
+        choice("--require", options.require, VERDICTS)
+    return msgspec.structs.replace(
+        options,
+        to=formats(options.to),
+        precision=choices("--precision", options.precision, PRECISIONS),
+    )

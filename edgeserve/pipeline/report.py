@@ -1,0 +1,34 @@
+"""The report stage: one self-contained HTML file, rendered in a worker (matplotlib is heavy)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgeserve import jobs
+from edgeserve.bundle.workspace import Workspace
+from edgeserve.pipeline.options import ReportOptions
+from edgeserve.pipeline.ui import QUIET, Ui
+from edgeserve.report.request import Rendered, ReportRequest
+
+__all__ = ["report"]
+
+
+def report(options: ReportOptions, ui: Ui = QUIET) -> Rendered:
+    """Render the report of a workspace.
+
+    Raises:
+        BundleError: ``options.out`` is no workspace.
+        ReportError: it could not be rendered.
+    """
+    workspace = Workspace(Path(options.out))
+    _ = workspace.manifest  # no workspace: say so before a worker starts
+    target = Path(options.report).absolute()
+    request = ReportRequest(workspace=str(workspace.path.absolute()), out=str(target))
+    with ui.stage("report"):
+        return jobs.run(
+            "edgeserve.report.html:render_report",
+            request,
+            Rendered,
+            workspace.logs / "report",
+            timeout=300.0,
+        )

@@ -1,0 +1,70 @@
+"""``edgeserve validate``: ask the gate again; other data, reference or limits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from edgeserve.pipeline.bench import Bench, at_work
+from edgeserve.pipeline.export import exported_in
+from edgeserve.pipeline.judging import ask_reference, gate
+from edgeserve.pipeline.junit import write_junit
+from edgeserve.pipeline.options import ValidateOptions, choice
+from edgeserve.pipeline.outcome import Outcome
+from edgeserve.pipeline.placing import golden_for, settle, without_judgement
+from edgeserve.pipeline.profiles import limits_of
+from edgeserve.pipeline.ui import QUIET, Ui
+from edgeserve.types.base import decode
+from edgeserve.types.words import VERDICTS
+from edgeserve.validate.request import Answers
+
+__all__ = ["validate"]
+
+
+def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
+    """Judge every artifact of a workspace again and note the verdicts.
+
+    Without ``--data`` and ``--reference`` the answers stored by the last run are compared with.
+    What fails now moves to ``failed/``.
+
+    Raises:
+        UsageError: an option's value is unknown.
+        BundleError: ``options.out`` is no workspace, or a file in it changed.
+        DataError: the data set cannot be used.
+        ValidateError: the reference cannot be asked, or no golden case can be made.
+    """
+    began = time.monotonic()
+    if options.require is not None:
+        choice("--require", options.require, VERDICTS)
+    limits = limits_of(options.profile)
+    with at_work(options.out, ui, options.timeout) as bench:
+        manifest = bench.workspace.manifest
+        answers = _answers(bench, options)
+        judged = []
+        for artifact in manifest.artifacts:
+            bench.workspace.local(artifact)  # no changed byte reaches a runtime
+            judged.append(gate(bench, without_judgement(artifact), bench.root, answers, limits))
+        reports = {j.artifact.name: j.report for j in judged}
+        golden = golden_for(bench, judged, answers, options.golden, manifest.golden)
+        manifest = settle(bench, manifest, judged, (), golden, answers)
+    if options.junit:
+        write_junit(Path(options.junit), manifest, reports)
+    return Outcome(
+        out=options.out,
+        manifest=manifest,
+        cells=tuple(j.artifact.name for j in judged),
+        reports=reports,
+        required=options.require,  # type: ignore[arg-type]
+        seconds=time.monotonic() - began,
+    )
+
+
+def _answers(bench: Bench, options: ValidateOptions) -> Answers:
+    """Fresh answers where something new is asked for, else those stored by the last run."""
+    stored = bench.root / "samples" / "answers.json"
+    data, reference = options.data, options.reference
+    if data is None and stored.exists():
+        data = decode(stored.read_bytes(), Answers).data
+    if reference is None:
+        reference = None if stored.exists() else exported_in(bench.root).reference or "pt2"
+    return ask_reference(bench, data, reference)

@@ -1,0 +1,223 @@
+"""decode/1: whatever holds a picture becomes an upright 8-bit RGB picture.
+
+Decoding is Pillow's, restricted to six formats. What Pillow leaves to the caller is decided here
+and written down in ``docs/processing.md``: transparency, 16-bit samples, orientation, limits, and
+that nothing in a damaged file may surface as anything but a coded error.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+
+import numpy as np
+
+from edgeserve.errors import InputError, ProcessingError
+from edgeserve.processing.flatten import fix_colour_key, flatten
+from edgeserve.processing.orientation import orientation, upright
+from edgeserve.types.processing import Decode
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+__all__ = ["FORMATS", "Raw", "decode"]
+
+#: What a caller may hand over: encoded bytes, a path, a binary file, a Pillow picture, or an array
+#: uint8 [height, width, 3] in RGB.
+Raw: TypeAlias = (
+    "bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO"
+    " | PIL.Image.Image | np.ndarray"
+)
+
+#: Formats that decode/1 reads, by Pillow's names.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+
+#: What files of these formats start with (BMP's two letters say too little): without a header that
+#: can be read, such a file is damaged rather than something else.
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"GIF8", b"II*\0", b"MM\0*")
+
+
+def decode(step: Decode, raw: Raw) -> PIL.Image.Image:
+    """Decode ``raw`` to a Pillow picture of mode RGB.
+
+    Args:
+        step: Its parameters.
+        raw: See `Raw`. A caller's picture or array is never changed.
+
+    Raises:
+        InputError: EDGE-INPUT-001 to EDGE-INPUT-007, ``raw`` is not such a picture.
+        ProcessingError: EDGE-PROCESS-011, Pillow is not installed.
+    """
+    image = _loaded(step, raw)
+    turn = orientation(image) if step.exif else 1
+    return upright(flatten(image, step.background), turn)
+
+
+def _loaded(step: Decode, raw: Raw) -> PIL.Image.Image:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ProcessingError(
+            "EDGE-PROCESS-011",
+            "step 'decode/1'",
+            wanted="Pillow",
+            got="no module named PIL",
+            hint="pip install 'edgeserve[onnx]'",
+        ) from error
+    if isinstance(raw, np.ndarray):
+        height, width = _checked_array(raw).shape[:2]
+        _check_pixels(step, width, height)
+        return Image.fromarray(raw)
+    if isinstance(raw, Image.Image):
+        _check_pixels(step, *raw.size)
+        # Pillow writes a palette's transparency into the palette it converts: into a copy, then.
+        return raw.copy() if raw.mode == "P" else _load(raw)
+    data = _read(raw)
+    try:
+        return _decoded(step, data)
+    except Warning:
+        # Where a caller made warnings errors, Pillow's remarks about metadata would refuse pictures
+        # that everybody else can use. Only then: this context is not safe among threads.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _decoded(step, data)
+
+
+def _read(raw: Raw) -> bytes:
+    """Encoded bytes out of whatever holds them."""
+    if isinstance(raw, bytes):
+        return raw
+    if isinstance(raw, bytearray | memoryview):
+        return bytes(raw)
+    if isinstance(raw, str | os.PathLike):
+        return _read_path(os.fspath(raw))
+    content = raw.read() if hasattr(raw, "read") else None
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    opened_as_text = isinstance(content, str)
+    raise InputError(
+        "EDGE-INPUT-007",
+        "raw input",
+        wanted="bytes, a path, a binary file, a Pillow picture or an array",
+        got="a file opened as text"
+        if opened_as_text
+        else f"{type(raw).__module__}.{type(raw).__qualname__}",
+        hint="open the file with mode 'rb'" if opened_as_text else "convert it to one of these",
+    )
+
+
+def _read_path(path: str) -> bytes:
+    try:
+        if not os.path.isfile(path):  # a pipe or device would be read for ever
+            raise OSError("no such file" if not os.path.exists(path) else "not a regular file")
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "EDGE-INPUT-001",
+            f"picture {path!r}",
+            wanted="a file that can be read",
+            got=getattr(error, "strerror", None) or str(error),
+            hint="a str is a path here; hand over the encoded picture itself as bytes",
+        ) from error
+
+
+def _decoded(step: Decode, data: bytes) -> PIL.Image.Image:
+    # Registered by import: otherwise Pillow loads all of its forty plugins to find these two.
+    from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
+
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        _check_pixels(step, *image.size)  # the header says so: nothing is decoded yet
+        fix_colour_key(image)
+    except (InputError, Warning):
+        raise
+    except UnidentifiedImageError as error:
+        if data.startswith(_SIGNATURES):
+            raise _damaged(error) from error
+        raise InputError(
+            "EDGE-INPUT-002",
+            "picture",
+            wanted=" or ".join((", ".join(FORMATS[:-1]), FORMATS[-1])),
+            got=_looks_like(data),
+            hint="convert the picture to JPEG or PNG",
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise _too_many("more than Pillow's own limit (PIL.Image.MAX_IMAGE_PIXELS)") from error
+    except Exception as error:  # plugins raise whatever a broken header leads them to
+        raise _damaged(error) from error
+    return _load(image)
+
+
+def _looks_like(data: bytes) -> str:
+    if not data:
+        return "no bytes at all"
+    if data[4:8] == b"ftyp":
+        return "HEIF or AVIF"
+    if data[:5] == b"%PDF-":
+        return "PDF"
+    if b"<svg" in data[:1024]:
+        return "SVG"
+    return f"{len(data)} bytes that start with {data[:8].hex(' ')}"
+
+
+def _load(image: PIL.Image.Image) -> PIL.Image.Image:
+    try:
+        image.load()
+    except Warning:
+        raise
+    except Exception as error:  # as above, now for the pixels
+        raise _damaged(error) from error
+    return image
+
+
+def _check_pixels(step: Decode, width: int, height: int) -> None:
+    if not width * height:
+        raise _damaged(ValueError(f"it has {width} x {height} pixels"))
+    if width * height > step.max_pixels:
+        raise _too_many(f"{width} x {height} = {width * height}", step.max_pixels)
+
+
+def _checked_array(array: np.ndarray) -> np.ndarray:
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3:
+        return array
+    hint = "hand over the encoded picture, or uint8 RGB pixels with the channels last"
+    if array.dtype != np.uint8:
+        hint = "levels run from 0 to 255: undo any scaling, then .astype(np.uint8)"
+    elif array.ndim == 2:
+        hint = "repeat grey three times: np.stack([grey] * 3, axis=-1)"
+    elif array.ndim == 3 and array.shape[2] == 4:
+        hint = "lay transparency over a background first, or hand over a Pillow picture in RGBA"
+    elif array.ndim == 3 and array.shape[0] == 3:
+        hint = "put the channels last: array.transpose(1, 2, 0)"
+    elif array.ndim == 4:
+        hint = "hand over a list of arrays for a batch"
+    raise InputError(
+        "EDGE-INPUT-006",
+        "array",
+        wanted="uint8 of shape [height, width, 3]",
+        got=f"{array.dtype} of shape {list(array.shape)}",
+        hint=hint,
+    )
+
+
+def _too_many(got: str, limit: int | None = None) -> InputError:
+    return InputError(
+        "EDGE-INPUT-004",
+        "picture",
+        wanted=f"at most {limit} pixels" if limit else "a picture of sane size",
+        got=got,
+        hint="scale the picture down before it is sent, or raise max_pixels of decode/1",
+    )
+
+
+def _damaged(error: Exception) -> InputError:
+    return InputError(
+        "EDGE-INPUT-003",
+        "picture",
+        wanted="one that decodes to the end",
+        got=f"damaged or cut off: {type(error).__name__}: {error}",
+        hint="send the file again, whole; a picture viewer that shows it may be guessing the rest",
+    )

@@ -1,0 +1,208 @@
+"""The verb `measure_artifact`: runs in a worker process of its own, so that nothing else is in it.
+
+In order: memory with the runtime imported, load, first run, warm-up, the runs that count, and with
+a raw sample the whole way from it to a decision, split over the processing steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from edgeserve.environment import environment, usable_cores
+from edgeserve.errors import MeasureError
+from edgeserve.jobs import progress
+from edgeserve.measure import feed as feeds
+from edgeserve.measure.loop import Times, once, repeat, warm_up
+from edgeserve.measure.memory import peak_mb, resident_mb
+from edgeserve.measure.noise import noise
+from edgeserve.measure.request import MeasureRequest
+from edgeserve.measure.split import split
+from edgeserve.measure.stats import spread
+from edgeserve.measure.surroundings import Meter, Surroundings
+from edgeserve.types.base import number
+from edgeserve.types.reports import Measurement, Timing
+
+if TYPE_CHECKING:
+    from edgeserve.backends import Backend, Session
+    from edgeserve.processing import Processor
+
+__all__ = ["measure_artifact"]
+
+#: Shares of the time budget.
+_FOR_WARMUP = 0.2
+_FOR_SPLIT = 0.4
+
+#: Delegates that compute on the CPU, where wall and CPU time should agree.
+_CPU_DELEGATES = ("cpu", "xnnpack")
+
+
+class _Feed(NamedTuple):
+    """What is fed, and where it came from."""
+
+    tensors: dict[str, np.ndarray]
+    batch: int
+    dims: dict[str, int]
+    name: str
+    raw: bytes | None = None
+    processor: Processor | None = None
+
+
+class _Runs(NamedTuple):
+    """What the timed part gave."""
+
+    first_ms: float
+    warmup: int
+    warm: bool
+    times: Times
+    around: Surroundings
+    split: dict[str, Timing]
+
+
+def measure_artifact(request: MeasureRequest) -> Measurement:
+    """Measure one artifact on this machine.
+
+    Raises:
+        MeasureError: EDGE-MEASURE-001 another target, -002 to -005 no fitting input, -006 a figure
+            of the request makes no sense, -007 no way to read memory here.
+        BackendError: the runtime is missing, or refuses the artifact or its input.
+    """
+    began = time.perf_counter()
+    _check(request)
+    feed = _feed(request)
+    backend = _imported(request)
+    before = resident_mb()
+    progress(f"loading {request.artifact.name}")
+    session, load_ms = _load(backend, request)
+    with session:
+        runs = _runs(session, feed, request)
+        return Measurement(
+            artifact_sha256=request.artifact.sha256, format=request.artifact.format,
+            precision=request.artifact.precision, target=request.target, runtime=session.runtime,
+            threads=session.threads, batch=feed.batch, load_ms=number(load_ms),
+            first_ms=number(runs.first_ms), warmup=runs.warmup, run=_timing(runs.times),
+            split=runs.split, rss_mb=number(peak_mb()), rss_before_mb=number(before),
+            size_bytes=request.artifact.size, noisy=_noisy(runs, request, session.delegate),
+            environment=environment(), wall_ms=tuple(runs.times.wall), cpu_ms=tuple(runs.times.cpu),
+            dims=feed.dims, input=feed.name, notes=_notes(runs, request),
+            seconds=number(time.perf_counter() - began),
+        )  # fmt: skip
+
+
+def _check(request: MeasureRequest) -> None:
+    if request.target != "host":
+        raise MeasureError(
+            "EDGE-MEASURE-001", f"target {request.target!r}", wanted="host",
+            got="a target that is not in this version", hint="measure with --on host",
+        )  # fmt: skip
+    least = {
+        "threads": request.threads, "batch": 1 if request.batch is None else request.batch,
+        "min_runs": request.min_runs, "max_runs": request.max_runs - request.min_runs + 1,
+        "max_warmup": request.max_warmup + 1,
+    }  # fmt: skip
+    wrong = [name for name, value in least.items() if value < 1]
+    if wrong or not 0 < request.seconds < 86_400:
+        raise MeasureError(
+            "EDGE-MEASURE-006", wrong[0] if wrong else "seconds",
+            wanted="threads, batch and runs >= 1, max_runs >= min_runs, 0 < seconds < 86400",
+            got=str(getattr(request, wrong[0] if wrong else "seconds")),
+            hint="change that figure",
+        )  # fmt: skip
+
+
+def _feed(request: MeasureRequest) -> _Feed:
+    """Make the tensors to feed: from the sample where there is one, else from the seed."""
+    io, signature = request.artifact.io, request.signature
+    batch = feeds.batch_size(io, signature, request.batch)
+    if request.sample is None:
+        dims = feeds.sizes(io, signature, batch, request.dims)
+        tensors = feeds.seeded_tensors(io, signature, dims, request.seed)
+        return _Feed(tensors, batch, dims, "seeded tensors")
+    path = Path(request.sample)
+    if path.suffix == ".npz":
+        tensors = feeds.named_tensors(path, io, batch)
+        return _Feed(tensors, batch, feeds.sizes_of(tensors, io, signature), path.name)
+    return _raw_feed(request, path, batch)
+
+
+def _raw_feed(request: MeasureRequest, path: Path, batch: int) -> _Feed:
+    """Prepare a raw sample as the Wrapper would."""
+    from edgeserve.processing import Processor
+
+    processor = Processor(request.processing, request.signature, request.task, request.labels)
+    if processor.medium == "tensors":
+        raise feeds.bad_sample(path, "an .npz: this model has no processing", "a raw input")
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise feeds.bad_sample(path, "a readable file", error.strerror or str(error)) from error
+    tensors = processor.batch([processor.prepare(raw)] * batch)
+    dims = feeds.sizes_of(tensors, request.artifact.io, request.signature)
+    return _Feed(tensors, batch, dims, path.name, raw, processor)
+
+
+def _imported(request: MeasureRequest) -> Backend:
+    """The backend, its runtime imported and the files' hashes compared: no part of loading."""
+    from edgeserve.backends import get
+    from edgeserve.backends.base import check_files
+
+    backend = get(request.artifact.format)
+    if backend.missing() is None:  # if something is, `load` says what
+        backend.delegates()
+    check_files(request.artifact, Path(request.root))
+    return backend
+
+
+def _load(backend: Backend, request: MeasureRequest) -> tuple[Session, float]:
+    start = time.perf_counter()
+    session = backend.load(
+        request.artifact, Path(request.root), delegate=request.delegate,
+        threads=request.threads, verified=True,
+    )  # fmt: skip
+    return session, 1e3 * (time.perf_counter() - start)
+
+
+def _runs(session: Session, feed: _Feed, request: MeasureRequest) -> _Runs:
+    def run() -> Mapping[str, np.ndarray]:
+        return session.run(feed.tensors)
+
+    first, _ = once(run)
+    progress("warming up", 1, 3)
+    warmup, warm = warm_up(run, request.max_warmup, _FOR_WARMUP * request.seconds)
+    progress("timing runs", 2, 3)
+    share = 1.0 - (_FOR_SPLIT if feed.processor else 0.0)
+    meter = Meter()
+    times = repeat(run, request.min_runs, request.max_runs, share * request.seconds)
+    around = meter.stop()
+    parts: dict[str, Timing] = {}
+    if feed.processor and feed.raw is not None:
+        parts = split(
+            feed.processor, feed.raw, session.run, batch=feed.batch, runs=request.max_runs,
+            seconds=_FOR_SPLIT * request.seconds,
+        )  # fmt: skip
+    progress("timing runs", 3, 3)
+    return _Runs(first, warmup, warm, times, around, parts)
+
+
+def _timing(times: Times) -> Timing:
+    return Timing(wall=spread(times.wall), cpu=spread(times.cpu))
+
+
+def _noisy(runs: _Runs, request: MeasureRequest, delegate: str) -> str | None:
+    return noise(
+        _timing(runs.times), runs.times.wall, runs.around, threads=request.threads,
+        on_cpu=delegate in _CPU_DELEGATES, warm=runs.warm or request.max_warmup == 0,
+    )  # fmt: skip
+
+
+def _notes(runs: _Runs, request: MeasureRequest) -> tuple[str, ...]:
+    notes = []
+    if runs.around.load is not None:
+        notes.append(f"load average before the runs: {runs.around.load:.2f}")
+    if request.threads > usable_cores():
+        notes.append(f"{request.threads} threads on {usable_cores()} usable cores")
+    return tuple(notes)

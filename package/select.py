@@ -1,0 +1,160 @@
+"""What goes into a bundle: an allow-list, and a manifest with nothing of the workspace left."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from edgeserve.bundle.identity import IDENTITY
+from edgeserve.bundle.rules import MODEL_NAME, referenced
+from edgeserve.errors import PackageError
+from edgeserve.package.request import TARGETS, PackageRequest
+from edgeserve.types.artifact import Artifact, FileEntry, Judgement, Reason, Refused
+from edgeserve.types.manifest import Manifest
+
+__all__ = ["bundle_manifest"]
+
+_SPDX = re.compile(r"\(*[A-Za-z0-9.+-]+\)*( (AND|OR|WITH) \(*[A-Za-z0-9.+-]+\)*)*")
+
+
+def bundle_manifest(manifest: Manifest, request: PackageRequest) -> Manifest:
+    """The manifest of the bundle that ``request`` asks for, made of a workspace's.
+
+    Kept are the artifacts asked for, their figures, what was refused for the same formats, the
+    golden cases and the identity. Dropped are the reference, paths of the workspace and ``x``.
+
+    Raises:
+        PackageError: EDGE-PACKAGE-001 to -006.
+    """
+    artifacts = _artifacts(manifest, request)
+    if manifest.golden is None or not manifest.golden.cases:
+        raise PackageError(
+            "EDGE-PACKAGE-002", request.workspace, wanted="golden cases, the proof on a device",
+            got="none", hint=f"run `edgeserve validate {request.workspace}` first",
+        )  # fmt: skip
+    formats = _formats(request)
+    refused = [r for r in manifest.refused if not formats or r.format in formats]
+    scrub = _Scrub(request.workspace)
+    names = {artifact.name for artifact in artifacts}
+    bare = msgspec.structs.replace(
+        manifest,
+        name=_name(request.name or manifest.name),
+        version=_version(request.version, manifest.version),
+        license=_license(request.license or manifest.license),
+        artifacts=tuple(scrub.artifact(a) for a in artifacts),
+        refused=tuple(scrub.refused(r) for r in refused),
+        reports=tuple(r for r in manifest.reports if f"{r.format}-{r.precision}" in names),
+        reference=None,
+        x={},
+    )
+    return msgspec.structs.replace(bare, files=_files(bare))
+
+
+def _formats(request: PackageRequest) -> tuple[str, ...]:
+    """The formats that run on the target; empty where none is given."""
+    if request.target is None:
+        return ()
+    if request.target not in TARGETS:
+        raise PackageError(
+            "EDGE-PACKAGE-003", f"target {request.target!r}", wanted=f"one of {', '.join(TARGETS)}",
+            got="another", hint="leave --target away to package every format",
+        )  # fmt: skip
+    return TARGETS[request.target]
+
+
+def _artifacts(manifest: Manifest, request: PackageRequest) -> tuple[Artifact, ...]:
+    formats = _formats(request)
+    there = ", ".join(a.name for a in manifest.artifacts) or "none"
+    for name in request.artifacts:
+        artifact = manifest.artifact(name)
+        if artifact is None or (formats and artifact.format not in formats):
+            runs = f" that runs on {request.target}" if artifact else ""
+            raise PackageError(
+                "EDGE-PACKAGE-004", f"artifact {name!r}", wanted=f"a proven artifact{runs}",
+                got=f"not one of: {there}", hint="name artifacts as `edgeserve inspect` lists them",
+            )  # fmt: skip
+    kept = tuple(
+        artifact
+        for artifact in manifest.artifacts
+        if (not request.artifacts or artifact.name in request.artifacts)
+        and (not formats or artifact.format in formats)
+    )
+    if not kept:
+        on = f" for {request.target} ({', '.join(formats)})" if formats else ""
+        refused = ", ".join(f"{r.format}-{r.precision}" for r in manifest.refused) or "none"
+        raise PackageError(
+            "EDGE-PACKAGE-001", request.workspace, wanted=f"an artifact that passed{on}",
+            got=f"passed: {there}; refused: {refused}",
+            hint="convert to a format that passes; `edgeserve report` shows why others failed",
+        )  # fmt: skip
+    return kept
+
+
+def _files(manifest: Manifest) -> tuple[FileEntry, ...]:
+    """The allow-list: the identity, and what a value of the bundle's own manifest points to."""
+    identity = next(entry for entry in manifest.files if entry.path == IDENTITY)
+    wanted = {entry.path: entry for _, entry in referenced(manifest)} | {IDENTITY: identity}
+    return tuple(wanted[path] for path in sorted(wanted))
+
+
+def _name(name: str) -> str:
+    if not MODEL_NAME.fullmatch(name):
+        raise PackageError(
+            "EDGE-PACKAGE-005", "--name", got=ascii(name[:140]),
+            wanted="up to 128 letters, digits, dots, dashes and underscores",
+            hint="the name is also the model's name behind an endpoint: choose e.g. tagger",
+        )  # fmt: skip
+    return name
+
+
+def _version(asked: int | None, there: int) -> int:
+    version = there if asked is None else asked
+    if version < 1:
+        raise PackageError(
+            "EDGE-PACKAGE-005", "--version", wanted="a whole number from 1 on", got=str(version),
+            hint="count up by one with each release",
+        )  # fmt: skip
+    return version
+
+
+def _license(expression: str | None) -> str | None:
+    if expression is not None and not _SPDX.fullmatch(expression):
+        raise PackageError(
+            "EDGE-PACKAGE-005", "--license", wanted="an SPDX expression",
+            got=ascii(expression[:80]), hint="for example Apache-2.0, or MIT OR Apache-2.0",
+        )  # fmt: skip
+    return expression
+
+
+class _Scrub:
+    """Takes this machine's paths out of what was written for people: reasons, messages, hints."""
+
+    def __init__(self, workspace: str) -> None:
+        folder = Path(workspace)
+        places = {str(folder): "OUT", str(folder.absolute()): "OUT", str(folder.resolve()): "OUT"}
+        home = str(Path.home())
+        if home != "/":
+            places[home] = "~"
+        # "." and the like stand in every sentence; only a path that shows as one is taken out.
+        found = {path: word for path, word in places.items() if len(path) > 1 and "/" in path}
+        self._places = sorted(found.items(), key=lambda place: -len(place[0]))
+
+    def text(self, text: str) -> str:
+        for path, word in self._places:
+            text = text.replace(path, word)
+        return text
+
+    def artifact(self, artifact: Artifact) -> Artifact:
+        judgement = artifact.judgement or Judgement(verdict="unproven")
+        reasons = tuple(
+            Reason(code=r.code, message=self.text(r.message)) for r in judgement.reasons
+        )
+        judgement = msgspec.structs.replace(judgement, reasons=reasons)
+        return msgspec.structs.replace(artifact, judgement=judgement)
+
+    def refused(self, refused: Refused) -> Refused:
+        return msgspec.structs.replace(
+            refused, path=None, message=self.text(refused.message), hint=self.text(refused.hint)
+        )

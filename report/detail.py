@@ -1,0 +1,177 @@
+"""All that is known of one artifact, as the lower part of the report shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from edgeserve.report.cost import step_order
+from edgeserve.report.load import Loaded
+from edgeserve.report.page import CheckLine, Detail, Fact, Timed, Worst
+from edgeserve.report.thumbs import Thumbnails
+from edgeserve.report.words import (
+    VERDICT_WORD,
+    artifact_name,
+    clean,
+    mebibytes,
+    milliseconds,
+    percent,
+    plural,
+    scientific,
+    shorten,
+)
+from edgeserve.types.artifact import Artifact, Reason
+from edgeserve.types.base import plain
+from edgeserve.types.reports import Check, Measurement, OutputDiff, Report, Spread, WorstInput
+from edgeserve.types.words import Format, Precision, Verdict
+
+__all__ = ["detail"]
+
+#: Worst inputs shown of each artifact.
+_WORST = 6
+
+
+def detail(
+    loaded: Loaded,
+    format: Format,
+    precision: Precision,
+    verdict: Verdict,
+    thumbnails: Thumbnails,
+    artifact: Artifact | None,
+) -> Detail:
+    """Put one artifact's report and measurements into words; ``artifact`` None: it was refused."""
+    key = f"{format}-{precision}"
+    report = loaded.reports.get(key)
+    measured = loaded.measurements.get(key, ())
+    return Detail(
+        anchor=f"a-{key}", name=artifact_name(format, precision), verdict=verdict,
+        word=VERDICT_WORD[verdict], reasons=_reasons(artifact, report),
+        checks=tuple(_check(c) for c in report.checks) if report else (),
+        outputs=_outputs(report) if report else (),
+        worst=tuple(_worst(w, thumbnails) for w in report.worst[:_WORST]) if report else (),
+        worst_said=_worst_said(report), costs=_costs(measured), times=_times(measured),
+        noisy="; ".join(clean(m.noisy) for m in measured if m.noisy),
+        origin=_origin(artifact, report),
+    )  # fmt: skip
+
+
+def _reasons(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...]:
+    found: Sequence[Reason] = ()
+    if artifact and artifact.judgement:
+        found = artifact.judgement.reasons
+    elif report:
+        found = report.judgement.reasons
+    return tuple(Fact(clean(r.code), clean(r.message)) for r in found)
+
+
+def _check(check: Check) -> CheckLine:
+    figure = ""
+    if check.value is not None:
+        figure = scientific(check.value)
+        if check.limit is not None:
+            figure += f" (limit {scientific(check.limit)})"
+    return CheckLine(clean(check.name), check.ok, clean(check.detail), figure)
+
+
+def _outputs(report: Report) -> tuple[Fact, ...]:
+    facts = [_output(o, "") for o in report.outputs]
+    facts += [_output(o, " (generated inputs)") for o in report.generated]
+    if plain(report.error) != 0.0:
+        facts.append(Fact("largest error of a score", scientific(report.error)))
+    return tuple(facts)
+
+
+def _output(output: OutputDiff, where: str) -> Fact:
+    return Fact(
+        f"{shorten(output.output, 48)}{where}",
+        f"{scientific(output.relative)} of its scale {scientific(output.scale)}; largest "
+        f"{scientific(output.max_abs)}, mean {scientific(output.mean_abs)}; worst on "
+        f"{shorten(output.worst)}",
+    )
+
+
+def _worst(worst: WorstInput, thumbnails: Thumbnails) -> Worst:
+    margin = plain(worst.margin) if worst.margin is not None else math.nan
+    known = math.isfinite(margin)
+    return Worst(
+        id=shorten(worst.id, 44), picture=thumbnails(worst.path), reference=clean(worst.reference),
+        answer=clean(worst.answer), margin=f"{margin:.2f}" if known else "unknown",
+        share=min(1.0, max(0.0, margin)) if known else None,
+        difference=scientific(worst.difference), flipped=worst.flipped,
+    )  # fmt: skip
+
+
+def _worst_said(report: Report | None) -> str:
+    if report is None or not report.worst:
+        return ""
+    flipped = sum(w.flipped for w in report.worst[:_WORST])
+    if not flipped:
+        return "None of them changed its answer; on these the numbers differ most."
+    shown = min(_WORST, len(report.worst))
+    return f"{plural(flipped, 'of these changed', 'of these changed')} the answer, {shown} shown."
+
+
+def _costs(measured: Sequence[Measurement]) -> tuple[Fact, ...]:
+    facts = []
+    for m in measured:
+        prefix = f"Batch {m.batch}: " if len(measured) > 1 else ""
+        grown = plain(m.rss_mb) - plain(m.rss_before_mb)
+        facts += [
+            Fact(
+                f"{prefix}Load", f"{milliseconds(m.load_ms)}, first run {milliseconds(m.first_ms)}"
+            ),
+            Fact(
+                f"{prefix}Memory",
+                f"{mebibytes(m.rss_mb)} at its peak, {mebibytes(grown)} of it for the model",
+            ),
+            Fact(
+                f"{prefix}Runs",
+                f"{plural(m.run.wall.n, 'run')} after {m.warmup} to warm up, batch {m.batch}, "
+                f"{plural(m.threads, 'thread')}, input: {shorten(m.input)}",
+            ),
+        ]
+        facts += [Fact(f"{prefix}Note", clean(note)) for note in m.notes]
+    return tuple(facts)
+
+
+def _times(measured: Sequence[Measurement]) -> tuple[Timed, ...]:
+    rows = []
+    for m in measured:
+        name = "model alone" if len(measured) == 1 else f"model alone, batch {m.batch}"
+        rows.append(Timed(name, _spread(m.run.wall), _spread(m.run.cpu)))
+        for step in sorted(m.split, key=step_order):
+            timing = m.split[step]
+            rows.append(Timed(shorten(step, 24), _spread(timing.wall), _spread(timing.cpu)))
+    return tuple(rows)
+
+
+def _spread(s: Spread) -> tuple[str, ...]:
+    return tuple(milliseconds(v) for v in (s.min, s.p50, s.p90, s.p99, s.mad))
+
+
+def _origin(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...]:
+    facts = []
+    if artifact:
+        made = artifact.provenance
+        tools = ", ".join(f"{k} {v}" for k, v in sorted(made.tools.items()))
+        facts.append(
+            Fact("Files", f"{plural(len(artifact.files), 'file')}, {clean(artifact.entry)}")
+        )
+        facts.append(Fact("sha256", artifact.sha256))
+        if made.route or tools:
+            facts.append(Fact("Made by", clean(f"{made.route or 'unknown route'}; {tools}")))
+        if made.rewrites:
+            facts.append(Fact("Rewrites", clean(", ".join(made.rewrites))))
+    if report:
+        facts.append(Fact("Limits", _limits(report)))
+        facts.append(Fact("Judged in", f"{plain(report.seconds):.1f} s"))
+        facts += [Fact("Note", clean(note)) for note in report.notes]
+    return tuple(facts)
+
+
+def _limits(report: Report) -> str:
+    limits = report.limits
+    return (
+        f"tensors {scientific(limits.tensor)} of scale; changed answers "
+        f"{percent(limits.pass_flips)} to pass, {percent(limits.degraded_flips)} to be degraded"
+    )

@@ -1,0 +1,121 @@
+"""Reading a workspace for its report: the manifest, and what was found and measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from edgeserve.errors import ReportError
+from edgeserve.types.base import Value, decode
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.reports import Measurement, Report
+
+__all__ = ["Loaded", "load"]
+
+T = TypeVar("T", bound=Value)
+
+#: A report of a million inputs is smaller than this.
+_LARGEST = 64 << 20
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What lies in a workspace.
+
+    Attributes:
+        root: The workspace's folder.
+        manifest: What the workspace holds.
+        reports: What the gate found, by "{format}-{precision}".
+        measurements: What was measured, likewise; smallest batch and fewest threads first.
+        stale: Files that speak of other bytes than the artifact now has, and are left aside.
+    """
+
+    root: Path
+    manifest: Manifest
+    reports: dict[str, Report]
+    measurements: dict[str, tuple[Measurement, ...]]
+    stale: tuple[str, ...]
+
+
+def load(workspace: Path) -> Loaded:
+    """Read a workspace; whatever stage it has reached.
+
+    Raises:
+        ReportError: EDGE-REPORT-001 no workspace, EDGE-REPORT-002 a file in it cannot be read.
+        BundleError: the manifest breaks its rules.
+    """
+    from edgeserve.bundle.manifest import read_manifest
+
+    path = workspace / "manifest.json"
+    if not path.is_file():
+        raise ReportError(
+            "EDGE-REPORT-001", str(workspace), wanted="a workspace (a folder with manifest.json)",
+            got=_what(workspace), hint="give the folder that `edgeserve convert -o` wrote",
+        )  # fmt: skip
+    manifest = read_manifest(_bytes(path))
+    hashes = {a.name: a.sha256 for a in manifest.artifacts}
+    reports: dict[str, Report] = {}
+    measured: dict[str, list[Measurement]] = {}
+    stale = []
+    for file in sorted((workspace / "reports").glob("*.validate.json")):
+        found = _read(file, Report)
+        if _fits(found, hashes):
+            reports[_name(found)] = found
+        else:
+            stale.append(file.name)
+    for file in sorted((workspace / "reports").glob("*.measure.json")):
+        measurement = _read(file, Measurement)
+        if _fits(measurement, hashes):
+            measured.setdefault(_name(measurement), []).append(measurement)
+        else:
+            stale.append(file.name)
+    return Loaded(
+        workspace, manifest, reports,
+        {name: tuple(sorted(some, key=_size)) for name, some in measured.items()}, tuple(stale),
+    )  # fmt: skip
+
+
+def _what(path: Path) -> str:
+    if path.is_file():
+        return "a file (a bundle holds no reports, by design)"
+    return "a folder without one" if path.is_dir() else "nothing there"
+
+
+def _name(found: Report | Measurement) -> str:
+    return f"{found.format}-{found.precision}"
+
+
+def _size(measurement: Measurement) -> tuple[int, int, str]:
+    return measurement.batch, measurement.threads, measurement.runtime.delegate
+
+
+def _fits(found: Report | Measurement, hashes: dict[str, str]) -> bool:
+    """Whether this speaks of the artifact the manifest lists; of a refused one it always does."""
+    return hashes.get(_name(found), found.artifact_sha256) == found.artifact_sha256
+
+
+def _read(path: Path, type_: type[T]) -> T:
+    try:
+        return decode(_bytes(path), type_)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(path, str(error)) from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise _unreadable(path, f"{size} bytes, more than any report holds")
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+
+
+def _unreadable(path: Path, why: str) -> ReportError:
+    return ReportError(
+        "EDGE-REPORT-002", f"{path.parent.name}/{path.name}", wanted="what `edgeserve` wrote there",
+        got=why, hint="run `edgeserve validate` and `edgeserve measure` again: they write it anew",
+    )  # fmt: skip

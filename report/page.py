@@ -1,0 +1,161 @@
+"""What the report's template shows: plain words and figures, nothing left to decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgeserve.types.words import Verdict
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+__all__ = [
+    "CheckLine", "Detail", "Fact", "Headline", "Page", "Plot", "RefusedLine", "Row", "Tile",
+    "Timed", "Worst",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The first thing read: a verdict in a sentence, what it rests on, and what to do next."""
+
+    tone: Verdict
+    word: str
+    sentence: str
+    evidence: str
+    then: str = ""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure to remember."""
+
+    label: str
+    value: str
+    note: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of artifacts; every figure in words, "not measured" included."""
+
+    name: str
+    anchor: str
+    verdict: Verdict
+    word: str
+    meaning: str
+    size: str
+    wall: str
+    wall_note: str
+    cpu: str
+    cpu_note: str
+    agreement: str
+    agreement_note: str
+    agreement_count: str
+    harm: str
+    difference: str
+    difference_note: str
+    executed_by: str
+    noisy: str = ""
+
+
+@dataclass(frozen=True)
+class RefusedLine:
+    """Something that may not ship: what, why, and what can be done."""
+
+    name: str
+    code: str
+    message: str
+    hint: str
+    path: str
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class CheckLine:
+    """One check of the gate."""
+
+    name: str
+    ok: bool
+    detail: str
+    figure: str
+
+
+@dataclass(frozen=True)
+class Worst:
+    """One of the inputs on which artifact and reference differ most."""
+
+    id: str
+    picture: str | None
+    reference: str
+    answer: str
+    margin: str
+    share: float | None
+    difference: str
+    flipped: bool
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One row of a table of times: what, and the same figures for wall and CPU."""
+
+    name: str
+    wall: tuple[str, ...]
+    cpu: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A name and what is known under it."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing with what it shows and how to read it."""
+
+    title: str
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Detail:
+    """All that is known of one artifact."""
+
+    anchor: str
+    name: str
+    verdict: Verdict
+    word: str
+    reasons: tuple[Fact, ...]
+    checks: tuple[CheckLine, ...]
+    outputs: tuple[Fact, ...]
+    worst: tuple[Worst, ...]
+    worst_said: str
+    costs: tuple[Fact, ...]
+    times: tuple[Timed, ...]
+    noisy: str
+    origin: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole report."""
+
+    title: str
+    about: tuple[Fact, ...]
+    headline: Headline
+    tiles: tuple[Tile, ...]
+    rows: tuple[Row, ...]
+    refused: tuple[RefusedLine, ...]
+    plots: tuple[tuple[Plot, ...], ...]
+    details: tuple[Detail, ...]
+    compared: tuple[Fact, ...]
+    missing: tuple[Fact, ...]
+    environment: tuple[Fact, ...]
+    warnings: tuple[str, ...] = ()
+    pictures: int = 0

@@ -1,0 +1,113 @@
+"""The registry: built-ins by name and spelling, plugins through entry points, coded refusals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgeserve import backends
+from edgeserve.backends.torch import TorchBackend
+from edgeserve.errors import BackendError
+
+PLUGIN = """
+from edgeserve.backends.torch import TorchBackend
+
+class Mine(TorchBackend):
+    format = "mine"
+
+class Onnx(TorchBackend):
+    format = "onnx"
+
+NOTHING = object
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package that registers formats, one of them a built-in's name."""
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[edgeserve.backends]\n"
+        "mine = edgeserve_mine:Mine\n"
+        "onnx = edgeserve_mine:Onnx\n"
+        "coreml = edgeserve_mine:Mine\n"
+        "broken = edgeserve_mine:Missing\n"
+        "gone = no_such_module:X\n"
+        "wrong = edgeserve_mine:NOTHING\n"
+    )
+    (tmp_path / "edgeserve_mine.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(backends, "_made", {})
+    monkeypatch.delitem(sys.modules, "edgeserve_mine", raising=False)
+
+
+def test_built_in_formats_are_listed_and_cannot_be_changed() -> None:
+    assert {"onnx", "torch"} <= set(backends.formats())
+    assert list(backends.formats()) == sorted(backends.formats())
+    with pytest.raises(TypeError):
+        backends.formats()["onnx"] = "x:Y"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("word", ["onnx", "ONNX", " ort ", "onnxruntime"])
+def test_spellings_mean_one_backend(word: str) -> None:
+    assert backends.get(word) is backends.get("onnx")
+
+
+def test_a_backend_is_made_once_and_knows_its_format() -> None:
+    for name in ("onnx", "torch"):
+        assert backends.get(name).format == name
+        assert backends.get(name) is backends.get(name)
+
+
+@pytest.mark.parametrize("word", ["tflite", "litert", "coreml", "mlpackage", "ai-edge-torch"])
+def test_a_planned_format_says_that_it_is_not_there(word: str) -> None:
+    with pytest.raises(BackendError) as error:
+        backends.get(word)
+    assert error.value.code == "EDGE-BACKEND-002"
+    assert "not in this version" in error.value.message
+    assert word in error.value.message
+
+
+@pytest.mark.parametrize("word", ["", "tensorflow", "onnx2", "../onnx"])
+def test_an_unknown_format_names_the_known(word: str) -> None:
+    with pytest.raises(BackendError) as error:
+        backends.get(word)
+    assert error.value.code == "EDGE-BACKEND-001"
+    assert "onnx, torch" in error.value.message
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_plugin_adds_a_format_and_never_replaces_one() -> None:
+    assert backends.get("mine").format == "mine"
+    assert backends.get("coreml").format == "mine"
+    assert backends.formats()["onnx"].startswith("edgeserve.backends.onnx:")
+    assert not isinstance(backends.get("onnx"), TorchBackend)
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("name", ["broken", "gone", "wrong"])
+def test_a_broken_plugin_hurts_only_its_own_format(name: str) -> None:
+    with pytest.raises(BackendError) as error:
+        backends.get(name)
+    assert error.value.code == "EDGE-BACKEND-003"
+    assert backends.get("onnx").format == "onnx"
+
+
+def test_the_room_loads_no_engine() -> None:
+    """Neither do the backends themselves, nor the contract, until something is done with them."""
+    heavy = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "PIL"}
+    code = (
+        "import sys\n"
+        "from edgeserve import backends\n"
+        "import edgeserve.backends.contract\n"
+        "for name in ('onnx', 'torch'):\n"
+        "    backends.get(name).missing(), backends.get(name).missing_tools()\n"
+        f"print(sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,423 @@
+"""Exporting a module: names, ranges, notes, and refusals that name the user's own line."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edgeserve.backends.torch.export import Wishes, export_module
+from edgeserve.errors import ConvertError
+from edgeserve.types.source import Exported
+from edgeserve.types.tensors import TensorSpec
+
+HERE = Path(__file__).parent
+X = torch.linspace(-1, 1, 6).reshape(2, 3)
+
+
+class Call(nn.Module):
+    """A module around a function of one tensor."""
+
+    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def export(module: nn.Module, examples: object = (X,), **wishes: Any) -> Any:
+    return export_module(module.eval(), examples, Wishes(**wishes), HERE)
+
+
+def refused(module: nn.Module, examples: object = (X,), **wishes: Any) -> ConvertError:
+    with pytest.raises(ConvertError) as error:
+        export(module, examples, **wishes)
+    assert error.value.hint
+    return error.value
+
+
+def line(function: Callable[..., Any], offset: int = 0) -> str:
+    """Where a function of this file stands, as an error shows it."""
+    return f"{Path(__file__).name}:{inspect.getsourcelines(function)[1] + offset}"
+
+
+def spec(name: str, dtype: Any, *shape: int | str) -> TensorSpec:
+    return TensorSpec(name=name, dtype=dtype, shape=shape)
+
+
+# names and ranges
+
+
+def test_names_come_from_forward_and_from_what_it_returns(zoo: Any) -> None:
+    exported: Exported = zoo.net("nested").exported
+    assert exported.signature.inputs == (
+        spec("x", "float32", "batch", 3),
+        spec("pair_0", "float32", 4),
+        spec("pair_1", "float32", 4),
+    )
+    assert exported.signature.outputs == (
+        spec("logits", "float32", "batch", 4),
+        spec("parts_0", "float32"),
+        spec("parts_1", "bool", "batch", 4),
+    )
+    assert exported.signature.dims == {"batch": (1, 2**31 - 1)}
+    assert "input 'scale' is fixed at 2.0" in exported.notes
+
+
+def test_a_dict_of_examples_is_put_in_the_order_of_forward(zoo: Any) -> None:
+    signature = zoo.net("difference").exported.signature
+    assert [s.name for s in signature.inputs] == ["after", "before"]
+
+
+def test_ranges_are_the_users(zoo: Any) -> None:
+    signature = zoo.net("audio").exported.signature
+    assert signature.inputs == (spec("audio", "float32", "batch", 4, "length"),)
+    assert signature.outputs == (spec("output", "float32", "batch", 8, "output_dim2"),)
+    assert signature.dims == {"batch": (1, 8), "length": (4, 64)}
+    assert zoo.net("conv").exported.signature.batch_dim == "batch"
+
+
+def test_given_names_go_before_found_ones() -> None:
+    program = export(
+        Call(lambda x: {"a": x + 1, "b": x * 2}),
+        input_names=("pixel.values",), output_names=("p/a", "class"),
+        dynamic_shapes={"pixel.values": {0: "n"}},
+    )  # fmt: skip
+    assert program.signature.inputs == (spec("pixel.values", "float32", "n", 3),)
+    assert [s.name for s in program.signature.outputs] == ["p/a", "class"]
+
+
+def test_every_way_to_write_a_shape_means_the_same() -> None:
+    dim = torch.export.Dim("n", min=1, max=9)
+    ways: list[Any] = [
+        {"x": {0: dim}}, {"x": {0: ("n", 1, 9)}}, {"x": {-2: ["n", 1, 9]}}, {"x": (dim, None)},
+        ({0: dim},), [(("n", 1, 9), 3)], {"pixels": {0: dim, 1: torch.export.Dim.STATIC}},
+    ]  # fmt: skip
+    for way in ways:
+        program = export(Call(torch.relu), dynamic_shapes=way, input_names=("pixels",))
+        assert program.signature.inputs == (spec("pixels", "float32", "n", 3),), way
+        assert program.signature.dims == {"n": (1, 9)}, way
+
+
+def test_torchs_own_hints_and_derived_dimensions_get_names() -> None:
+    auto = torch.export.Dim.AUTO
+    program = export(Call(torch.relu), dynamic_shapes={"x": {0: auto, 1: auto}})
+    assert program.signature.inputs[0].shape == ("x_dim0", "x_dim1")
+
+    class Sums(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a.sum(0) + b.sum(0)
+
+    half = torch.export.Dim("half", min=2, max=8)
+    program = export(
+        Sums(), (torch.ones(3, 2), torch.ones(6, 2)), dynamic_shapes=({0: half}, {0: 2 * half})
+    )
+    assert program.signature.dims == {"half": (2, 8), "b_dim0": (4, 16)}
+
+
+class Pair(NamedTuple):
+    mean: torch.Tensor
+    spread: torch.Tensor
+
+
+@dataclass
+class Answer:
+    scores: torch.Tensor
+    hidden: tuple[torch.Tensor, ...]
+    loss: torch.Tensor | None = None
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda x: x + 1, ["output"]),
+        (lambda x: (x + 1, x + 2), ["output_0", "output_1"]),
+        (lambda x: [x + 1, (x, x * 2)], ["output_0", "output_1_0", "output_1_1"]),
+        (lambda x: {"logits": x + 1, "loss": None}, ["logits"]),
+        (lambda x: Answer(x + 1, (x, x * 2)), ["scores", "hidden_0", "hidden_1"]),
+        (lambda x: torch.max(x, 0), ["output_0", "output_1"]),
+        (lambda x: Pair(x + 1, x), ["mean", "spread"]),
+        (lambda x: {"x": x + 1}, ["x_out"]),
+        (lambda x: {"a-b": x, "a b": x + 1}, ["a_b", "a_b_1"]),
+    ],
+)
+def test_outputs_of_any_nesting_are_named(function: Any, names: list[str]) -> None:
+    program = export(Call(function))
+    assert [s.name for s in program.signature.outputs] == names
+
+
+def test_arguments_of_every_kind_are_fed() -> None:
+    class Kinds(nn.Module):
+        def forward(self, a: Any, /, b: Any, *rest: Any, c: Any = None, **more: Any) -> Any:
+            return a + 2 * b + 3 * rest[0] + 4 * more.get("d", 0) + (0 if c is None else c)
+
+    one = torch.ones(2)
+    program = export(Kinds(), (one, one, one))
+    assert [s.name for s in program.signature.inputs] == ["a", "b", "rest_0"]
+    got = program.program.module()(one, one * 10, one * 100)
+    assert got[0].tolist() == [321.0, 321.0]
+
+    class Named(nn.Module):
+        def forward(self, a: Any, b: Any = None, *, c: Any = None, **more: Any) -> Any:
+            return a + 2 * c + 3 * more["d"]
+
+    program = export(Named(), {"d": one, "c": one, "a": one})
+    assert [s.name for s in program.signature.inputs] == ["a", "c", "d"]
+    assert program.program.module()(one, one * 10, one * 100)[0].tolist() == [321.0, 321.0]
+
+
+# what is kept and what is changed
+
+
+def test_the_users_own_examples_are_kept(zoo: Any) -> None:
+    net = zoo.net("conv")
+    with np.load(net.root / net.exported.examples.path, allow_pickle=False) as held:
+        assert list(held) == ["image"]
+        np.testing.assert_array_equal(held["image"], net.examples[0].numpy())
+
+
+def test_an_example_of_one_gives_a_program_for_many(zoo: Any) -> None:
+    net = zoo.net("conv")
+    program = torch.export.load(net.root / "model.pt2").module()
+    for size in (1, 2, 8):
+        x = torch.randn(size, 3, 12, 10)
+        torch.testing.assert_close(program(x)[0], net.module(x), rtol=0, atol=1e-6)
+
+
+def test_the_program_is_flat_and_holds_no_pickle(zoo: Any) -> None:
+    net = zoo.net("nested")
+    with zipfile.ZipFile(net.root / "model.pt2") as archive:
+        assert not any(b"ctorch" in archive.read(n) for n in archive.namelist())
+        assert all(not archive.read(n) for n in archive.namelist() if n.endswith((".pt", ".pkl")))
+    program = torch.export.load(net.root / "model.pt2")
+    got = program.module()(*map(torch.from_numpy, net.feed.values()))
+    assert isinstance(got, tuple)
+    assert len(got) == 3
+
+
+def test_training_mode_and_half_precision_are_noted() -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).half().train()
+    program = export_module(module, (X.half(),), Wishes(), HERE)
+    assert len(program.notes) == 2
+    assert "training mode" in program.notes[0]
+    assert "float32" in program.notes[1]
+    assert {s.dtype for s in program.signature.inputs + program.signature.outputs} == {"float32"}
+    wanted = module[0](X)
+    torch.testing.assert_close(program.program.module()(X)[0], wanted, rtol=0, atol=1e-6)
+
+
+def test_a_buffer_that_forward_changes_is_noted_and_left_as_it_was() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += 1
+            return x + self.seen
+
+    module = Counter()
+    program = export(module)
+    assert "['seen']" in program.notes[0]
+    assert module.seen.item() == 0
+    assert program.program.state_dict["seen"].item() == 0
+    assert module.forward.__func__ is Counter.forward  # type: ignore[attr-defined]
+
+
+def test_an_input_that_forward_changes_is_left_as_it_was() -> None:
+    x = torch.ones(2, 3)
+    program = export(Call(lambda x: x.add_(1)), (x,))
+    assert program.examples["x"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert program.program.module()(torch.ones(2, 3))[0].tolist() == [[2, 2, 2], [2, 2, 2]]
+
+
+# refusals
+
+
+def branch_on_size(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] == 1:
+        return x * 5
+    return x + 1
+
+
+def branch_on_values(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x * 5
+    return x + 1
+
+
+def fails(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(7)
+
+
+def in_threes(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(2, x.shape[1] // 3, 3)
+
+
+def fails_below_two(x: torch.Tensor) -> torch.Tensor:
+    return x[: x.shape[0] // 2].max(0).values
+
+
+def test_a_branch_on_the_batch_size_cannot_pass_for_right() -> None:
+    """Traced at 2 the branch is invisible; comparing at 1 shows it."""
+    error = refused(Call(branch_on_size), dynamic_shapes={"x": {0: "batch"}})
+    assert error.code == "EDGE-CONVERT-017"
+    assert "[1, 3]" in error.message
+    program = export(Call(branch_on_size), dynamic_shapes={"x": {0: ("batch", 2, 8)}})
+    assert program.signature.dims == {"batch": (2, 8)}
+
+
+def test_a_branch_on_values_is_refused_at_its_line() -> None:
+    error = refused(Call(branch_on_values))
+    assert error.code == "EDGE-CONVERT-014"
+    assert error.source_line == line(branch_on_values, 1)
+
+
+def test_a_module_that_fails_is_refused_at_its_line() -> None:
+    error = refused(Call(fails))
+    assert error.code == "EDGE-CONVERT-012"
+    assert error.source_line == line(fails, 1)
+    assert "shape '[7]' is invalid" in error.message
+
+
+def test_a_range_that_forward_does_not_take_is_refused() -> None:
+    error = refused(Call(fails_below_two), dynamic_shapes={"x": {0: "batch"}})
+    assert error.code == "EDGE-CONVERT-012"
+    assert "at [1, 3]" in error.message
+    assert error.source_line == line(fails_below_two, 1)
+
+
+def test_random_numbers_are_refused() -> None:
+    error = refused(Call(lambda x: x + torch.rand_like(x)))
+    assert error.code == "EDGE-CONVERT-017"
+    assert "random" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("module", "shapes", "said", "hint"),
+    [
+        (nn.Sequential(nn.Flatten(0), nn.Linear(6, 2)), ({0: "batch"},), "batch", "batch = 2"),
+        (Call(in_threes), ({1: ("n", 2, 64)},), "Not all values of n", "range"),
+        (Call(torch.relu), ({0: ("n", 4, 64)},), "2 not in range [4, 64]", "range"),
+    ],
+)
+def test_a_dimension_that_cannot_vary_is_refused_with_torchs_advice(
+    module: nn.Module, shapes: Any, said: str, hint: str
+) -> None:
+    error = refused(module, dynamic_shapes=shapes)
+    assert error.code == "EDGE-CONVERT-013"
+    assert said in error.message
+    assert hint in error.hint
+    assert "\n" not in error.message + error.hint
+
+
+def test_dimensions_that_must_be_equal_are_refused_with_torchs_advice() -> None:
+    class Add(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a + b
+
+    error = refused(Add(), (X, X), dynamic_shapes=({0: "rows"}, {0: "others"}))
+    assert error.code == "EDGE-CONVERT-013"
+    assert "others = rows" in error.hint
+    program = export(Add(), (X, X), dynamic_shapes=({0: "rows"}, {0: "rows"}))
+    assert {s.shape for s in program.signature.inputs} == {("rows", 3)}
+
+
+@pytest.mark.parametrize(
+    ("examples", "said"),
+    [
+        (X, "Tensor"), ((), "missing a required argument"), ((X, X), "too many"), ({"y": X}, "'x'"),
+        (([X.numpy()],), "ndarray"), ((torch.fft.fft(X),), "complex"), ((X.to_sparse(),), "sparse"),
+        (None, "NoneType"), ("x", "str"), ((X.bfloat16(),), "bfloat16"),
+    ],
+)  # fmt: skip
+def test_examples_that_do_not_fit_are_refused(examples: object, said: str) -> None:
+    error = refused(Call(torch.relu), examples)
+    assert error.code in ("EDGE-CONVERT-011", "EDGE-CONVERT-027")
+    assert said in error.message
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.shape[0], lambda x: "x", lambda x: None, lambda x: (x, 1.0),
+                 lambda x: torch.fft.fft(x), lambda x: object()]
+)  # fmt: skip
+def test_outputs_that_are_no_tensors_are_refused(function: Any) -> None:
+    assert refused(Call(function)).code == "EDGE-CONVERT-016"
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"input_names": ("a", "b")}, {"input_names": ("",)}, {"output_names": ("a", "b", "c")},
+        {"output_names": ("a", "a")}, {"input_names": ("a",), "output_names": ("a", "b")},
+    ],
+)  # fmt: skip
+def test_names_that_do_not_fit_are_refused(wishes: Any) -> None:
+    error = refused(Call(lambda x: (x + 1, x)), **wishes)
+    assert error.code == "EDGE-CONVERT-022"
+    assert next(iter(reversed(wishes))) in error.message
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ("batch", "str"), ({"y": {0: "n"}}, "'y'"), ({"x": "n"}, "'n'"), ({"x": {2: "n"}}, "2"),
+        ({"x": {"0": "n"}}, "'0'"), ({"x": {0: ("n", 1)}}, "('n', 1)"),
+        ({"x": {0: "no name"}}, "no name"), ({"x": {0: ("n", 8, 2)}}, "max=2"),
+        ({"x": ("n",)}, "('n',)"),
+    ],
+)  # fmt: skip
+def test_shapes_that_cannot_be_read_are_refused(shapes: object, said: str) -> None:
+    error = refused(Call(torch.relu), dynamic_shapes=shapes)
+    assert error.code == "EDGE-CONVERT-025"
+    assert said in error.message
+
+
+def test_a_module_without_weights_is_refused() -> None:
+    assert refused(nn.Linear(3, 4, device="meta")).code == "EDGE-CONVERT-026"
+
+
+def test_a_complex_weight_is_refused() -> None:
+    class Rotated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("turn", torch.ones(3, dtype=torch.complex64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.view_as_real(x * self.turn)
+
+    from edgeserve.backends.torch.identity import weights_of
+
+    with pytest.raises(ConvertError) as error:
+        weights_of(export(Rotated()).program)
+    assert error.value.code == "EDGE-CONVERT-027"
+    assert "'turn'" in error.value.message
+
+
+def test_a_line_of_an_installed_package_is_the_second_choice(tmp_path: Path) -> None:
+    """The user's folder often holds the environment: a line in site-packages is not the user's."""
+    site = tmp_path / "venv" / "lib" / "site-packages" / "zoo"
+    site.mkdir(parents=True)
+    (site / "net.py").write_text("def deep(x):\n    raise ValueError('deep')\n")
+    (tmp_path / "mine.py").write_text(
+        "import sys\nsys.path.insert(0, sys.argv[1])\nfrom zoo.net import deep\n"
+        "from pathlib import Path\nfrom edgeserve.backends.torch.blame import line_of_error\n"
+        "try:\n    deep(1)\nexcept ValueError as error:\n"
+        "    print(line_of_error(error, Path(sys.argv[2])), line_of_error(error, Path('/else')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", str(tmp_path / "mine.py"), str(site.parent), str(tmp_path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["mine.py:7", f"{site / 'net.py'}:2"]

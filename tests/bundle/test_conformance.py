@@ -1,0 +1,111 @@
+"""The language-neutral cases, and Python's zipfile as a second opinion on the good ones."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeserve.bundle import Bundle
+from edgeserve.errors import BundleError
+
+CONFORMANCE = Path(__file__).resolve().parents[1] / "conformance" / "bundle"
+
+
+def test_each_case_gets_its_answer(
+    case: dict[str, Any], write_case: Callable[[dict[str, Any]], Path]
+) -> None:
+    path = write_case(case)
+    if "error" not in case:
+        _opens(path, case)
+    elif "read" in case:
+        with Bundle(path) as bundle, pytest.raises(BundleError) as refused:
+            bundle.read(case["read"])
+        assert refused.value.code == case["error"]
+    else:
+        with pytest.raises(BundleError) as refused:
+            Bundle(path)
+        assert refused.value.code == case["error"], refused.value.message
+        assert refused.value.hint
+
+
+def _opens(path: Path, case: dict[str, Any]) -> None:
+    wanted = case["opens"]
+    with Bundle(path) as bundle:
+        assert [(m["name"], m["size"]) for m in wanted["members"]] == [
+            (name, place.size) for name, place in bundle.members.items()
+        ]
+        assert all(place.start % 16384 == 0 for place in bundle.members.values())
+        if case.get("big"):
+            return
+        assert bundle.sha256 == wanted["sha256"]
+        assert bundle.manifest.model_id == wanted["model_id"]
+        for member in wanted["members"][1:]:
+            assert hashlib.sha256(bundle.read(member["name"])).hexdigest() == member["sha256"]
+
+
+def test_other_programs_see_the_same_members(
+    good_case: dict[str, Any], write_case: Callable[[dict[str, Any]], Path]
+) -> None:
+    path = write_case(good_case)
+    with zipfile.ZipFile(path) as archive, Bundle(path) as bundle:
+        assert [(i.filename, i.file_size, i.CRC, i.header_offset) for i in archive.infolist()] == [
+            (e.name, e.size, e.crc, e.offset) for e in bundle.members.values()
+        ]
+        if not good_case.get("big"):
+            assert archive.testzip() is None
+            for name in archive.namelist()[1:]:
+                assert archive.read(name) == bundle.read(name)
+            _unzip_agrees(path)
+
+
+def _unzip_agrees(path: Path) -> None:
+    """Info-ZIP, where it is installed, finds no fault and warns of nothing."""
+    if unzip := shutil.which("unzip"):
+        done = subprocess.run([unzip, "-tqq", path], capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_the_cases_are_what_the_generator_writes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", CONFORMANCE / "generate.py", "--check"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+
+
+def test_there_are_enough_of_them_and_they_are_small(bases: dict[str, bytes]) -> None:
+    cases = json.loads((CONFORMANCE / "cases.json").read_bytes())["cases"]
+    codes = {case["error"] for case in cases if "error" in case}
+    assert sum("error" in case for case in cases) >= 350
+    assert len(codes) >= 28
+    assert max(len(data) for data in bases.values()) < 1 << 20
+    assert (CONFORMANCE / "cases.json").stat().st_size < 1 << 20
+
+
+def test_the_base_decides_as_its_golden_case_says(colour: Path) -> None:
+    """The base holds a real model: ONNX Runtime answers the golden picture as the record says."""
+    import onnxruntime
+    from PIL import Image
+
+    with Bundle(colour) as bundle:
+        case = bundle.manifest.golden.cases[0]  # type: ignore[union-attr]
+        artifact = bundle.manifest.artifacts[0]
+        model = bundle.local(artifact) / artifact.entry
+        picture = np.asarray(Image.open(io.BytesIO(bundle.read(case.input.path))).convert("RGB"))
+    feed = (picture.astype(np.float32) / 128 - 1).transpose(2, 0, 1)[None]
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    scores = session.run(None, {"image": feed})[0][0]
+    powers = np.exp(scores) / np.exp(scores).sum()
+    assert case.record is not None
+    assert case.record.label == ["red", "green", "blue"][int(powers.argmax())]  # type: ignore[union-attr]
+    assert case.record.score == pytest.approx(powers.max(), abs=1e-5)  # type: ignore[union-attr]

@@ -1,0 +1,128 @@
+"""What is declared in pyproject.toml and what lies on disk are the same."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+import edgeserve
+
+#: Top-level folders with Python in them that are not part of the installed package.
+NOT_INSTALLED = {"benchmarks", "demo", "docs", "tests"}
+
+#: Libraries that are installed under another name, or that another one always brings.
+INSTALLED_AS = {"PIL": "pillow", "onnx_ir": "onnx-ir", "markupsafe": "jinja2"}
+
+#: Libraries of formats that this version does not make yet; looked for by name, never required.
+LOOKED_FOR = {"ai_edge_litert", "coremltools"}
+
+
+def test_every_package_on_disk_is_declared(
+    root: Path, packages: Mapping[str, Path], pyproject: Mapping[str, Any]
+) -> None:
+    places = {Path(v): k for k, v in pyproject["tool"]["setuptools"]["package-dir"].items()}
+    on_disk = {}
+    for top in sorted(p.parent.relative_to(root) for p in root.glob("*/__init__.py")):
+        if top.name in NOT_INSTALLED:
+            continue
+        for init in (root / top).rglob("__init__.py"):
+            inner = init.parent.relative_to(root / top).parts
+            on_disk[".".join((places.get(top, f"unmapped {top}"), *inner))] = init.parent
+    assert on_disk == packages
+
+
+def test_packages_are_sorted(pyproject: Mapping[str, Any]) -> None:
+    declared = pyproject["tool"]["setuptools"]["packages"]
+    assert declared == sorted(set(declared))
+
+
+def test_package_data_and_files_on_disk_are_the_same(
+    packages: Mapping[str, Path], pyproject: Mapping[str, Any]
+) -> None:
+    """A pattern without a match is a slip; a file that no pattern names is lost in the wheel."""
+    declared = pyproject["tool"]["setuptools"]["package-data"]
+    named: set[Path] = set()
+    for package, patterns in declared.items():
+        for pattern in patterns:
+            matched = {p for p in packages[package].glob(pattern) if p.is_file()}
+            assert matched, f"{package}: {pattern} matches nothing"
+            named |= matched
+    on_disk = {
+        file
+        for folder in packages.values()
+        for file in folder.rglob("*")
+        if file.is_file() and file.suffix != ".py" and "__pycache__" not in file.parts
+    }
+    assert on_disk == named
+
+
+def test_one_version(pyproject: Mapping[str, Any], root: Path) -> None:
+    assert pyproject["project"]["version"] == edgeserve.__version__
+    assert f"[{edgeserve.__version__}]" in (root / "CHANGELOG.md").read_text("utf-8")
+
+
+def requirements(pyproject: Mapping[str, Any]) -> dict[str, list[Requirement]]:
+    """The base ("") and each extra."""
+    project = pyproject["project"]
+    lists = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {name: [Requirement(text) for text in texts] for name, texts in lists.items()}
+
+
+def test_the_base_is_small(pyproject: Mapping[str, Any]) -> None:
+    base = {r.name for r in requirements(pyproject)[""]}
+    assert base == {"numpy", "msgspec", "filelock", "platformdirs"}
+
+
+def test_extras_are_sound(pyproject: Mapping[str, Any]) -> None:
+    wanted = requirements(pyproject)
+    for extra, items in wanted.items():
+        names = [r.name for r in items]
+        assert len(set(names)) == len(names), f"[{extra}] names something twice"
+        for item in items:
+            assert item.specifier or item.name == "edgeserve", (
+                f"[{extra}]: {item} has no lowest version"
+            )
+            assert item.extras <= wanted.keys(), f"[{extra}]: {item} names an unknown extra"
+    own = [r for r in wanted["dev"] if r.name == "edgeserve"]
+    assert own[0].extras == wanted.keys() - {"", "dev", "gpu"}, (
+        "[dev] brings all that can be together"
+    )
+
+
+def test_everything_imported_can_be_installed(
+    pyproject: Mapping[str, Any], trees: Mapping[str, ast.Module]
+) -> None:
+    offered = {r.name for items in requirements(pyproject).values() for r in items}
+    imported = set()
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").split(".")[0])
+    third = imported - sys.stdlib_module_names - {"edgeserve"} - LOOKED_FOR
+    assert "numpy" in third
+    assert {INSTALLED_AS.get(name, name) for name in third} - offered == set()
+
+
+def test_the_command_exists(pyproject: Mapping[str, Any]) -> None:
+    module, _, name = pyproject["project"]["scripts"]["edgeserve"].partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_the_type_marker_is_there(packages: Mapping[str, Path]) -> None:
+    assert (packages["edgeserve"] / "py.typed").read_bytes() == b""
+
+
+def test_the_licence_is_whole(root: Path) -> None:
+    text = (root / "LICENSE").read_text("utf-8")
+    assert "Version 2.0, January 2004" in text
+    assert re.findall(r"^   (\d)\. ", text, re.MULTILINE) == list("123456789")
+    assert "END OF TERMS AND CONDITIONS" in text

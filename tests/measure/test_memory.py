@@ -1,0 +1,39 @@
+"""Memory: against psutil, and free of the parent's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from edgeserve.measure.memory import parse_status, peak_mb, resident_mb
+
+MB = 1024 * 1024
+
+
+def test_resident_memory_equals_psutils() -> None:
+    assert resident_mb() == pytest.approx(psutil.Process().memory_info().rss / MB, rel=0.05)
+
+
+def test_the_peak_keeps_what_was_let_go() -> None:
+    before = resident_mb()
+    block = b"x" * (80 * MB)  # written to, so resident
+    del block
+    assert peak_mb() >= before + 75.0
+
+
+def test_a_worker_does_not_show_its_parents_memory() -> None:
+    ours = b"x" * (150 * MB)  # touched, so resident here; ru_maxrss of the child would show it
+    code = "from edgeserve.measure.memory import peak_mb; print(peak_mb())"
+    out = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, check=True)
+    assert float(out.stdout) < len(ours) / MB
+
+
+def test_fields_of_proc_status() -> None:
+    text = "Name:\tpython\nVmHWM:\t  204800 kB\nVmRSS:\t   51200 kB\n"
+    assert parse_status(text, "VmHWM") == 200.0
+    assert parse_status(text, "VmRSS") == 50.0
+    with pytest.raises(ValueError, match="VmSwap"):
+        parse_status(text, "VmSwap")

@@ -1,0 +1,212 @@
+"""Measuring a real model with the real runtime: every figure is there and hangs together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from msgspec.structs import replace
+from PIL import Image
+
+from edgeserve import jobs
+from edgeserve.environment import environment
+from edgeserve.errors import BackendError, InputError, MeasureError
+from edgeserve.jobs import Progress
+from edgeserve.measure import MeasureRequest, measure
+from edgeserve.measure.request import VERB
+from edgeserve.measure.run import measure_artifact
+from edgeserve.measure.split import Stopwatch, split
+from edgeserve.measure.stats import spread
+from edgeserve.processing import Processor, normalize_from
+from edgeserve.types.base import decode, encode, plain
+from edgeserve.types.processing import (
+    Decode,
+    InputProcessing,
+    Layout,
+    Processing,
+    Resize,
+    Softmax,
+    TopK,
+)
+from edgeserve.types.reports import Measurement
+
+NORMALIZE = normalize_from(1 / 255, (0.5,) * 3, (0.5,) * 3)
+PROCESSING = Processing(
+    inputs=(
+        InputProcessing(
+            "image",
+            (
+                Decode(),
+                Resize(8, 8),
+                normalize_from(1 / 255, (0.5,) * 3, (0.5,) * 3),
+                Layout("CHW"),
+            ),
+        ),
+    ),
+    outputs=(Softmax("logits"), TopK("logits", 3)),
+)
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "cat.png")
+    return tmp_path / "cat.png"
+
+
+@pytest.fixture
+def with_photo(request_: MeasureRequest, photo: Path) -> MeasureRequest:
+    return replace(
+        request_, processing=PROCESSING, task="image-classification", labels=tuple("abcde"),
+        sample=str(photo),
+    )  # fmt: skip
+
+
+def test_every_figure_is_there_and_hangs_together(request_: MeasureRequest) -> None:
+    m = measure_artifact(request_)
+    assert (m.format, m.precision, m.target) == ("onnx", "fp32", "host")
+    assert m.artifact_sha256 == request_.artifact.sha256
+    assert (m.runtime.name, m.runtime.version) == ("onnxruntime", onnxruntime.__version__)
+    assert m.runtime.delegate == "cpu"
+    assert (m.threads, m.batch, m.dims, m.input) == (1, 1, {"batch": 1}, "seeded tensors")
+    assert m.size_bytes == request_.artifact.size
+    assert 12 <= m.run.wall.n <= 60
+    assert len(m.wall_ms) == len(m.cpu_ms) == m.run.wall.n == m.run.cpu.n
+    assert m.run.wall == spread(m.wall_ms)
+    assert m.run.cpu == spread(m.cpu_ms)
+    assert plain(m.load_ms) > 0.0 < plain(m.first_ms)
+    assert plain(m.rss_mb) >= plain(m.rss_before_mb) > 10.0
+    assert m.split == {}
+    assert m.environment == environment()
+    assert decode(encode(m), Measurement) == m
+
+
+def test_batch_and_threads_are_what_ran(request_: MeasureRequest) -> None:
+    m = measure_artifact(replace(request_, batch=8, threads=2))
+    assert (m.batch, m.threads, m.dims) == (8, 2, {"batch": 8})
+
+
+def test_the_number_of_runs_keeps_to_its_limits(request_: MeasureRequest) -> None:
+    m = measure_artifact(replace(request_, min_runs=1, max_runs=5, seconds=60.0, max_warmup=0))
+    assert m.run.wall.n == 5
+    assert m.warmup == 0
+    assert "only 5 runs" in (m.noisy or "")
+
+
+def test_a_raw_sample_is_split_over_the_steps(with_photo: MeasureRequest) -> None:
+    m = measure_artifact(with_photo)
+    assert m.input == "cat.png"
+    assert {"decode", "resize", "batch", "run", "finish", "total"} <= set(m.split)
+    assert len({t.wall.n for t in m.split.values()}) == 1
+    parts = sum(plain(t.wall.min) for name, t in m.split.items() if name != "total")
+    assert parts <= plain(m.split["total"].wall.min)
+    assert all(plain(t.cpu.p50) >= 0.0 for t in m.split.values())
+
+
+def test_named_tensors_are_fed_as_they_are(request_: MeasureRequest, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", image=np.zeros((1, 3, 8, 8), np.float32))
+    m = measure_artifact(replace(request_, sample=str(tmp_path / "x.npz"), batch=2))
+    assert (m.input, m.dims, m.split) == ("x.npz", {"batch": 2}, {})
+
+
+def test_it_runs_in_a_process_of_its_own_and_tells_how_far_it_is(
+    request_: MeasureRequest, tmp_path: Path
+) -> None:
+    seen: list[Progress] = []
+    m = measure(request_, tmp_path / "job", on_progress=seen.append)
+    assert m.run.wall.n >= 12
+    assert [p.what for p in seen][:2] == ["loading onnx-fp32", "warming up"]
+    assert (tmp_path / "job" / "result.json").exists()
+
+
+def test_errors_keep_their_meaning_across_the_process(
+    request_: MeasureRequest, tmp_path: Path
+) -> None:
+    with pytest.raises(MeasureError, match="not in this version") as caught:
+        jobs.run(VERB, replace(request_, target="adb:1234"), Measurement, tmp_path / "job")
+    assert caught.value.code == "EDGE-MEASURE-001"
+
+
+@pytest.mark.parametrize("target", ["browser", "arm64", "adb:SERIAL", "ssh:HOST", "", "Host"])
+def test_only_the_host_is_measured(target: str, request_: MeasureRequest) -> None:
+    with pytest.raises(MeasureError) as caught:
+        measure_artifact(replace(request_, target=target))
+    assert caught.value.code == "EDGE-MEASURE-001"
+
+
+@pytest.mark.parametrize(
+    ("fields", "thing"),
+    [
+        ({"threads": 0}, "threads"), ({"batch": 0}, "batch"), ({"min_runs": 0}, "min_runs"),
+        ({"min_runs": 9, "max_runs": 8}, "max_runs"), ({"max_warmup": -1}, "max_warmup"),
+        ({"seconds": 0.0}, "seconds"), ({"seconds": float("nan")}, "seconds"),
+        ({"seconds": float("inf")}, "seconds"),
+    ],
+)  # fmt: skip
+def test_figures_that_make_no_sense(
+    fields: dict[str, Any], thing: str, request_: MeasureRequest
+) -> None:
+    with pytest.raises(MeasureError, match=f"^EDGE-MEASURE-006 {thing}: "):
+        measure_artifact(replace(request_, **fields))
+
+
+def test_changed_bytes_are_not_measured(request_: MeasureRequest) -> None:
+    path = Path(request_.root) / "model.onnx"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(BackendError, match=r"model\.onnx"):
+        measure_artifact(request_)
+
+
+def test_an_unusable_delegate_is_not_replaced(request_: MeasureRequest) -> None:
+    with pytest.raises(BackendError, match="tensorrt"):
+        measure_artifact(replace(request_, delegate="tensorrt"))
+
+
+def test_a_raw_sample_needs_processing(request_: MeasureRequest, photo: Path) -> None:
+    with pytest.raises(MeasureError, match="no processing") as caught:
+        measure_artifact(replace(request_, sample=str(photo)))
+    assert caught.value.code == "EDGE-MEASURE-005"
+
+
+def test_a_sample_that_is_missing_or_no_photo(with_photo: MeasureRequest, photo: Path) -> None:
+    with pytest.raises(MeasureError, match=r"none\.png") as caught:
+        measure_artifact(replace(with_photo, sample=str(photo.with_name("none.png"))))
+    assert caught.value.code == "EDGE-MEASURE-005"
+    photo.write_bytes(b"no photo")
+    with pytest.raises(InputError):
+        measure_artifact(with_photo)
+
+
+def test_the_sum_of_the_steps_is_the_whole() -> None:
+    watch = Stopwatch()
+    watch.begin()
+    watch.mark("a")
+    watch.mark("b", 0.25)
+    watch.mark("a")
+    watch.end()
+    timings = watch.timings()
+    assert list(timings) == ["a", "b", "total"]
+    assert plain(timings["b"].wall.p50) == 250.0
+    assert timings["a"].wall.n == 1
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_each_pass_of_a_split_goes_all_the_way(
+    batch: int, with_photo: MeasureRequest, photo: Path
+) -> None:
+    fed: list[tuple[int, ...]] = []
+
+    def run(feed: Any) -> dict[str, np.ndarray]:
+        fed.append(feed["image"].shape)
+        return {"logits": np.zeros((batch, 5), np.float32)}
+
+    processor = Processor(PROCESSING, with_photo.signature, "image-classification", tuple("abcde"))
+    raw = photo.read_bytes()
+    parts = split(processor, raw, run, batch=batch, runs=4, seconds=60.0)
+    assert fed == [(batch, 3, 8, 8)] * 5  # one to warm up
+    assert {t.wall.n for t in parts.values()} == {4}

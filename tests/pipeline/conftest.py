@@ -1,0 +1,159 @@
+"""A toy model, its data and one converted workspace, shared; tests work on copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+TOY = textwrap.dedent('''
+    """A picture of one colour in, its colour out: three classes by mean colour, exactly computable."""
+    import torch
+
+    LABELS = ["red", "green", "blue"]
+
+    class Toy(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+            self.head = torch.nn.Linear(3, 3)
+            with torch.no_grad():
+                self.head.weight.copy_(torch.eye(3) * 8 - 1)
+                self.head.bias.zero_()
+
+        def forward(self, image):
+            texture = torch.relu(self.conv(image)).mean(dim=(1, 2, 3), keepdim=False)
+            return self.head(image.mean(dim=(2, 3))) + 0.01 * texture[:, None]
+
+    def build():
+        batch = torch.export.Dim("batch", min=1, max=8)
+        steps = [
+            {"step": "decode/1"},
+            {"step": "resize/1", "height": 16, "width": 16, "filter": "bilinear"},
+            {"step": "normalize/1", "scale": [1 / 128] * 3, "bias": [-1.0] * 3},
+            {"step": "layout/1", "order": "CHW"},
+        ]
+        options = {
+            "input_names": ["image"], "output_names": ["logits"],
+            "dynamic_shapes": ({0: batch},), "task": "image-classification", "labels": LABELS,
+            "processing": {
+                "inputs": [{"name": "image", "steps": steps}],
+                "outputs": [{"step": "softmax/1", "output": "logits"},
+                            {"step": "top_k/1", "output": "logits", "k": 3}],
+            },
+        }
+        return Toy().eval(), (torch.rand(2, 3, 16, 16),), options
+
+    def tensors():
+        """The same without processing: named tensors."""
+        module, example, _ = build()
+        return module, example, {"input_names": ["image"], "output_names": ["logits"]}
+
+    def broken():
+        raise ValueError("the weights are gone")
+
+    def liar(raw):
+        """A server that answers green whatever it sees."""
+        return {"label": "green", "score": 0.9, "top": [["green", 0.9], ["red", 0.1]]}
+''')
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as JSON."""
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: toy.py and 40 one-colour photos with noise, each its own group."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "toy.py").write_text(TOY)
+    (folder / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        pixels = rng.integers(0, 60, (20 + i, 30, 3))
+        pixels[..., i % 3] += 150
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / f"{i:02}.png")
+    return folder
+
+
+Run = Callable[..., Done]
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Start the command in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "edgeserve", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONWARNINGS": "default"},
+    )
+
+
+@pytest.fixture(scope="session")
+def edgeserve(project: Path) -> Run:
+    """Run ``edgeserve WORDS`` in the project folder."""
+
+    def run(*words: str, cwd: Path = project) -> Done:
+        process = start(cwd, *words)
+        try:
+            out, err = process.communicate(timeout=300)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        return Done(process.returncode, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def _converted(project: Path, edgeserve: Run) -> tuple[Path, Done]:
+    done = edgeserve("convert", "toy:build", "-o", "made", "--data", "photos", "--json")
+    assert done.code == 0, done.err + done.out
+    return project / "made", done
+
+
+@pytest.fixture
+def converted(_converted: tuple[Path, Done]) -> Done:
+    """The command that made the shared workspace."""
+    return _converted[1]
+
+
+@pytest.fixture
+def workspace(_converted: tuple[Path, Done], tmp_path: Path) -> Path:
+    """A copy of the converted workspace."""
+    return Path(shutil.copytree(_converted[0], tmp_path / "ws"))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Wait until ``condition`` holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came so far"
+        time.sleep(0.05)

@@ -1,0 +1,177 @@
+"""The commands after convert: validate, measure, report, package, predict, verify, inspect, run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def bundle(workspace: Path, edgeserve: Run, tmp_path: Path) -> Path:
+    path = tmp_path / "toy.edge"
+    done = edgeserve("package", str(workspace), "-o", str(path))
+    assert done.code == 0, done.err
+    return path
+
+
+def test_validate_again_with_stored_answers(workspace: Path, edgeserve: Run) -> None:
+    done = edgeserve("validate", str(workspace), "--require", "pass", "--json")
+    assert done.code == 0, done.err
+    assert done.json["artifacts"][0]["verdict"] == "pass"
+
+
+def test_validate_with_another_reference_moves_a_failure(workspace: Path, edgeserve: Run) -> None:
+    junit = workspace / "junit.xml"
+    words = ["--reference", "toy:liar", "--data", "photos", "--junit", str(junit), "--json"]
+    done = edgeserve("validate", str(workspace), *words)
+    assert done.code == 1, done.err
+    assert done.json["artifacts"] == []
+    assert (workspace / "failed" / "onnx-fp32").is_dir()
+    suite = ElementTree.parse(junit).getroot()[0]
+    failures = int(suite.attrib["failures"])
+    assert failures == len(suite.findall(".//failure")) >= 1
+    assert int(suite.attrib["tests"]) == len(suite.findall("testcase"))
+
+
+def test_a_changed_byte_never_reaches_a_runtime(workspace: Path, edgeserve: Run) -> None:
+    manifest = json.loads((workspace / "manifest.json").read_bytes())
+    entry = workspace / manifest["artifacts"][0]["entry"]
+    sound = entry.read_bytes()
+    entry.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    for words in (["validate"], ["measure"], ["verify"], ["inspect"]):
+        done = edgeserve(*words, str(workspace), "--json")
+        assert done.code == 3, (words, done.out)
+        assert done.json["error"]["code"].startswith("EDGE-BUNDLE-"), words
+
+
+def test_golden_cases_given_by_the_user(workspace: Path, edgeserve: Run, project: Path) -> None:
+    given = workspace / "given"
+    given.mkdir()
+    for name in ("00.png", "01.png", "02.png"):
+        (given / name).write_bytes((project / "photos" / name).read_bytes())
+    done = edgeserve("validate", str(workspace), "--golden", str(given), "--json")
+    assert done.code == 0, done.err
+    golden = json.loads((workspace / "manifest.json").read_bytes())["golden"]
+    assert golden["origin"] == "given"
+    assert [case["record"]["label"] for case in golden["cases"]] == ["red", "green", "blue"]
+
+
+def test_measure_writes_figures(workspace: Path, edgeserve: Run) -> None:
+    done = edgeserve("measure", str(workspace), "--seconds", "0.3", "--json")
+    assert done.code == 0, done.err
+    (measured,) = done.json["measurements"]
+    assert measured["run"]["wall"]["n"] >= 20
+    assert measured["runtime"]["name"] == "onnxruntime"
+    assert {"decode", "resize"} <= set(measured["split"])
+    manifest = json.loads((workspace / "manifest.json").read_bytes())
+    assert manifest["reports"][0]["figures"]["p50_ms"] == measured["run"]["wall"]["p50"]
+    assert "max_abs" in manifest["reports"][0]["figures"]
+
+
+def test_report_is_one_file_without_links_outside(workspace: Path, edgeserve: Run) -> None:
+    page = workspace.parent / "report.html"
+    done = edgeserve("report", str(workspace), "-o", str(page), "--json")
+    assert done.code == 0, done.err
+    html = page.read_text()
+    assert "onnx" in html
+    assert 'src="http' not in html
+    assert "<link" not in html
+
+
+@pytest.mark.parametrize("colour", [0, 1, 2])
+def test_predict_answers_the_colour(bundle: Path, edgeserve: Run, tmp_path: Path, colour: int) -> None:
+    pixels = np.zeros((33, 21, 3), np.uint8)
+    pixels[..., colour] = 220
+    photo = tmp_path / "photo.png"
+    Image.fromarray(pixels).save(photo)
+    done = edgeserve("predict", str(bundle), str(photo), str(photo), "--json")
+    assert done.code == 0, done.err
+    labels = [a["answer"]["label"] for a in done.json["answers"]]
+    assert labels == [["red", "green", "blue"][colour]] * 2
+    assert done.json["answers"][0]["answer"]["ran_on"]["proof"] == "golden"
+
+
+def test_verify_prints_a_certificate(bundle: Path, edgeserve: Run) -> None:
+    done = edgeserve("verify", str(bundle), "--json")
+    assert done.code == 0, done.err
+    certificate = done.json["certificate"]
+    assert certificate["verdict"] == "pass"
+    assert certificate["proofs"][0]["passed"] == certificate["proofs"][0]["total"] >= 3
+    plain = edgeserve("verify", str(bundle))
+    assert "pass" in plain.out
+
+
+def test_inspect_reads_every_hash_and_the_graph(bundle: Path, edgeserve: Run) -> None:
+    done = edgeserve("inspect", str(bundle), "--graph", "--json")
+    assert done.code == 0, done.err
+    assert done.json["kind"] == "bundle"
+    (graph,) = done.json["graphs"]
+    assert graph["ops"]["Conv"] == 1
+    plain = edgeserve("inspect", str(bundle))
+    assert "golden cases" in plain.out
+
+
+def test_run_does_what_the_file_declares(project: Path, edgeserve: Run, tmp_path: Path) -> None:
+    config = tmp_path / "edgeserve.toml"
+    config.write_text(
+        f"""
+        [convert]
+        source = "toy:build"
+        out = "ws"
+        data = {str(project / "photos")!r}
+        require = "pass"
+        [measure]
+        seconds = 0.2
+        [package]
+        bundle = "toy.edge"
+        [report]
+        report = "report.html"
+        """
+    )
+    done = edgeserve("run", str(config), "--json")
+    assert done.code == 0, done.err
+    assert (tmp_path / "toy.edge").exists()
+    assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["[convert", "[convert]\nsource='a:b'", "[nonsense]\nx=1", "[convert]\nout='o'\nsorce=1"]
+)
+def test_a_wrong_config_is_refused_before_anything_runs(
+    text: str, tmp_path: Path, edgeserve: Run
+) -> None:
+    config = tmp_path / "edgeserve.toml"
+    config.write_text(text)
+    done = edgeserve("run", str(config), "--json")
+    assert done.code == 2
+    assert done.json["error"]["code"] == "EDGE-USAGE-004"
+    assert list(tmp_path.iterdir()) == [config]
+
+
+def test_doctor_profiles_and_explain(edgeserve: Run) -> None:
+    doctor = edgeserve("doctor", "--json")
+    assert doctor.code == 0, doctor.out
+    assert any(c["name"] == "format onnx" and c["ok"] for c in doctor.json["checks"])
+    profiles = edgeserve("profiles", "--json").json["profiles"]
+    assert len([p for p in profiles if "chip" in p]) >= 8
+    assert len([p for p in profiles if "limits" in p]) >= 3
+    story = edgeserve("explain", "EDGE-USAGE-001")
+    assert story.code == 0
+    assert "What to do" in story.out
+    assert edgeserve("explain", "EDGE-NOPE-001").code == 2
+    assert "EDGE-USAGE-001" in edgeserve("explain").out
+
+
+def test_help_and_version(edgeserve: Run) -> None:
+    assert "convert" in edgeserve("--help").out
+    assert edgeserve("--version").out.startswith("edgeserve 0.")
+    assert edgeserve("no-such-command").code == 2

@@ -1,0 +1,57 @@
+"""Shared by the processing tests: the conformance modules, and processors for any steps."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeserve.processing import Processor
+from edgeserve.types.processing import Decode, Step
+
+CONFORMANCE = Path(__file__).parents[1] / "conformance" / "processing"
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"conformance_{name}", CONFORMANCE / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def kernel() -> ModuleType:
+    """The independent integer arithmetic of resize/1."""
+    return _load("kernel")
+
+
+@pytest.fixture(scope="session")
+def runner() -> ModuleType:
+    """What runs the conformance cases."""
+    return _load("run")
+
+
+@pytest.fixture(scope="session")
+def conformance() -> Path:
+    """The folder of the processing cases."""
+    return CONFORMANCE
+
+
+@pytest.fixture(scope="session")
+def carry_out(runner: ModuleType) -> Callable[..., np.ndarray]:
+    """Decode ``raw`` and run some steps on it: ``carry_out(raw, Resize(...), ...)``."""
+
+    def act(raw: Any, *steps: Step, decode: Decode | None = None) -> np.ndarray:
+        processor: Processor = runner.input_processor((decode or Decode(), *steps))
+        return processor.prepare(raw)["x"]
+
+    return act

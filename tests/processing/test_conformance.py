@@ -1,0 +1,61 @@
+"""Every conformance case, and that the cases are what their generator makes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "conformance" / "processing"
+LISTING = json.loads((FOLDER / "cases.json").read_text())
+OUTPUTS = json.loads((FOLDER / "outputs.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def blob() -> bytes:
+    return (FOLDER / LISTING["blob"]).read_bytes()
+
+
+@pytest.mark.parametrize("case", LISTING["cases"], ids=lambda case: case["id"])
+def test_input_case(case: dict[str, Any], blob: bytes, runner: ModuleType) -> None:
+    assert runner.check_input_case(case, blob) is None
+
+
+@pytest.mark.parametrize("case", OUTPUTS["cases"], ids=lambda case: case["id"])
+def test_output_case(case: dict[str, Any], runner: ModuleType) -> None:
+    assert runner.check_output_case(case) is None
+
+
+def test_committed_is_generated(conformance: Path) -> None:
+    command = [sys.executable, str(conformance / "generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_cases_are_unique_and_small(conformance: Path) -> None:
+    ids = [case["id"] for case in LISTING["cases"] + OUTPUTS["cases"]]
+    assert len(set(ids)) == len(ids)
+    assert sum(f.stat().st_size for f in conformance.rglob("*") if f.is_file()) < 1_500_000
+
+
+def test_hashes_hold(blob: bytes) -> None:
+    import hashlib
+
+    for case in LISTING["cases"]:
+        if wanted := case.get("expected"):
+            data = blob[wanted["offset"] : wanted["offset"] + wanted["bytes"]]
+            assert hashlib.sha256(data).hexdigest() == wanted["sha256"], case["id"]
+
+
+def test_the_runner_notices_a_wrong_byte(blob: bytes, runner: ModuleType) -> None:
+    case = next(case for case in LISTING["cases"] if case["id"] == "decode small.png")
+    wrong = bytearray(blob)
+    wrong[case["expected"]["offset"]] ^= 1
+    assert runner.check_input_case(case, bytes(wrong)) == "1 values differ, by 1 at most"
+    renamed = {**case, "error": "EDGE-INPUT-002"}
+    assert "instead of EDGE-INPUT-002" in runner.check_input_case(renamed, blob)

@@ -1,0 +1,257 @@
+"""Real models through real exports: a tiny picture classifier trained here, and its ONNX file.
+
+The classifier tells three colours and two textures apart. Its data hold fine checks that a correct
+resize averages away and a wrong one does not, so that preprocessing has something to get wrong.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from edgeserve import backends
+from edgeserve.convert.request import ExportRequest
+from edgeserve.convert.source import export_source
+from edgeserve.files import describe
+from edgeserve.processing import normalize_from
+from edgeserve.types.artifact import Artifact
+from edgeserve.types.processing import (
+    Decode,
+    InputProcessing,
+    Layout,
+    Processing,
+    Resize,
+    Softmax,
+    TopK,
+)
+from edgeserve.types.reports import Report
+from edgeserve.types.source import Exported, Source
+from edgeserve.validate.answers import collect_answers
+from edgeserve.validate.gate import judge
+from edgeserve.validate.request import Answers, AnswersRequest, JudgeRequest
+
+SIZE = 32
+LABELS = tuple(f"{colour} {texture}" for colour in ("red", "green", "blue")
+               for texture in ("plain", "checked"))  # fmt: skip
+MEAN, STD = (0.5, 0.45, 0.4), (0.25, 0.3, 0.35)
+GROUPS = 400
+
+
+def card(number: int) -> np.ndarray:
+    """A picture of class ``number % 6``: uint8 RGB, 2.5 to 4 times the model's size."""
+    rng = np.random.default_rng((7, number))
+    colour, checked = divmod(number % 6, 2)
+    side = int(rng.integers(80, 128))
+    y, x = np.mgrid[0:side, 0:side]
+    image = np.full((side, side, 3), rng.uniform(30, 90))
+    image[..., colour] += rng.uniform(60, 110)
+    if number % 10 == 9:  # nearly two colours at once: the network is not sure of these
+        other = (colour + rng.integers(1, 3)) % 3
+        image[..., other] = image[..., colour] + rng.uniform(-6, 6)
+    if checked:
+        cell = side // 8
+        image += 60.0 * (((y // cell + x // cell) % 2)[..., None] - 0.5)
+    elif number % 4 < 2:  # too fine to be seen: two pixels of a picture that shrinks threefold
+        image += 90.0 * (((y // 2 + x // 2) % 2)[..., None] - 0.5)
+    image += rng.normal(0, 6, image.shape)
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+def prepared(image: Image.Image) -> np.ndarray:
+    """The declared preprocessing, by Pillow and numpy alone: float32 [3, 32, 32]."""
+    small = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+    scaled = (np.asarray(small, np.float64) / 255 - MEAN) / STD
+    return scaled.transpose(2, 0, 1).astype(np.float32)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 12, 3, stride=2, padding=1), nn.BatchNorm2d(12), nn.ReLU(),
+        nn.Conv2d(12, 24, 3, stride=2, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 6),
+    )  # fmt: skip
+
+
+def trained() -> nn.Module:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    net = network()
+    cards = [Image.fromarray(card(600_000 + i)) for i in range(240)]
+    pictures = torch.from_numpy(np.stack([prepared(c) for c in cards]))
+    classes = torch.arange(240) % 6
+    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    for step in range(90):
+        batch = torch.arange(step * 24, (step + 1) * 24) % 240
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(pictures[batch]), classes[batch]).backward()
+        optimiser.step()
+    return net.eval()
+
+
+PROCESSING = Processing(
+    inputs=(
+        InputProcessing(
+            name="image",
+            steps=(
+                Decode(),
+                Resize(height=SIZE, width=SIZE, filter="bilinear"),
+                normalize_from(1 / 255, MEAN, STD),
+                Layout(order="CHW"),
+            ),
+        ),
+    ),
+    outputs=(Softmax(output="logits"), TopK(output="logits", k=5)),
+)
+
+
+_FACTORIES = types.ModuleType("edgeserve_test_factories")
+
+
+def exported(
+    folder: Path, module: nn.Module, examples: tuple[torch.Tensor, ...], **options: Any
+) -> Exported:
+    """Export into ``folder`` as convert does, from a factory that hands the module over."""
+    sys.modules[_FACTORIES.__name__] = _FACTORIES
+    _FACTORIES.factory = lambda: (module, examples, options)  # type: ignore[attr-defined]
+    source = Source(kind="factory", location=f"{_FACTORIES.__name__}:factory", folder=str(folder))
+    return export_source(ExportRequest(source=source, out=str(folder)))
+
+
+@dataclass(frozen=True)
+class Model:
+    """An exported model, its ONNX candidate, and the folder that answers are stored in."""
+
+    root: Path
+    exported: Exported
+    artifact: Artifact
+
+    @property
+    def source(self) -> Path:
+        return self.root / "source"
+
+    @property
+    def onnx(self) -> Path:
+        return self.root / "candidate" / self.artifact.entry
+
+    def answers(self, **request: Any) -> Answers:
+        """Ask the reference; answers lie in ``samples`` (or in ``out``) below the root."""
+        source = request.pop("source_folder", str(self.source))
+        out = str(self.root / request.pop("out", "samples"))
+        return collect_answers(AnswersRequest(source_folder=source, out=out, **request))
+
+    def judged(self, file: Path | None = None, **request: Any) -> Report:
+        """Judge the candidate, or another file in its place."""
+        root, artifact = self.root / "candidate", self.artifact
+        if file is not None:
+            root = file.parent
+            entry = describe(root, file.name)
+            artifact = Artifact(
+                format="onnx", precision=request.pop("precision", "fp32"), entry=file.name,
+                files=(entry,), io=artifact.io,
+            )  # fmt: skip
+        samples = str(self.root / request.pop("out", "samples"))
+        return judge(
+            JudgeRequest(
+                artifact=artifact, root=str(root), source_folder=str(self.source), samples=samples,
+                **request,
+            )
+        )  # fmt: skip
+
+
+def model(
+    root: Path, module: nn.Module, examples: tuple[torch.Tensor, ...], **options: Any
+) -> Model:
+    made = exported(root / "source", module, examples, **options)
+    artifact = backends.get("onnx").export(made, root / "source", root / "candidate")
+    return Model(root, made, artifact)
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures in PNG, one a group; half of them are for evaluation."""
+    folder = tmp_path_factory.mktemp("photos")
+    for i in range(GROUPS):
+        Image.fromarray(card(i)).save(folder / f"card-{i}.png", compress_level=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Model:
+    """The trained classifier, converted, with the reference's answers to `photos`."""
+    example = torch.from_numpy(prepared(Image.fromarray(card(3))))[None]
+    made = model(
+        tmp_path_factory.mktemp("classifier"), trained(), (example,),
+        dynamic_shapes=({0: "batch"},), input_names=("image",), output_names=("logits",),
+        task="image-classification", processing=PROCESSING, labels=LABELS,
+    )  # fmt: skip
+    made.answers(data=str(photos))
+    return made
+
+
+class Pair(nn.Module):
+    """Two inputs and two outputs of the same shape, not interchangeable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tanh(self.first(left)) + right, self.second(right) * left
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """`Pair`, converted, task ``tensors``, with answers to generated inputs only."""
+    torch.manual_seed(2)
+    made = model(
+        tmp_path_factory.mktemp("pair"), Pair().eval(), (torch.randn(2, 5), torch.randn(2, 5)),
+        dynamic_shapes=({0: "batch"}, {0: "batch"}), output_names=("a", "b"),
+    )  # fmt: skip
+    made.answers()
+    return made
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
+    """Convert any module: ``build(module, examples, **options of a factory)``."""
+
+    def make(module: nn.Module, *examples: torch.Tensor, **options: Any) -> Model:
+        return model(tmp_path_factory.mktemp("built"), module.eval(), examples, **options)
+
+    return make
+
+
+Change = Callable[[onnx.ModelProto], None]
+
+
+@pytest.fixture
+def sabotaged(tmp_path: Path) -> Callable[[Model, Change], Path]:
+    """A copy of a model's ONNX file with a change made to it."""
+
+    def make(model: Model, change: Change) -> Path:
+        proto = onnx.load(model.onnx)
+        change(proto)
+        path = tmp_path / "model.onnx"
+        onnx.save(proto, path)
+        return path
+
+    return make
+
+
+def png(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()

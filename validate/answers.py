@@ -1,0 +1,258 @@
+"""`collect_answers`: ask the reference once about everything, so that each artifact can be judged.
+
+Answers are kept under hashes of the program, the reference and the inputs; unchanged ones are not
+asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from edgeserve import jobs
+from edgeserve.data import Feed, Reader, fingerprint, read_arrays, scan, split
+from edgeserve.data.reading import RawInput
+from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve.errors import BackendError, ValidateError
+from edgeserve.files import sha256_bytes, staged
+from edgeserve.types.artifact import FileEntry
+from edgeserve.types.base import encode, number
+from edgeserve.types.samples import Sample, StoredAnswer
+from edgeserve.types.source import Exported
+from edgeserve.validate.feeds import in_batches
+from edgeserve.validate.fillers import Statistics, fillers
+from edgeserve.validate.oracle import Answered, Oracle
+from edgeserve.validate.pictures import picture
+from edgeserve.validate.request import Answers, AnswersRequest, Filler
+from edgeserve.validate.server import PT2, check_reference, code_key
+from edgeserve.validate.store import (
+    FillerTensors,
+    TensorWriter,
+    load_exported,
+    read_answers,
+    write_answers,
+    write_fillers,
+)
+
+__all__ = ["PICTURES", "collect_answers"]
+
+#: Drawn pictures that stand in for photos: 12 cost little and show several classes.
+PICTURES = 12
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The inputs to be judged on: each once, with its hash."""
+
+    path: str | None = None
+    samples: tuple[Sample, ...] = ()
+    hashes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Collected:
+    """What has been gathered so far."""
+
+    answers: list[StoredAnswer] = field(default_factory=list)
+    own: set[bool] = field(default_factory=set)
+    fillers: list[Filler] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def collect_answers(request: AnswersRequest) -> Answers:
+    """Run the reference over the evaluation half of the data and over generated inputs.
+
+    Raises:
+        DataError: the data cannot be used.
+        ValidateError: the reference cannot be asked.
+        BackendError: the exported program cannot be run.
+    """
+    out = Path(request.out)
+    exported = load_exported(Path(request.source_folder))
+    stored = read_answers(out)
+    reference = request.reference or (stored.reference if stored else PT2)
+    check_reference(reference)
+    data = _data(request, exported)
+    fresh = _keys(request, exported, reference, data)
+    if stored is not None and not request.refresh and _same(stored, fresh, request.reference):
+        return msgspec.structs.replace(stored, cached=True)
+    folder = Path(request.source_folder)
+    with Oracle(exported, folder, reference, Path(request.folder)) as oracle, staged(out) as stage:
+        answers = _collect(request, oracle, data, fresh, stage)
+        write_answers(stage, answers)
+    return answers
+
+
+def _data(request: AnswersRequest, exported: Exported) -> _Data:
+    """The evaluation half without repeated inputs; nothing without ``--data``."""
+    if request.data is None:
+        return _Data()
+    found = scan(Path(request.data), exported.signature)
+    samples = split(found.samples, request.seed)["evaluation"]
+    hashes: dict[str, Sample] = {}
+    with Reader(exported.signature) as reader:
+        for sample in samples:
+            hashes.setdefault(fingerprint(reader.read(sample)), sample)
+    notes = []
+    if found.skipped:
+        names = ", ".join(found.skipped[:3]) + (", ..." if len(found.skipped) > 3 else "")
+        notes.append(f"{len(found.skipped)} files of the data are no inputs: {names}")
+    if len(hashes) < len(samples):
+        notes.append(f"{len(samples) - len(hashes)} inputs repeat others byte by byte: left out")
+    return _Data(found.path, tuple(hashes.values()), tuple(hashes), tuple(notes))
+
+
+def _keys(
+    request: AnswersRequest, exported: Exported, reference: str, data: _Data
+) -> tuple[str, str, str]:
+    """Hashes over the program, the reference and the inputs."""
+    said = (exported.signature, exported.processing, exported.task, exported.labels)
+    program = sha256_bytes(encode([exported.program.sha256, exported.examples.sha256, *said]))
+    inputs = sha256_bytes(encode([data.samples, data.hashes, request.seed]))
+    return program, code_key(reference, Path(request.folder)), inputs
+
+
+def _same(stored: Answers, fresh: tuple[str, str, str], reference: str | None) -> bool:
+    """Whether stored answers still hold; the reference's code matters where it was asked for."""
+    program, code, data = fresh
+    same_code = reference is None or (stored.reference, stored.reference_key) == (reference, code)
+    return (stored.program_key, stored.data_key) == (program, data) and same_code
+
+
+def _collect(
+    request: AnswersRequest, oracle: Oracle, data: _Data, keys: tuple[str, str, str], stage: Path
+) -> Answers:
+    signature = oracle.exported.signature
+    statistics = {spec.name: Statistics() for spec in signature.inputs}
+    writer = TensorWriter(stage, signature, request.tensor_bytes)
+    collected = _Collected(notes=list(data.notes))
+    for answered, digest in _over_data(oracle, data, statistics):
+        writer.add(answered.outputs)
+        collected.own.add(answered.own)
+        collected.answers.append(_stored(answered, digest))
+    writer.flush()
+    if writer.stored < len(data.samples):
+        collected.notes.append(
+            f"tensors were compared on the first {writer.stored} of {len(data.samples)} inputs"
+        )
+    file = _over_fillers(request, oracle, statistics, collected, stage)
+    return Answers(
+        program_key=keys[0], reference_key=keys[1], data_key=keys[2],
+        reference=oracle.reference, preprocessing=_preprocessing(oracle, data, collected),
+        own_tensors=_own(oracle, collected), runtime=oracle.runtime, data=data.path,
+        samples=data.samples, answers=tuple(collected.answers), chunks=tuple(writer.chunks),
+        fillers=tuple(collected.fillers), fillers_file=file, notes=tuple(collected.notes),
+    )  # fmt: skip
+
+
+def _over_data(
+    oracle: Oracle, data: _Data, statistics: dict[str, Statistics]
+) -> Iterator[tuple[Answered, str]]:
+    """Ask about the data, a batch at a time."""
+    with Reader(oracle.exported.signature) as reader:
+        for batch in in_batches(len(data.samples)):
+            samples = [data.samples[i] for i in batch]
+            raws = [reader.read(sample) for sample in samples]
+            feeds = [oracle.feed(raw, s.id) for raw, s in zip(raws, samples, strict=True)]
+            _note_statistics(statistics, feeds)
+            answers = oracle.answer([s.id for s in samples], raws, feeds)
+            for i, answered in zip(batch, answers, strict=True):
+                _check_decides(oracle, answered, data.samples[i].id)
+                yield answered, data.hashes[i]
+            jobs.progress("reference", batch.stop, len(data.samples))
+
+
+def _note_statistics(statistics: dict[str, Statistics], feeds: Sequence[Feed]) -> None:
+    for feed in feeds:
+        for name, array in feed.items():
+            if array.dtype.kind in "fiub":
+                statistics[name].add(array)
+
+
+def _check_decides(oracle: Oracle, answered: Answered, thing: str) -> None:
+    if answered.record is None and oracle.exported.task in DECIDED_MARGIN:
+        raise ValidateError(
+            "EDGE-VALIDATE-012", f"answer of {oracle.reference} to {thing}", wanted="a decision",
+            got="NaN scores, or several answers to one input",
+            hint="take this input out of the data, or mend the model",
+        )  # fmt: skip
+
+
+def _stored(answered: Answered, digest: str) -> StoredAnswer:
+    margin = None if answered.margin is None else number(answered.margin)
+    return StoredAnswer(
+        input_sha256=digest, record=answered.record, margin=margin, scored=answered.scored
+    )
+
+
+def _over_fillers(
+    request: AnswersRequest, oracle: Oracle, statistics: dict[str, Statistics],
+    collected: _Collected, stage: Path,
+) -> FileEntry:  # fmt: skip
+    """Ask about generated inputs: natural ones as if they were data, the others as tensors."""
+    tensors: list[FillerTensors] = []
+    for name, natural, raw, feed in _generated(request, oracle, statistics):
+        jobs.progress("reference on generated inputs", len(tensors))
+        try:
+            if natural and raw is not None:
+                (answered,) = oracle.answer([name], [raw], [feed])
+                collected.own.add(answered.own)
+            else:
+                answered = oracle.of_program(oracle.run([feed])[0])
+        except BackendError as error:  # a program may refuse an extreme input
+            collected.notes.append(f"generated input {name!r} left out: {error.message}")
+            continue
+        asked = answered if raw is not None or not oracle.is_server else None
+        answer = _stored(asked, fingerprint(feed)) if asked and asked.record else None
+        collected.fillers.append(Filler(name=name, natural=natural, answer=answer))
+        tensors.append(FillerTensors(feed=feed, outputs=answered.outputs))
+    return write_fillers(stage, tensors)
+
+
+_Generated = tuple[str, bool, RawInput | None, Feed]
+
+
+def _generated(
+    request: AnswersRequest, oracle: Oracle, statistics: dict[str, Statistics]
+) -> Iterator[_Generated]:
+    """Name, whether natural, raw form where a server could be asked, and feed."""
+    exported = oracle.exported
+    tensors_are_raw = oracle.processor.medium == "tensors"
+    example = read_arrays(Path(request.source_folder) / exported.examples.path)
+    pictures: list[_Generated] = []
+    if oracle.processor.medium == "image":
+        for i in range(PICTURES):
+            raw = picture(i, request.seed)
+            pictures.append((f"picture-{i}", True, raw, oracle.feed(raw, f"picture-{i}")))
+    if request.data is None:
+        _note_statistics(statistics, [feed for *_, feed in pictures] or [example])
+    yield from pictures
+    yield "example", tensors_are_raw, example if tensors_are_raw else None, example
+    for name, feed in fillers(exported.signature, example, statistics, request.seed):
+        natural = tensors_are_raw and name.startswith("random-")
+        yield name, natural, feed if natural else None, feed
+
+
+def _own(oracle: Oracle, collected: _Collected) -> bool:
+    if len(collected.own) > 1:
+        raise ValidateError(
+            "EDGE-VALIDATE-011", f"reference {oracle.reference}", wanted="one kind of answer",
+            got="tensors for some inputs and decisions for others",
+            hint="let the function answer every input in the same form",
+        )  # fmt: skip
+    return collected.own != {False}
+
+
+def _preprocessing(oracle: Oracle, data: _Data, collected: _Collected) -> str:
+    """The line of the report that says whether preprocessing was seen by the comparison."""
+    if oracle.processor.medium == "tensors":
+        return "none: the model takes tensors"
+    if not oracle.is_server:
+        return "declared, not compared"
+    through = "tensors" if collected.own == {True} else "decisions"
+    on = "compared" if data.samples else "compared on generated pictures only"
+    return f"{on} (through the reference's {through})"

@@ -1,0 +1,215 @@
+"""`judge`: one artifact against the reference's answers, in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from edgeserve import backends
+from edgeserve.backends.base import Backend, Session
+from edgeserve.environment import environment
+from edgeserve.errors import BackendError, ValidateError
+from edgeserve.processing import Processor
+from edgeserve.types.artifact import Judgement, Reason
+from edgeserve.types.base import number, plain
+from edgeserve.types.records import Runtime
+from edgeserve.types.reports import Report, WorstInput
+from edgeserve.validate.findings import Findings
+from edgeserve.validate.invariants import (
+    check_batch,
+    check_declared,
+    check_optimizer,
+    check_places,
+    check_repeatable,
+    self_limit,
+)
+from edgeserve.validate.request import JudgeRequest
+from edgeserve.validate.store import load_exported, read_answers
+from edgeserve.validate.tally import worst_tensors
+from edgeserve.validate.trial import Case, Stopped, Trial
+from edgeserve.validate.verdict import SCORE_DRIFT, Evidence
+from edgeserve.validate.verdict import judge as verdict
+
+__all__ = ["judge"]
+
+#: What a backend says when it cannot run a good file here: not installed, or no such delegate.
+_NOT_HERE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
+
+
+def judge(request: JudgeRequest) -> Report:
+    """Judge one artifact.
+
+    What is wrong with the artifact is the report's business, not an exception's. A crash of the
+    runtime takes this process along; `edgeserve.validate.verdict.crashed` makes a verdict of it.
+
+    Raises:
+        DataError: the data has changed since the reference saw it.
+        ValidateError: there are no stored answers.
+        BackendError: the artifact's format is unknown.
+    """
+    started = time.monotonic()
+    case = _case(request)
+    backend = backends.get(request.artifact.format)
+    findings = Findings()
+    try:
+        opened = _load(backend, request, optimize=True)
+    except BackendError as error:
+        unknown = Runtime(name=request.artifact.format, version="", delegate=request.delegate or "")
+        return _report(case, unknown, findings, _unloadable(error, findings), started)
+    with opened as session:
+        findings.check("loads", True, _executed_by(session.runtime))
+        return _judged(case, backend, session, findings, started)
+
+
+def _case(request: JudgeRequest) -> Case:
+    answers = read_answers(Path(request.samples))
+    if answers is None:
+        raise ValidateError(
+            "EDGE-VALIDATE-010", request.samples, wanted="the reference's answers", got="none",
+            hint="run validate, which asks the reference first",
+        )  # fmt: skip
+    exported = load_exported(Path(request.source_folder))
+    processor = Processor(exported.processing, exported.signature, exported.task, exported.labels)
+    return Case(request, exported, answers, processor)
+
+
+def _load(backend: Backend, request: JudgeRequest, *, optimize: bool) -> Session:
+    return backend.load(
+        request.artifact, Path(request.root), delegate=request.delegate, threads=request.threads,
+        optimize=optimize,
+    )  # fmt: skip
+
+
+def _executed_by(runtime: Runtime) -> str:
+    return f"{runtime.name} {runtime.version} ({runtime.delegate})"
+
+
+def _unloadable(error: BackendError, findings: Findings) -> Judgement:
+    """The verdict on a file that could not be opened."""
+    if error.code in _NOT_HERE:
+        reason = Reason(code="EDGE-CHECK-002", message=f"not run here: {error.message}")
+        return Judgement(verdict="unproven", reasons=(reason,))
+    findings.check("loads", False, error.message)
+    return Judgement(verdict="fail", reasons=tuple(findings.broken))
+
+
+def _judged(
+    case: Case, backend: Backend, session: Session, findings: Findings, started: float
+) -> Report:
+    """Try the session, and put what was found into a report."""
+    trial = Trial.of(case, findings)
+    if check_declared(case.request.artifact, case.exported.signature, findings):
+        try:
+            _examine(trial, backend, session)
+        except Stopped:
+            pass  # its finding says why
+        except BackendError as error:
+            findings.check("runs", False, f"fails on inputs it has answered: {error.got}")
+    judgement = verdict(_evidence(trial), _executed_by(session.runtime))
+    return _report(case, session.runtime, findings, judgement, started, trial)
+
+
+def _examine(trial: Trial, backend: Backend, session: Session) -> None:
+    """Everything there is to ask of a session that opened."""
+    case, findings = trial.case, trial.findings
+    runner = trial.run(session)
+    _check_values(trial)
+    precision, floor = case.request.artifact.precision, case.limits.scale_floor
+    limit = self_limit(precision, case.limits)
+    feeds = [probe.feed for probe in trial.probes]
+    if not check_batch(runner, feeds, findings, floor, limit):
+        return
+    check_repeatable(runner, feeds, findings, floor)
+    check_optimizer(
+        runner, lambda: _load(backend, case.request, optimize=False), case.exported.signature,
+        feeds, findings, floor, limit,
+    )  # fmt: skip
+    reference = [probe.outputs for probe in trial.probes]
+    check_places(runner, case.exported.signature, feeds, reference, findings, floor, limit)
+
+
+def _check_values(trial: Trial) -> None:
+    """NaN and constant outputs, and whether the reference's own outputs prove anything."""
+    findings, difference = trial.findings, trial.difference
+    bad = difference.not_finite()
+    said = "; ".join(f"output {n!r} is NaN or infinite on {t[0]}" for n, t in bad.items())
+    findings.check("finite", not bad, said or "finite wherever the reference is")
+    still = ", ".join(repr(name) for name in difference.still())
+    said = f"output {still} stands still over all inputs" if still else "outputs follow their input"
+    findings.check("not-constant", not still, said)
+    if difference.reference_still():
+        findings.prove_nothing("EDGE-CHECK-021", "no output of the reference follows its input")
+    for name, largest in difference.below_floor().items():
+        if name in _telling(trial.case):
+            floor = trial.case.limits.scale_floor
+            findings.prove_nothing(
+                "EDGE-CHECK-020",
+                f"output {name!r} of the reference never exceeds {largest:.2g}, below {floor:g}",
+            )
+
+
+def _telling(case: Case) -> set[str]:
+    """Outputs that must carry evidence: those that decisions are read from, or all."""
+    steps = {step.output for step in case.exported.processing.outputs}
+    return (steps if case.decides else set()) or {s.name for s in case.exported.signature.outputs}
+
+
+def _evidence(trial: Trial) -> Evidence:
+    case, difference = trial.case, trial.difference
+    return Evidence(
+        precision=case.request.artifact.precision,
+        task=case.exported.task,
+        limits=case.limits,
+        outputs=(*difference.natural(), *difference.generated()),
+        own_tensors=case.answers.own_tensors,
+        decisions=trial.tally.stats(case.limits) if len(trial.tally) else None,
+        synthetic=trial.synthetic.decided() if len(trial.synthetic) else None,
+        drift=trial.tally.drift(),
+        broken=tuple(trial.findings.broken),
+        vacuous=tuple(trial.findings.vacuous),
+    )
+
+
+def _report(
+    case: Case, runtime: Runtime, findings: Findings, judgement: Judgement, started: float,
+    trial: Trial | None = None,
+) -> Report:  # fmt: skip
+    artifact, answers = case.request.artifact, case.answers
+    trial = trial or Trial.of(case, findings)
+    evidence = _evidence(trial)
+    notes = (*answers.notes, *findings.notes, *_drift_note(case, evidence))
+    error = trial.error if case.decides else _largest(evidence)
+    return Report(
+        artifact_sha256=artifact.sha256, format=artifact.format, precision=artifact.precision,
+        runtime=runtime, reference=answers.reference, preprocessing=answers.preprocessing,
+        inputs=_inputs(case), limits=case.limits, checks=tuple(findings.checks),
+        outputs=trial.difference.natural(), decisions=evidence.decisions,
+        worst=_worst(trial), judgement=judgement, environment=environment(),
+        seconds=number(time.monotonic() - started), generated=trial.difference.generated(),
+        error=number(error), notes=notes,
+    )  # fmt: skip
+
+
+def _worst(trial: Trial) -> tuple[WorstInput, ...]:
+    if trial.case.decides:
+        return trial.tally.worst(trial.by_id)
+    return worst_tensors(trial.case.answers.samples, trial.by_id)
+
+
+def _largest(evidence: Evidence) -> float:
+    return max((plain(diff.relative) for diff in evidence.outputs), default=0.0)
+
+
+def _inputs(case: Case) -> str:
+    samples = case.answers.samples
+    groups = len({sample.group for sample in samples})
+    data = f"{len(samples)} inputs in {groups} groups; " if samples else ""
+    return f"{data}{len(case.answers.fillers)} generated"
+
+
+def _drift_note(case: Case, evidence: Evidence) -> tuple[str, ...]:
+    if evidence.own_tensors or evidence.drift is None:
+        return ()
+    drift = plain(evidence.drift)
+    far = ", too much for its answers to count as reproduced" if drift > SCORE_DRIFT else ""
+    return (f"scores differ from those of {case.answers.reference} by up to {drift:.2g}{far}",)

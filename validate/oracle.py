@@ -1,0 +1,180 @@
+"""The reference at work: the exported program behind the packaged processing, and the server.
+
+The exported program always runs, because only it gives tensors for every input. Where the reference
+is a callable, its decisions (or its own tensors) take the place of the program's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from edgeserve import backends, decisions
+from edgeserve.backends.torch import reference_artifact
+from edgeserve.data import Feed
+from edgeserve.data.reading import RawInput
+from edgeserve.errors import ProcessingError, ValidateError
+from edgeserve.processing import Processor
+from edgeserve.types.records import Record, Runtime, Tensors
+from edgeserve.types.source import Exported
+from edgeserve.validate.feeds import Runner, feed_of
+from edgeserve.validate.said import Said, understand
+from edgeserve.validate.server import PT2, Server
+
+__all__ = ["Answered", "Oracle", "decision"]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What the reference gave for one input.
+
+    Attributes:
+        record: Its decision; None where it gives none.
+        margin: How sure it was.
+        scored: ``record`` holds its own scores.
+        outputs: Output tensors with batch axis: its own, or the exported program's.
+        own: ``outputs`` are its own.
+    """
+
+    record: Record | None
+    margin: float | None
+    scored: bool
+    outputs: Feed
+    own: bool
+
+
+def decision(processor: Processor, outputs: Feed) -> Record | None:
+    """The decision in the outputs of one input, for a task that has decisions.
+
+    Returns:
+        None where the scores are NaN, or the outputs are those of several inputs.
+
+    Raises:
+        ProcessingError: the outputs are no scores.
+    """
+    try:
+        results = processor.finish(outputs)
+    except ProcessingError as error:
+        if error.code == "EDGE-PROCESS-009":
+            return None
+        raise
+    only = results[0] if len(results) == 1 else None
+    return None if isinstance(only, Tensors) else only
+
+
+class Oracle:
+    """The reference of one exported model. A context manager.
+
+    Args:
+        exported: The model.
+        folder: The folder that its files lie in.
+        reference: "pt2" or ``module:callable``.
+        user_folder: Where a callable's modules are found.
+
+    Raises:
+        ValidateError: the callable cannot be loaded.
+        BackendError: the exported program cannot be loaded.
+    """
+
+    def __init__(self, exported: Exported, folder: Path, reference: str, user_folder: Path) -> None:
+        self.exported = exported
+        self.reference = reference
+        self.processor = Processor(
+            exported.processing, exported.signature, exported.task, exported.labels
+        )
+        self._server = None if reference == PT2 else Server(reference, user_folder)
+        self._labels = exported.labels
+        self._session = backends.get("torch").load(reference_artifact(exported), folder)
+        self._runner = Runner(self._session, exported.signature)
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._session.close()
+
+    @property
+    def runtime(self) -> Runtime:
+        """The engine of the exported program."""
+        return self._session.runtime
+
+    @property
+    def is_server(self) -> bool:
+        """The reference is a callable."""
+        return self._server is not None
+
+    def feed(self, raw: RawInput, thing: str) -> Feed:
+        """One raw input as the exported program takes it; see `feed_of`."""
+        return feed_of(self.processor, raw, thing)
+
+    def run(self, feeds: Sequence[Feed]) -> list[Feed]:
+        """Outputs of the exported program, one dict an input."""
+        return self._runner.run(feeds)
+
+    def answer(
+        self, things: Sequence[str], raws: Sequence[RawInput], feeds: Sequence[Feed]
+    ) -> list[Answered]:
+        """Ask the reference.
+
+        Args:
+            things: What to call each input.
+            raws: The raw inputs, which a callable gets.
+            feeds: The same inputs prepared.
+
+        Raises:
+            ValidateError: the callable failed, or gave an answer that is none.
+        """
+        outputs = self.run(feeds)
+        programs = [self.of_program(each) for each in outputs]
+        if self._server is None:
+            return programs
+        asked = zip(things, raws, programs, strict=True)
+        return [self._of_server(self._server, *each) for each in asked]
+
+    def of_program(self, outputs: Feed) -> Answered:
+        """What the exported program says with these outputs."""
+        decides = self.exported.task in decisions.DECIDED_MARGIN
+        record = decision(self.processor, outputs) if decides else None
+        margin = None if record is None else decisions.margin(record)
+        return Answered(record=record, margin=margin, scored=True, outputs=outputs, own=True)
+
+    def _of_server(self, server: Server, thing: str, raw: RawInput, program: Answered) -> Answered:
+        called = f"answer of {server.reference} to {thing}"
+        said = understand(
+            server.ask(raw, thing),
+            self.exported.task,
+            self.exported.signature,
+            self._labels,
+            called,
+        )
+        if said.tensors is not None:
+            return self._of_tensors(said.tensors, program.outputs, called)
+        return Answered(
+            record=said.record, margin=_margin(said, program), scored=said.scored,
+            outputs=program.outputs, own=False,
+        )  # fmt: skip
+
+    def _of_tensors(self, tensors: Feed, outputs: Feed, called: str) -> Answered:
+        for name, array in outputs.items():
+            if tensors[name].shape != array.shape or tensors[name].dtype.kind != array.dtype.kind:
+                raise ValidateError(
+                    "EDGE-VALIDATE-006", called,
+                    wanted=f"{name!r} as {array.dtype} {list(array.shape)}",
+                    got=f"{tensors[name].dtype} {list(tensors[name].shape)}",
+                    hint="return each output as the model gives it for one input",
+                )  # fmt: skip
+        return self.of_program(tensors)
+
+
+def _margin(said: Said, program: Answered) -> float | None:
+    """The server's own margin where its scores show one, else the exported program's."""
+    if said.record is not None and said.scored:
+        return decisions.margin(said.record)
+    return program.margin

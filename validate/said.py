@@ -1,0 +1,148 @@
+"""What a callable reference may answer, brought into one form: a decision, or named outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgeserve.data import Feed
+from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve.errors import ValidateError
+from edgeserve.types.records import Classification
+from edgeserve.types.tensors import Signature
+from edgeserve.types.words import Task
+
+__all__ = ["Said", "understand"]
+
+_FORMS = (
+    "a Classification, a dict with label or index (and score, top), a label, a class index,"
+    " or a dict of the model's named outputs"
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer understood.
+
+    Attributes:
+        record: The decision; None where tensors were given.
+        tensors: Named outputs, batch axis included; None where a decision was given.
+        scored: ``record`` holds the reference's own scores.
+    """
+
+    record: Classification | None = None
+    tensors: Feed | None = None
+    scored: bool = False
+
+
+def understand(
+    answer: object, task: Task, signature: Signature, labels: Sequence[str], thing: str
+) -> Said:
+    """Read an answer.
+
+    Args:
+        answer: What the callable returned.
+        task: The model's; decisions are understood for classification only in this version.
+        signature: The model's, for the names of outputs.
+        labels: The model's, by index.
+        thing: What to call the reference and input in errors.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-006 none of the forms, -007 a class that the model has not.
+    """
+    if isinstance(answer, Mapping) and set(answer) == {spec.name for spec in signature.outputs}:
+        return Said(tensors=_tensors(answer, signature))
+    if task not in DECIDED_MARGIN:
+        names = [spec.name for spec in signature.outputs]
+        raise _not_understood(thing, answer, f"a dict of the model's outputs {names}")
+    if isinstance(answer, Classification):
+        return Said(record=_indexed(answer, labels, thing), scored=True)
+    if isinstance(answer, Mapping):
+        return _from_dict(answer, labels, thing)
+    return Said(record=_bare(answer, labels, thing))
+
+
+def _tensors(answer: Mapping[str, Any], signature: Signature) -> Feed:
+    """Outputs as arrays; a missing batch axis is added."""
+    found = {}
+    for spec in signature.outputs:
+        array = np.asarray(answer[spec.name])
+        found[spec.name] = array if array.ndim == len(spec.shape) else array[None]
+    return found
+
+
+def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> Said:
+    if not {"label", "index"} & set(answer):
+        raise _not_understood(thing, answer, _FORMS)
+    bare = _bare(answer.get("index", answer.get("label")), labels, thing)
+    label = str(answer.get("label", bare.label))
+    if "score" not in answer:
+        return Said(record=bare)
+    try:
+        score = float(answer["score"])
+        top = [(str(entry[0]), float(entry[1])) for entry in answer.get("top") or ()]
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        wanted = "score as a number, top as (label, score) pairs"
+        raise _not_understood(thing, answer, wanted) from error
+    if not np.isfinite([score, *(s for _, s in top)]).all():
+        raise _not_understood(thing, answer, "finite scores")
+    best_first = tuple(sorted(top, key=lambda entry: -entry[1])) or ((label, score),)
+    record = Classification(label=label, score=score, top=best_first, index=bare.index)
+    return Said(record=_indexed(record, labels, thing), scored=True)
+
+
+def _bare(answer: object, labels: Sequence[str], thing: str) -> Classification:
+    """A decision of which only the class is known; its scores are 0 and mean nothing."""
+    if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
+        index = int(answer)
+        if index < 0 or (labels and index >= len(labels)):
+            raise _unknown(thing, f"class {index}", labels)
+        label = labels[index] if labels else str(index)
+    elif isinstance(answer, str):
+        label, index = answer, _index(answer, labels, thing)
+    else:
+        raise _not_understood(thing, answer, _FORMS)
+    indexes = (index,) if index >= 0 else ()
+    return Classification(label=label, score=0.0, top=((label, 0.0),), index=index, indexes=indexes)
+
+
+def _indexed(record: Classification, labels: Sequence[str], thing: str) -> Classification:
+    """The record with class indexes, where labels say them."""
+    index = record.index if record.index >= 0 else _index(record.label, labels, thing)
+    indexes = record.indexes
+    if not indexes and labels and all(labels.count(label) == 1 for label, _ in record.top):
+        indexes = tuple(labels.index(label) for label, _ in record.top)
+    return Classification(
+        label=record.label, score=record.score, top=record.top, index=index, indexes=indexes
+    )
+
+
+def _index(label: str, labels: Sequence[str], thing: str) -> int:
+    """The class of a label; -1 where several have it. Without labels it is called by number."""
+    if not labels:
+        if label.isascii() and label.isdecimal():
+            return int(label)
+        raise _unknown(thing, f"label {label!r}", labels)
+    if label not in labels:
+        raise _unknown(thing, f"label {label!r}", labels)
+    return labels.index(label) if labels.count(label) == 1 else -1
+
+
+def _unknown(thing: str, got: str, labels: Sequence[str]) -> ValidateError:
+    wanted = f"one of the model's {len(labels)} labels" if labels else "a class index"
+    return ValidateError(
+        "EDGE-VALIDATE-007", thing, wanted=wanted, got=got,
+        hint="let the function return class indexes, or give the model the server's label list",
+    )  # fmt: skip
+
+
+def _not_understood(thing: str, answer: object, wanted: str) -> ValidateError:
+    shown = repr(answer)
+    got = shown if len(shown) <= 80 else f"{type(answer).__name__} {shown[:60]}..."
+    return ValidateError(
+        "EDGE-VALIDATE-006", thing, wanted=wanted, got=got,
+        hint='return, for example, {"label": "cat", "score": 0.9, "top": [("cat", 0.9), ...]}',
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""The reference as a callable: the user's own server code, fed with raw inputs.
+
+What goes wrong inside it is the user's to mend, so its errors name the user's own line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from edgeserve.backends.torch.blame import line_of_error
+from edgeserve.data.reading import RawInput
+from edgeserve.errors import ValidateError
+from edgeserve.files import sha256_bytes
+
+__all__ = ["PT2", "Server", "check_reference", "code_key"]
+
+#: The exported program itself, behind the packaged processing.
+PT2 = "pt2"
+
+_CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def check_reference(reference: str) -> None:
+    """See that a reference is of a kind that this version asks.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-002 an endpoint, -001 anything else.
+    """
+    if reference == PT2 or _CALLABLE.fullmatch(reference):
+        return
+    if re.match(r"[a-z]+://", reference):
+        raise ValidateError(
+            "EDGE-VALIDATE-002", f"reference {reference}", wanted="pt2 or module:callable",
+            got="an endpoint, which is not asked in this version",
+            hint="write a function that sends the raw input there and returns the answer",
+        )  # fmt: skip
+    raise ValidateError(
+        "EDGE-VALIDATE-001", f"reference {reference!r}", wanted="pt2 or module:callable",
+        got="neither", hint="name a function that takes a raw input, such as server:predict",
+    )  # fmt: skip
+
+
+def code_key(reference: str, folder: Path) -> str:
+    """Hash over a reference's name and the code it is found in, without running any of it.
+
+    A module's own file counts, or every ``.py`` of the package it lies in; what it imports from
+    elsewhere, and weights it loads, do not.
+    """
+    code = b""
+    if reference != PT2:
+        top = reference.partition(":")[0].partition(".")[0]
+        code = b"".join(file.read_bytes() for file in _files(top, folder))
+    return sha256_bytes(reference.encode() + b"\0" + code)
+
+
+def _files(package: str, folder: Path) -> list[Path]:
+    """The code of a top-level module, looked for as an import would."""
+    spec = PathFinder.find_spec(package, sys.path) or PathFinder.find_spec(package, [str(folder)])
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        folders = [Path(location) for location in spec.submodule_search_locations]
+        return [file for each in folders for file in sorted(each.rglob("*.py"))]
+    return [Path(spec.origin)] if spec.origin and Path(spec.origin).is_file() else []
+
+
+class Server:
+    """A callable reference, loaded once.
+
+    Args:
+        reference: ``module:callable``; the name behind the colon may have dots.
+        folder: Appended to ``sys.path``, so that the user's modules are found and shadow nothing.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-003 the module cannot be imported, -004 no such callable.
+    """
+
+    def __init__(self, reference: str, folder: Path) -> None:
+        self.reference = reference
+        self._folder = folder.resolve()
+        if str(self._folder) not in sys.path:
+            sys.path.append(str(self._folder))
+        self._function = self._load()
+
+    def ask(self, raw: RawInput, thing: str) -> object:
+        """What the callable answers to one raw input: bytes, a text, or named tensors.
+
+        Raises:
+            ValidateError: EDGE-VALIDATE-005, it raised an exception.
+        """
+        try:
+            return self._function(raw)
+        except Exception as error:  # the user's code may raise anything
+            raise ValidateError(
+                "EDGE-VALIDATE-005", f"reference {self.reference} on {thing}", wanted="an answer",
+                got=f"{type(error).__name__}: {error}",
+                source_line=line_of_error(error, self._folder),
+                hint="mend the function, or leave out inputs that it cannot answer",
+            ) from error  # fmt: skip
+
+    def _load(self) -> Callable[[RawInput], object]:
+        module, _, name = self.reference.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+        except Exception as error:  # the user's module may raise anything
+            raise ValidateError(
+                "EDGE-VALIDATE-003", f"reference {self.reference}", wanted=f"module {module}",
+                got=f"{type(error).__name__}: {error}",
+                source_line=line_of_error(error, self._folder),
+                hint=f"see that it imports in {self._folder}: python -c 'import {module}'",
+            ) from error  # fmt: skip
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if not callable(found):
+            raise ValidateError(
+                "EDGE-VALIDATE-004", f"reference {self.reference}", wanted=f"a callable {name}",
+                got="none of that name" if found is None else type(found).__name__,
+                hint="name a function that takes a raw input and returns the decision",
+            )  # fmt: skip
+        function: Callable[[RawInput], object] = found
+        return function

@@ -1,0 +1,167 @@
+"""The samples folder: the reference's answers as JSON, its tensors in pieces of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from edgeserve.data import Feed, read_arrays, write_arrays
+from edgeserve.errors import ValidateError
+from edgeserve.files import LOCAL, describe, sha256_file, write_atomic
+from edgeserve.types.artifact import FileEntry
+from edgeserve.types.base import decode, encode
+from edgeserve.types.source import Exported
+from edgeserve.types.tensors import Signature
+from edgeserve.validate.request import Answers, Chunk
+
+__all__ = [
+    "FillerTensors", "TensorReader", "TensorWriter", "load_exported", "read_answers",
+    "read_fillers", "write_answers", "write_fillers",
+]  # fmt: skip
+
+_FILE = "answers.json"
+_CHUNK_BYTES = 32 << 20
+
+
+def load_exported(folder: Path) -> Exported:
+    """What ``source/source.json`` says was exported.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-008, it is missing or broken.
+    """
+    try:
+        return decode((folder / "source.json").read_bytes(), Exported)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ValidateError(
+            "EDGE-VALIDATE-008", str(folder / "source.json"), wanted="what convert wrote",
+            got=str(error), hint="run convert again",
+        ) from error  # fmt: skip
+
+
+def read_answers(folder: Path) -> Answers | None:
+    """The stored answers; None where there are none or an older version wrote them."""
+    try:
+        return decode((folder / _FILE).read_bytes(), Answers)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def write_answers(folder: Path, answers: Answers) -> None:
+    """Store the answers beside their tensors."""
+    write_atomic(folder / _FILE, encode(answers))
+
+
+class TensorWriter:
+    """Writes output tensors of samples one after the other, until ``limit`` bytes are reached."""
+
+    def __init__(self, folder: Path, signature: Signature, limit: int) -> None:
+        self._folder = folder
+        self._names = [spec.name for spec in signature.outputs]
+        self._left = limit
+        self._held: dict[str, np.ndarray] = {}
+        self._bytes = self._count = 0
+        self.chunks: list[Chunk] = []
+
+    @property
+    def stored(self) -> int:
+        """How many samples have their tensors stored or held."""
+        return sum(chunk.count for chunk in self.chunks) + self._count
+
+    @property
+    def full(self) -> bool:
+        """No more are taken."""
+        return self._left <= 0
+
+    def add(self, outputs: Feed) -> None:
+        """Take the next sample's outputs; nothing once the limit is reached."""
+        if self.full:
+            return
+        for number, name in enumerate(self._names):
+            array = outputs[name]
+            self._held[f"{self._count}.{number}"] = array
+            self._bytes += array.nbytes
+            self._left -= array.nbytes
+        self._count += 1
+        if self._bytes >= _CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held as one chunk."""
+        if not self._count:
+            return
+        start = sum(chunk.count for chunk in self.chunks)
+        name = f"tensors-{len(self.chunks):04d}.npz"
+        LOCAL.write(self._folder / name, write_arrays(self._held))
+        file = describe(self._folder, name)
+        self.chunks.append(Chunk(file=file, start=start, count=self._count))
+        self._held, self._bytes, self._count = {}, 0, 0
+
+
+class TensorReader:
+    """Gives back what `TensorWriter` wrote, sample by sample in order, one chunk in memory."""
+
+    def __init__(self, folder: Path, chunks: Sequence[Chunk], signature: Signature) -> None:
+        self._folder = folder
+        self._names = [spec.name for spec in signature.outputs]
+        self._next = self._read(chunks)
+
+    def next(self) -> Feed | None:
+        """The next sample's outputs; None for those that were not stored."""
+        return next(self._next, None)
+
+    def _read(self, chunks: Sequence[Chunk]) -> Iterator[Feed]:
+        for chunk in chunks:
+            arrays = _verified(self._folder, chunk.file)
+            for i in range(chunk.count):
+                yield {name: arrays[f"{i}.{j}"] for j, name in enumerate(self._names)}
+
+
+class FillerTensors(msgspec.Struct, frozen=True):
+    """A generated input and what the reference gave for it."""
+
+    feed: Feed
+    outputs: Feed
+
+
+def write_fillers(folder: Path, fillers: Sequence[FillerTensors]) -> FileEntry:
+    """Store generated inputs and outputs by number."""
+    arrays: Feed = {}
+    for i, filler in enumerate(fillers):
+        arrays |= {f"{i}.in.{j}": array for j, array in enumerate(filler.feed.values())}
+        arrays |= {f"{i}.out.{j}": array for j, array in enumerate(filler.outputs.values())}
+    LOCAL.write(folder / "fillers.npz", write_arrays(arrays))
+    return describe(folder, "fillers.npz")
+
+
+def read_fillers(folder: Path, answers: Answers, signature: Signature) -> list[FillerTensors]:
+    """Give back what `write_fillers` stored, by the signature's names.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-008, the file is not the one that was written.
+    """
+    arrays = _verified(folder, answers.fillers_file)
+    return [
+        FillerTensors(
+            feed={spec.name: arrays[f"{i}.in.{j}"] for j, spec in enumerate(signature.inputs)},
+            outputs={spec.name: arrays[f"{i}.out.{j}"] for j, spec in enumerate(signature.outputs)},
+        )
+        for i in range(len(answers.fillers))
+    ]
+
+
+def _verified(folder: Path, file: FileEntry) -> Feed:
+    """The arrays of a stored file whose bytes are what they were."""
+    path = folder / file.path
+    try:
+        if sha256_file(path) == file.sha256:
+            return read_arrays(path)
+        got = "other bytes"
+    except OSError as error:
+        got = error.strerror or str(error)
+    raise ValidateError(
+        "EDGE-VALIDATE-008", str(path), wanted="the tensors that were stored", got=got,
+        hint="run validate again with --data",
+    )  # fmt: skip

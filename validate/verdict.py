@@ -1,0 +1,240 @@
+"""From evidence to verdict: the rules of ``docs/verdicts.md``, as pure functions over numbers.
+
+In order, and the first that has something to say decides:
+
+1. an invariant is broken                                              -> fail
+2. the reference's own outputs carry no evidence                       -> unproven
+3. fp32 within the tensor limit, measured against the reference's own tensors, or with every decided
+   answer of the reference reproduced                                  -> pass
+4. fp32 beyond it, and nothing but tensors to go by                    -> fail
+5. decided inputs: the bounds of their flip rate against the limits    -> pass, degraded, fail
+6. otherwise                                                           -> unproven (more data)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgeserve.errors import EdgeError
+from edgeserve.types.artifact import Judgement, Reason
+from edgeserve.types.base import Number, plain
+from edgeserve.types.reports import DecisionStats, Limits, OutputDiff, Rate
+from edgeserve.types.words import Precision, Task, Verdict
+from edgeserve.validate.bounds import first_settled, lower_bound, upper_bound
+
+__all__ = ["GROSS", "SCORE_DRIFT", "Evidence", "by_bounds", "crashed", "judge", "more_groups"]
+
+#: A float32 output that is off by a tenth of its own scale is another function, not rounding.
+GROSS = 0.1
+
+#: Largest difference of a score that leaves the reference's answer "reproduced": a fifth of the
+#: margin from which an input counts as decided, far below what could turn it.
+SCORE_DRIFT = 0.01
+
+_Word = tuple[Verdict, tuple[Reason, ...]]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of one artifact.
+
+    Attributes:
+        precision: Its precision.
+        task: What its outputs mean.
+        limits: What harm is allowed.
+        outputs: Difference per output from the tensors of the reference, or of the exported program
+            where the reference gives decisions only.
+        own_tensors: ``outputs`` were measured against the reference itself.
+        decisions: Decisions on the user's inputs; None without data or for the ``tensors`` task.
+        synthetic: Decided flips on generated inputs: too little to pass on, enough to fail on.
+        drift: Largest difference of a score from the reference's, where it tells its scores.
+        broken: Invariants that do not hold.
+        vacuous: Why the reference's outputs prove nothing.
+    """
+
+    precision: Precision
+    task: Task
+    limits: Limits
+    outputs: tuple[OutputDiff, ...]
+    own_tensors: bool = True
+    decisions: DecisionStats | None = None
+    synthetic: Rate | None = None
+    drift: Number | None = None
+    broken: tuple[Reason, ...] = ()
+    vacuous: tuple[Reason, ...] = ()
+
+    @property
+    def worst(self) -> OutputDiff | None:
+        """The output that is furthest off (NaN counts as further than anything)."""
+        return max(self.outputs, key=_distance, default=None)
+
+    @property
+    def within(self) -> bool:
+        """Every output lies within the tensor limit."""
+        return self.worst is not None and _distance(self.worst) <= self.limits.tensor
+
+
+def _distance(diff: OutputDiff) -> float:
+    relative = plain(diff.relative)
+    return relative if relative == relative else float("inf")
+
+
+def judge(evidence: Evidence, executed_by: str) -> Judgement:
+    """The verdict, its reasons, and the smallest harm that the evidence could have seen."""
+    rules = (_broken, _no_evidence, _tensors, _synthetic, _decisions)
+    verdict, reasons = next(word for rule in rules if (word := rule(evidence)) is not None)
+    decisions = evidence.decisions
+    return Judgement(
+        verdict=verdict,
+        reasons=reasons,
+        minimum_harm=decisions.minimum_harm if decisions else None,
+        executed_by=executed_by,
+    )
+
+
+def crashed(error: EdgeError, executed_by: str = "") -> Judgement:
+    """The verdict on an artifact whose worker died or hung while running it.
+
+    Raises:
+        EdgeError: ``error`` itself, when it says something else than a crash or a hang.
+    """
+    if error.code not in ("EDGE-WORKER-002", "EDGE-WORKER-003"):
+        raise error
+    reason = Reason(code="EDGE-CHECK-012", message=f"crashed or hung: {error.message}")
+    return Judgement(verdict="fail", reasons=(reason,), executed_by=executed_by)
+
+
+def _broken(evidence: Evidence) -> _Word | None:
+    return ("fail", evidence.broken) if evidence.broken else None
+
+
+def _no_evidence(evidence: Evidence) -> _Word | None:
+    return ("unproven", evidence.vacuous) if evidence.vacuous else None
+
+
+def _tensors(evidence: Evidence) -> _Word | None:
+    if evidence.precision != "fp32":
+        return _unjudged_tensors(evidence)
+    if evidence.within:
+        return _within(evidence)
+    beyond = (_beyond(evidence),)
+    if evidence.task == "tensors":
+        return "fail", beyond
+    gross = evidence.worst is None or _distance(evidence.worst) > GROSS
+    return ("fail", beyond) if gross and evidence.decisions is None else None
+
+
+def _unjudged_tensors(evidence: Evidence) -> _Word | None:
+    if evidence.task != "tensors":
+        return None
+    message = f"limits for the tensors of {evidence.precision} files are not in this version"
+    return "unproven", (Reason(code="EDGE-CHECK-032", message=message),)
+
+
+def _within(evidence: Evidence) -> _Word | None:
+    """The tensor rule holds; it is the reference's word only where the reference was compared."""
+    if evidence.own_tensors:
+        return "pass", ()
+    if evidence.decisions is None:
+        if evidence.synthetic is not None and evidence.synthetic.count:
+            return None
+        message = "equal to the exported program; the reference was not compared on data"
+        return "pass", (Reason(code="EDGE-CHECK-050", message=message),)
+    agrees = evidence.drift is None or plain(evidence.drift) <= SCORE_DRIFT
+    decided = evidence.decisions.decided
+    return ("pass", ()) if decided.n and not decided.count and agrees else None
+
+
+def _beyond(evidence: Evidence) -> Reason:
+    worst = evidence.worst
+    if worst is None:
+        return Reason(code="EDGE-CHECK-030", message="no output could be compared")
+    message = (
+        f"output {worst.output!r} differs by {plain(worst.relative):.3g} of its scale"
+        f" (on {worst.worst}), limit {evidence.limits.tensor:g}"
+    )
+    return Reason(code="EDGE-CHECK-030", message=message)
+
+
+def _synthetic(evidence: Evidence) -> _Word | None:
+    rate = evidence.synthetic
+    if evidence.decisions is not None or rate is None:
+        return None
+    if plain(rate.lower) <= evidence.limits.degraded_flips:
+        return None
+    message = f"{rate.count} of {rate.n} decided answers to generated inputs flip"
+    return "fail", (Reason(code="EDGE-CHECK-045", message=message), *_tensor_note(evidence))
+
+
+def _decisions(evidence: Evidence) -> _Word:
+    stats = evidence.decisions
+    if stats is None:
+        message = "no data to compare decisions on"
+        return "unproven", (Reason(code="EDGE-CHECK-043", message=message), *_tensor_note(evidence))
+    if stats.decided.n == 0:
+        message = f"the reference was sure of none of {stats.inputs} inputs"
+        return "unproven", (Reason(code="EDGE-CHECK-044", message=message), *_tensor_note(evidence))
+    verdict = by_bounds(stats.decided, evidence.limits)
+    return verdict, (*_flips(stats, evidence.limits, verdict), *_tensor_note(evidence))
+
+
+def by_bounds(rate: Rate, limits: Limits) -> Verdict:
+    """What the bounds of a flip rate say, against the limits."""
+    if plain(rate.upper) <= limits.pass_flips:
+        return "pass"
+    if plain(rate.upper) <= limits.degraded_flips:
+        return "degraded"
+    return "fail" if plain(rate.lower) > limits.degraded_flips else "unproven"
+
+
+_FLIPS: dict[Verdict, str] = {
+    "degraded": "EDGE-CHECK-041",
+    "fail": "EDGE-CHECK-040",
+    "unproven": "EDGE-CHECK-042",
+}
+
+
+def _flips(stats: DecisionStats, limits: Limits, verdict: Verdict) -> tuple[Reason, ...]:
+    if verdict == "pass":
+        return ()
+    rate = stats.decided
+    limit = limits.pass_flips if verdict == "degraded" else limits.degraded_flips
+    message = (
+        f"{rate.count} of {rate.n} decided inputs in {plain(rate.n_eff):g} groups flip:"
+        f" between {_percent(rate.lower)} and {_percent(rate.upper)}, limit {_percent(limit)}"
+    )
+    if verdict == "unproven":
+        more = stats.more_groups
+        message += f"; about {more} more groups would settle it" if more else "; more data needed"
+    return (Reason(code=_FLIPS[verdict], message=message),)
+
+
+def _tensor_note(evidence: Evidence) -> tuple[Reason, ...]:
+    """Beside another reason: that a float32 file also misses the tensor limit."""
+    return (_beyond(evidence),) if evidence.precision == "fp32" and not evidence.within else ()
+
+
+def _percent(share: Number) -> str:
+    return f"{100 * plain(share):.3g} %"
+
+
+def more_groups(rate: Rate, limits: Limits) -> int | None:
+    """How many more groups, at the rate seen so far, would settle an unproven verdict.
+
+    The verdict aimed at is the one that the rate itself points to. None: already settled, nothing
+    observed, or the rate lies too close to a limit.
+    """
+    if rate.n == 0 or by_bounds(rate, limits) != "unproven":
+        return None
+    share, now = plain(rate.rate), int(plain(rate.n_eff))
+    total = first_settled(_aim(share, limits), now + 1)
+    return None if total is None else total - now
+
+
+def _aim(share: float, limits: Limits) -> Callable[[int], bool]:
+    """Whether so many groups settle it, for a flip rate that stays at ``share``."""
+    if share > limits.degraded_flips:
+        return lambda n: lower_bound(share * n, n) > limits.degraded_flips
+    limit = limits.pass_flips if share <= limits.pass_flips else limits.degraded_flips
+    return lambda n: upper_bound(share * n, n) <= limit

@@ -1,0 +1,229 @@
+"""Outcomes of candidates: remembered, or found out now, here or in a child process.
+
+A trial is made in a child process where the system has those and there is something to fear or to
+compare: several candidates, one that is not the plain processor, or one that has taken a process
+down before. A single candidate on the processor is tried right here: a child costs more than it
+guards against (the same code has passed the gate), and the journal catches the rest at the next
+start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from edgeserve import jobs
+from edgeserve.backends import Session
+from edgeserve.bundle import Model
+from edgeserve.bundle.cache import default_root
+from edgeserve.errors import WorkerError
+from edgeserve.wrapper.cache import Cache, Outcome, State
+from edgeserve.wrapper.choose import Candidate
+from edgeserve.wrapper.journal import Busy, Journal
+from edgeserve.wrapper.trial import VERB, TrialRequest, Trials, guarded, load
+
+__all__ = ["LIMIT_S", "Attempts"]
+
+#: What one candidate may take to load, to answer the golden cases and to be timed, seconds.
+LIMIT_S = 60.0
+#: What starting Python and a runtime may take a child beyond that, seconds.
+_GRACE_S = 60.0
+#: Systems without child processes.
+_ALONE = ("android", "emscripten", "ios", "tvos", "wasi", "watchos")
+#: So often in a row a candidate may fail, or take this very process down, before it is left alone.
+_TRIES = 3
+
+
+class Attempts:
+    """What is known, and finding out, for one open model."""
+
+    def __init__(self, model: Model, limit_s: float = LIMIT_S) -> None:
+        self._model = model
+        self._limit = limit_s
+        self._folder, self._temporary, self._trouble = _folder()
+        self._cache, self._journal = Cache(self._folder), Journal(self._folder)
+        self._open: dict[str, Session] = {}
+
+    @property
+    def trouble(self) -> str:
+        """Why something could not be kept for the next start; empty while all is well."""
+        return self._trouble or self._cache.trouble
+
+    def outcomes(
+        self, candidates: Sequence[Candidate], *, again: bool = False, fresh: bool = False
+    ) -> dict[str, Outcome]:
+        """The outcome of each candidate, by key; what is not known yet is tried now.
+
+        Args:
+            candidates: In order of preference.
+            again: Also try again what crashed or hung before.
+            fresh: Believe nothing that was found out earlier.
+        """
+        found = {c.key: self._remembered(c) for c in candidates}
+        known = {
+            key: outcome for key, outcome in found.items()
+            if outcome is not None and not fresh and self._settled(outcome, again)
+        }  # fmt: skip
+        todo = [c for c in candidates if c.key not in known]
+        if todo and _has_children() and self._fears(candidates, found.values()):
+            known |= self._apart(todo)
+        for candidate in todo:
+            if candidate.key not in known:
+                known[candidate.key] = self._here(candidate, keep=not fresh and len(todo) == 1)
+        return known
+
+    def open(self, candidate: Candidate) -> Session:
+        """A session of a candidate: the one its proof was made with, or a new one.
+
+        Beyond the plain processor the journal is kept here too: that a driver held in a child
+        process does not mean that it will in this one.
+        """
+        if kept := self._open.pop(candidate.key, None):
+            return kept
+        if candidate.delegate == "cpu":
+            return load(candidate, self._model)
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(Busy):  # another process may be opening the same right now
+                stack.enter_context(self._journal.attempt(candidate.key, candidate.name, 0))
+            return load(candidate, self._model)
+
+    def close(self) -> None:
+        """Close what was opened and not taken."""
+        for session in self._open.values():
+            session.close()
+        self._open.clear()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _remembered(self, candidate: Candidate) -> Outcome | None:
+        """What is known of a candidate, counting what a dead process left in the journal."""
+        if self._journal.leftover(candidate.key) is not None:
+            self._fallen(candidate, "crashed", "the process that tried it last ended in the middle")
+        return self._cache.get(candidate.key)
+
+    def _settled(self, outcome: Outcome, again: bool) -> bool:
+        """Whether an outcome needs no new trial."""
+        if outcome.state == "failed":
+            return outcome.tries >= _TRIES  # before that it may have been a passing want of memory
+        if outcome.state in ("crashed", "hung"):
+            return not again or (outcome.tries >= _TRIES and not _has_children())
+        return True
+
+    def _fears(self, candidates: Sequence[Candidate], found: Iterable[Outcome | None]) -> bool:
+        return (
+            len(candidates) > 1
+            or any(c.delegate != "cpu" for c in candidates)
+            or any(
+                outcome is not None and outcome.state in ("crashed", "hung") for outcome in found
+            )
+        )
+
+    def _here(self, candidate: Candidate, keep: bool) -> Outcome:
+        outcome, session = guarded(
+            candidate, self._model, self._cache, self._journal, self._limit
+        )  # fmt: skip
+        if session is not None and keep:
+            self._open[candidate.key] = session
+        elif session is not None:
+            session.close()
+        return outcome
+
+    def _apart(self, todo: Sequence[Candidate]) -> dict[str, Outcome]:
+        """Try in child processes. One that falls costs one candidate; the next goes on after it.
+
+        What is missing in the answer could not be tried there: no child could be started at all.
+        """
+        known: dict[str, Outcome] = {}
+        while rest := [c for c in todo if c.key not in known]:
+            seen = _Seen()
+            try:
+                return known | self._child(rest, seen)
+            except (OSError, WorkerError) as error:
+                found = self._after_a_fall(rest, seen, error)
+                if not found:
+                    return known
+                known |= found
+        return known
+
+    def _child(self, todo: Sequence[Candidate], seen: _Seen) -> dict[str, Outcome]:
+        """One child for all; ``seen`` is filled with what it began and ended, and when."""
+        request = TrialRequest(
+            bundle=str(self._model.path.absolute()), folder=str(self._folder),
+            limit_s=self._limit, candidates=tuple(todo),
+        )  # fmt: skip
+        # Each may wait for another process first.
+        timeout = 2 * self._limit * len(todo) + _GRACE_S
+        with tempfile.TemporaryDirectory(prefix="edgeserve-") as folder:
+            trials = jobs.run(
+                VERB, request, Trials, Path(folder), timeout=timeout, on_progress=seen
+            )  # fmt: skip
+        return {outcome.key: outcome for outcome in trials.outcomes}
+
+    def _after_a_fall(
+        self, todo: Sequence[Candidate], seen: _Seen, error: Exception
+    ) -> dict[str, Outcome]:
+        """What a child that fell has found out, and the outcome of the one that it fell over.
+
+        The journal names that one; on a disk that refused the entry, the child's progress does.
+        """
+        ended = [c for c in todo if c.key in seen.ended]
+        found = {c.key: o for c in ended if (o := self._cache.get(c.key))}
+        named = [c for c in todo if self._journal.leftover(c.key) is not None]
+        under_way = [c for c in todo if c.key in seen.began and c.key not in seen.ended]
+        for candidate in (named or under_way)[:1]:
+            seconds = time.monotonic() - seen.began.get(candidate.key, time.monotonic())
+            found[candidate.key] = self._blame(candidate, seconds, error)
+        return found
+
+    def _blame(self, candidate: Candidate, seconds: float, error: Exception) -> Outcome:
+        # The child's watchdog and this clock are not started at the same instant.
+        if seconds > 0.9 * self._limit:
+            return self._fallen(candidate, "hung", f"no answer within {self._limit:.0f} s")
+        told = error.got if isinstance(error, WorkerError) else str(error)
+        return self._fallen(candidate, "crashed", f"its process ended with {told}")
+
+    def _fallen(self, candidate: Candidate, state: State, told: str) -> Outcome:
+        before = self._cache.get(candidate.key)
+        tries = 1 + (before.tries if before else 0)
+        outcome = Outcome(
+            key=candidate.key, name=candidate.name, state=state, reason=told, tries=tries
+        )  # fmt: skip
+        self._cache.put(outcome)
+        return outcome
+
+
+class _Seen:
+    """What a child says while it works: when each trial began, and which have ended, by key."""
+
+    def __init__(self) -> None:
+        self.began: dict[str, float] = {}
+        self.ended: set[str] = set()
+
+    def __call__(self, step: jobs.Progress) -> None:
+        if step.done:
+            self.ended.add(step.what)
+        else:
+            self.began[step.what] = time.monotonic()
+
+
+def _has_children() -> bool:
+    """Whether this system has child processes, and this program a Python to start them with."""
+    frozen = getattr(sys, "frozen", False)
+    return sys.platform not in _ALONE and not frozen and bool(sys.executable)
+
+
+def _folder() -> tuple[Path, tempfile.TemporaryDirectory[str] | None, str]:
+    """The folder of outcomes and journal; where it cannot be written, one for this process only."""
+    folder = default_root() / "wrapper"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder, None, ""
+    except OSError as error:
+        temporary = tempfile.TemporaryDirectory(prefix="edgeserve-")
+        told = f"nothing can be kept for the next start ({error.strerror or error})"
+        return Path(temporary.name), temporary, told

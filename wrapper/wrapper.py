@@ -1,0 +1,210 @@
+"""`Wrapper`: a model behind one call, on the artifact that is proven best on this very device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, overload
+
+import msgspec
+import numpy as np
+
+from edgeserve import __version__, backends
+from edgeserve.bundle import open_model
+from edgeserve.bundle.manifest import check_wrapper
+from edgeserve.errors import WrapperError
+from edgeserve.processing import Raw
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.profile import Profile
+from edgeserve.types.records import RanOn, Record, Tensors
+from edgeserve.wrapper.attempts import Attempts
+from edgeserve.wrapper.certificate import Certificate
+from edgeserve.wrapper.certify import certify
+from edgeserve.wrapper.choose import device_digest, field
+from edgeserve.wrapper.engine import Arrays, Engine
+from edgeserve.wrapper.select import Chosen, select
+from edgeserve.wrapper.trial import processor
+from edgeserve.wrapper.wish import wish
+
+__all__ = ["Answer", "Named", "Wrapper"]
+
+#: What `Wrapper.predict` gives for one input.
+Answer = Record | Tensors
+#: Named model tensors, as a caller gives them.
+Named = Mapping[str, np.ndarray]
+
+
+class Wrapper:
+    """A model from a bundle or workspace, behind one call.
+
+    Opening it picks the artifact, delegate and number of threads: of those that the gate passed
+    (then the degraded ones, then the unproven) the fastest that answers the bundle's golden cases
+    as the server does, on this device. What was found out is kept per user, so that only the first
+    start pays for it. A Wrapper may be used from several threads at once.
+
+    Attributes:
+        manifest: What the bundle holds: signature, labels, task, version, ...
+        ran_on: What answers here; every answer carries it too.
+        threads: Threads that one run may use.
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        format: str | None = None,
+        precision: str | None = None,
+        delegate: str | None = None,
+        strict: bool = False,
+        threads: int | None = None,
+        deadline: float | None = None,
+        fallback: object = None,
+        trust: object = None,
+        profile: Profile | str | None = None,
+    ) -> None:
+        """Open ``bundle`` and prove what will run.
+
+        Args:
+            bundle: A ``.edge`` file, or a workspace folder.
+            format: Only this format (onnx, tflite, coreml, or another spelling of them).
+            precision: Only this precision (fp32, fp16, w8, ...).
+            delegate: Only this delegate ("cpu", "cuda", ...).
+            strict: Raise rather than take a second choice, or one that cannot be proven here.
+            threads: Exactly so many threads; None: what is fastest here.
+            deadline: Not in this version.
+            fallback: Not in this version.
+            trust: Not in this version.
+            profile: A device profile or its name: only what is worth trying on such a device.
+
+        Raises:
+            BundleError: the bundle breaks its rules, asks for a newer edgeserve, or its bytes do
+                not match their hashes.
+            ProcessingError: its task or one of its processing steps is not in this version.
+            WrapperError: EDGE-WRAPPER-001 nothing can be used here, -002 an argument is not in this
+                version, -003 its value is wrong, -004 strict forbids what could be used.
+        """
+        later = {"fallback": fallback, "deadline": deadline, "trust": trust}
+        self._wish = wish(
+            format=format, precision=precision, delegate=delegate, strict=strict, threads=threads,
+            profile=profile, later=later,
+        )  # fmt: skip
+        with contextlib.ExitStack() as stack:
+            self._model = stack.enter_context(open_model(bundle))
+            self.manifest = self._model.manifest
+            check_wrapper(self.manifest, __version__)
+            around = processor(self.manifest)
+            attempts = Attempts(self._model)
+            stack.callback(attempts.close)
+            candidates = field(self.manifest, self._wish, backends.get, device_digest())
+            chosen = select(self.manifest, candidates, attempts, self._wish.strict)
+            stack.callback(chosen.session.close)
+            self.threads = chosen.session.threads
+            self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
+            engine = Engine(chosen.session, around, self.manifest.signature)
+            self._closing = stack.pop_all()
+        self._engine: Engine | None = engine
+
+    def __enter__(self) -> Wrapper:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the runtime and the bundle; closing twice is fine."""
+        self._engine = None
+        self._closing.close()
+
+    @overload
+    def predict(self, x: Named) -> Tensors: ...
+    @overload
+    def predict(self, x: list[Any] | tuple[Any, ...]) -> list[Answer]: ...
+    @overload
+    def predict(self, x: Raw) -> Answer: ...
+    def predict(self, x: Any) -> Answer | list[Answer]:
+        """Answer one input, or a list of them.
+
+        Args:
+            x: An encoded picture as bytes, file object or path; a PIL image; an ndarray, HWC uint8
+                RGB; or a dict of named model tensors of the signature's dtypes and shapes, batch
+                axis included, which goes to the model as it is. A list holds any of the former, or
+                dicts.
+
+        Returns:
+            The task's result record for a raw input; `Tensors` (a dict of ndarrays) for a dict of
+            tensors; for a list one of these per item, in order. Each carries ``ran_on``. Batches
+            go through the model together as far as the signature's ranges allow, which may change
+            scores in the last bits.
+
+        Raises:
+            InputError: the input cannot be read or does not fit; within a list it says which item.
+            WrapperError: EDGE-WRAPPER-005 closed, -006 a list mixes raw inputs and dicts.
+        """
+        engine = self._engine
+        if engine is None:
+            raise _closed()
+        if isinstance(x, Mapping):
+            return self._named(engine.named(x))
+        if isinstance(x, list | tuple):
+            return self._batch(engine, x)
+        return self._stamp(engine.one(x))
+
+    def verify(self) -> Certificate:
+        """Run the golden proof now, on each artifact that can run here, and certify the result.
+
+        Raises:
+            WrapperError: EDGE-WRAPPER-005, the Wrapper is closed.
+            BundleError: the bundle's bytes do not match their hashes.
+        """
+        if self._engine is None:
+            raise _closed()
+        return certify(self._model, self._wish.threads)
+
+    def _batch(self, engine: Engine, items: Sequence[Any]) -> list[Answer]:
+        named = sum(isinstance(item, Mapping) for item in items)
+        if named == 0:
+            return [self._stamp(answer) for answer in engine.many(items)]
+        if named == len(items):
+            return [self._named(outputs) for outputs in engine.many_named(items)]
+        raise WrapperError(
+            "EDGE-WRAPPER-006", "predict", wanted="a list of raw inputs, or a list of dicts",
+            got=f"{named} dicts among {len(items)} items", hint="call predict once for each kind",
+        )  # fmt: skip
+
+    def _named(self, outputs: Arrays) -> Tensors:
+        answer = Tensors(outputs)
+        answer.ran_on = self.ran_on
+        return answer
+
+    def _stamp(self, answer: Answer) -> Answer:
+        if isinstance(answer, Tensors):
+            answer.ran_on = self.ran_on
+            return answer
+        return msgspec.structs.replace(answer, ran_on=self.ran_on)
+
+
+def _ran_on(chosen: Chosen, manifest: Manifest, trouble: str) -> RanOn:
+    artifact = chosen.candidate.artifact
+    return RanOn(
+        where="device",
+        format=artifact.format,
+        precision=artifact.precision,
+        sha256=artifact.sha256,
+        runtime=chosen.session.runtime,
+        model_id=manifest.model_id,
+        proof=chosen.proof,
+        note="; ".join(filter(None, (chosen.note, trouble))),
+    )
+
+
+def _closed() -> WrapperError:
+    return WrapperError(
+        "EDGE-WRAPPER-005", "Wrapper", wanted="an open one", got="one that is closed",
+        hint="predict inside the with block, or open the bundle again",
+    )  # fmt: skip
