@@ -45,8 +45,6 @@ def make(source: Source) -> Made:
     Raises:
         ConvertError: EDGE-CONVERT-004 to -010.
     """
-    import torch
-
     folder = Path(source.folder)
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -54,9 +52,15 @@ def make(source: Source) -> Made:
     module_name, _, path = source.location.partition(":")
     module = _import(module_name, folder)
     factory = _look_up(module, path, source.location)
+    _seed()
+    return _check(_call(factory, source.location, folder), source.location)
+
+
+def _seed() -> None:
+    import torch
+
     torch.manual_seed(0)
     random.seed(0)
-    return _check(_call(factory, source.location, folder), source.location)
 
 
 def _import(name: str, folder: Path) -> ModuleType:

@@ -48,7 +48,7 @@ def parse_source(text: str, folder: Path) -> Source:
         source = Source(kind=_kind(path, text), location=str(path.resolve()), folder=str(folder))
         check_kind(source)
         return source
-    if _FACTORY.fullmatch(text):
+    if _FACTORY.fullmatch(text) and ".py:" not in text:
         return Source(kind="factory", location=text, folder=str(folder))
     if (
         "/" in text

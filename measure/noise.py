@@ -72,11 +72,15 @@ def _unsteady(summary: Spread, wall: Sequence[float], warm: bool) -> Iterator[st
     if not warm:
         yield "times had not settled when the warm-up ended"
     if mad(wall) > _SCATTER * median(wall):
-        yield f"runs scatter: the MAD is {mad(wall) / median(wall):.0%} of the median"
+        yield f"runs scatter: the MAD is {_share(mad(wall) / median(wall))} of the median"
     change, sigmas = drift(wall)
     if abs(change) > _DRIFT and sigmas > _DRIFT_SIGMAS:
-        how = "slower" if change > 0 else "faster"
-        yield f"the second half was {abs(change):.0%} {how} than the first (clock, heat, company)"
+        how = f"{_share(abs(change))} {'slower' if change > 0 else 'faster'}"
+        yield f"the second half was {how} than the first (clock, heat, company)"
+
+
+def _share(value: float) -> str:
+    return f"{100.0 * value:.0f} %"
 
 
 def _company(around: Surroundings, threads: int) -> Iterator[str]:
@@ -87,4 +91,4 @@ def _company(around: Surroundings, threads: int) -> Iterator[str]:
     elif around.load is not None and around.load + threads > cores + 0.5:
         yield f"the load average was {around.load:.1f} on {cores} cores before the runs"
     if around.stolen is not None and around.stolen > _STOLEN:
-        yield f"the hypervisor gave {around.stolen:.0%} of the CPU time to other machines"
+        yield f"the hypervisor gave {_share(around.stolen)} of the CPU time to other machines"

@@ -31,8 +31,8 @@ _MB = 1024.0 * 1024.0
 
 _BOUNDS = (
     "The bar spans what the share of changed answers may be, the dot is what was seen; the diamond "
-    "counts all inputs, sure or not. An fp32 artifact within the tensor limit is judged by its numbers; "
-    "its pale bar says what answers alone could show."
+    "counts all inputs, sure or not. An fp32 artifact within the tensor limit is judged by its "
+    "numbers; its pale bar says what answers alone could show."
 )
 _DIFFERENCES = (
     "Of the output's own scale, over all inputs. fp32 has to stay below the limit; other "

@@ -45,7 +45,7 @@ def difference(reference: np.ndarray, answer: np.ndarray) -> tuple[float, float,
     return float(apart.max()), float(apart.sum(dtype=np.float64)), int(apart.size)
 
 
-def magnitude(array: np.ndarray) -> float:
+def _magnitude(array: np.ndarray) -> float:
     """Largest finite |x|; 0 where there is none."""
     values = np.abs(_plain(array))
     return float(np.max(values, initial=0.0, where=np.isfinite(values)))
@@ -62,7 +62,7 @@ def _on_scale(reference: np.ndarray, answer: np.ndarray, floor: float) -> float:
     wanted_finite = np.isfinite(_plain(reference))
     if (wanted_finite & ~np.isfinite(_plain(answer))).any():
         return float("inf")
-    scale = max(magnitude(reference), floor) if _is_number(reference) else 1.0
+    scale = max(_magnitude(reference), floor) if _is_number(reference) else 1.0
     return difference(reference, answer)[0] / scale
 
 
@@ -85,7 +85,7 @@ class _Output:
         largest, total, count = difference(reference, answer)
         self.ids.append(thing)
         self.largest.append(largest)
-        self.magnitudes.append(magnitude(reference))
+        self.magnitudes.append(_magnitude(reference))
         self.sum += total
         self.count += count
         if (np.isfinite(_plain(reference)) & ~np.isfinite(_plain(answer))).any():
@@ -103,7 +103,7 @@ class _Output:
         elif first.shape != array.shape:
             self.varies[side] = True
         else:
-            allowed = _SAME * magnitude(first)
+            allowed = _SAME * _magnitude(first)
             self.varies[side] = difference(first, array)[0] > allowed
 
 
@@ -188,7 +188,7 @@ class Difference:
             return False
         if firsts[0].shape != firsts[1].shape:
             return True
-        return difference(firsts[0], firsts[1])[0] > _SAME * magnitude(firsts[0])
+        return difference(firsts[0], firsts[1])[0] > _SAME * _magnitude(firsts[0])
 
 
 def _summary(output: _Output, scales: Sequence[float]) -> OutputDiff:

@@ -117,8 +117,7 @@ def _examine(trial: Trial, backend: Backend, session: Session) -> None:
     precision, floor = case.request.artifact.precision, case.limits.scale_floor
     limit = self_limit(precision, case.limits)
     feeds = [probe.feed for probe in trial.probes]
-    if not check_batch(runner, feeds, findings, floor, limit):
-        return
+    check_batch(runner, feeds, findings, floor, limit)
     check_repeatable(runner, feeds, findings, floor)
     check_optimizer(
         runner, lambda: _load(backend, case.request, optimize=False), case.exported.signature,

@@ -86,7 +86,7 @@ def check_repeatable(
     runner: Runner, feeds: Sequence[Feed], findings: Findings, floor: float
 ) -> None:
     """The same input twice gives the same answer."""
-    first, second = runner.run(feeds), runner.run(feeds)
+    first, second = _singly(runner, feeds), _singly(runner, feeds)
     worst = _worst(first, second, floor)
     said = "the same bits twice" if worst == 0 else f"answers differ by {worst:.2g} of their scale"
     findings.check("repeatable", worst <= _REPEATED, said, worst, _REPEATED)
@@ -94,20 +94,27 @@ def check_repeatable(
 
 def check_batch(
     runner: Runner, feeds: Sequence[Feed], findings: Findings, floor: float, limit: float
-) -> bool:
+) -> None:
     """Inputs answered one by one and together get the same answers."""
     together = [feed for feed in feeds if _alike(feed, feeds[0])][: runner.most]
     if runner.fixed or len(together) < 2:
         why = "the batch is fixed" if runner.fixed else "inputs of one shape are too few"
-        return findings.check("batch", True, f"static: {why}")
-    alone = [output for feed in together for output in runner.run([feed])]
+        findings.check("batch", True, f"static: {why}")
+        return
+    alone = _singly(runner, together)
     try:
         joint = runner.run(together)
     except BackendError as error:
-        return findings.check("batch", False, f"fails with a batch of {len(together)}: {error.got}")
+        findings.check("batch", False, f"fails with a batch of {len(together)}: {error.got}")
+        return
     worst = _worst(alone, joint, floor)
     said = f"a batch of {len(together)} differs from single inputs by {worst:.2g} of the scale"
-    return findings.check("batch", worst <= limit, said, worst, limit)
+    findings.check("batch", worst <= limit, said, worst, limit)
+
+
+def _singly(runner: Runner, feeds: Sequence[Feed]) -> list[Feed]:
+    """Answers to each feed alone, so that a fault of batches stays one."""
+    return [output for feed in feeds for output in runner.run([feed])]
 
 
 def _alike(feed: Feed, other: Feed) -> bool:
@@ -123,11 +130,11 @@ def check_optimizer(
     """The engine's optimiser changes nothing that matters."""
     try:
         with plain() as session:
-            unoptimised = Runner(session, signature).run(feeds)
+            unoptimised = _singly(Runner(session, signature), feeds)
     except BackendError as error:
         findings.check("optimizer", False, f"fails without the optimiser: {error.got}")
         return
-    worst = _worst(unoptimised, runner.run(feeds), floor)
+    worst = _worst(unoptimised, _singly(runner, feeds), floor)
     said = f"with and without the optimiser: {worst:.2g} of the scale apart"
     findings.check("optimizer", worst <= limit, said, worst, limit)
 
@@ -145,7 +152,7 @@ def check_places(
 
     An answer to "why is it wrong", not to "is it": values decide that.
     """
-    answers = runner.run(feeds)
+    answers = _singly(runner, feeds)
     if _worst(reference, answers, floor) <= limit:
         return
     for a, b in _interchangeable(signature.outputs):
@@ -154,7 +161,7 @@ def check_places(
             findings.check("outputs-in-place", False, f"{a!r} and {b!r} have changed places")
             return
     for a, b in _interchangeable(signature.inputs):
-        swapped = runner.run([_with_swap(feed, a, b) for feed in feeds])
+        swapped = _singly(runner, [_with_swap(feed, a, b) for feed in feeds])
         if _worst(reference, swapped, floor) <= limit:
             findings.check("inputs-in-place", False, f"{a!r} and {b!r} have changed places")
             return

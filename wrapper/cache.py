@@ -34,8 +34,7 @@ class Outcome(Value, frozen=True):
         passed: Golden cases answered as the reference did.
         total: Golden cases asked.
         min_margin: Smallest margin among the answers; None where the task has none.
-        max_difference: Largest difference from the reference, in the terms of the cases'
-        tolerance.
+        max_difference: Largest difference from the reference, as the cases' tolerance counts it.
         run_ms: Median time of one run of the model, milliseconds; None where it was not timed.
         reason: Why it is not accepted, in one line; empty when it is.
         tries: How often in a row it has failed, crashed or hung.

@@ -28,8 +28,7 @@ class Proven(Value, frozen=True):
         passed: Golden cases answered as the reference did.
         total: Golden cases asked.
         min_margin: Smallest margin among the answers; None where the task has none.
-        max_difference: Largest difference from the reference, in the terms of the cases'
-        tolerance.
+        max_difference: Largest difference from the reference, as the cases' tolerance counts it.
         run_ms: Median time of one run of the model, milliseconds.
         verdict: "pass": every case holds. "fail": one does not, or it crashed or hung. "unproven":
             there was nothing to ask, or no time to (another process was at it).

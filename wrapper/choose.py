@@ -176,16 +176,15 @@ def _delegates(
     """Delegates worth trying, best first.
 
     Without golden cases nothing proves an accelerator here, and the gate's own proof was made on
-    the
-    processor: so only that one is taken, unless the caller names another.
+    the processor: so only that one is taken, unless the caller names another.
     """
     wanted: Iterable[str] = usable
     if wish.delegate is not None:
         wanted = (wish.delegate,)
-    elif wish.device and artifact.format in wish.device.delegates:
-        wanted = wish.device.delegates[artifact.format]
     elif not golden:
         wanted = ("cpu",)
+    elif wish.device and artifact.format in wish.device.delegates:
+        wanted = wish.device.delegates[artifact.format]
     return tuple(d for d in wanted if d in usable)
 
 
@@ -193,7 +192,7 @@ def _threads(delegate: str, wish: Wish, golden: bool) -> tuple[int | None, ...]:
     """Numbers of threads worth trying: several only on the processor, and only if timed."""
     if wish.threads is not None:
         return (wish.threads,)
-    if delegate != "cpu" or not golden:
+    if delegate != "cpu" or not (golden or wish.device):
         return (None,)
     return thread_counts(usable_cores(), wish.device)
 

@@ -41,6 +41,7 @@ class Engine:
         check: Named tensors of a caller made into a feed of the signature's dtypes (`InputError`).
         run: One run of the model, batched feed to batched outputs.
         finish: Batched outputs to one record a sample.
+        largest: Samples that go through the model together at most.
     """
 
     def __init__(self, session: Session, processor: Processor, signature: Signature) -> None:
@@ -48,7 +49,7 @@ class Engine:
         self.check, self.run, self.finish = processor.check_feed, session.run, processor.finish
         self._prepare, self._stack = processor.prepare, processor.batch
         self._low, self._high = batch_range(signature)
-        self._size = max(self._low, min(self._high, _CHUNK))
+        self.largest = max(self._low, min(self._high, _CHUNK))
         self._stacks = signature.batch_dim is not None
 
     def feed(self, raw: Raw) -> Arrays:
@@ -74,15 +75,20 @@ class Engine:
     def many(self, raws: Sequence[Raw]) -> list[Record | Tensors]:
         """Answer raw inputs in order, in batches within what the model takes.
 
+        Inputs are prepared as their batch is filled, so that a long list needs no more memory.
+
         Raises:
             EdgeError: as `feed`, saying which item it is about.
         """
         answers: list[Record | Tensors] = []
-        for start in range(0, len(raws), self._size):
-            places = range(start, min(start + self._size, len(raws)))
-            samples = [_item(i, self._prepare, raws[i]) for i in places]
-            answers += self.finish(self.run(self._batch(samples)))[: len(samples)]
-        return answers
+        batch: list[Arrays] = []
+        for i, raw in enumerate(raws):
+            sample = _item(i, self._prepare, raw)
+            if batch and (len(batch) == self.largest or not _same_shapes(batch[0], sample)):
+                answers += self._answer(batch)
+                batch = []
+            batch.append(sample)
+        return answers + self._answer(batch) if batch else answers
 
     def many_named(self, feeds: Sequence[Mapping[str, np.ndarray]]) -> list[Arrays]:
         """`named` for each, in order, those that can be stacked in one run of the model."""
@@ -90,6 +96,9 @@ class Engine:
         for group in self._groups([_item(i, self.check, feed) for i, feed in enumerate(feeds)]):
             answers += _split(self.run(_join(group)), group) if group[1:] else [self.run(group[0])]
         return answers
+
+    def _answer(self, samples: list[Arrays]) -> list[Record | Tensors]:
+        return self.finish(self.run(self._batch(samples)))[: len(samples)]
 
     def _batch(self, samples: list[Arrays]) -> Arrays:
         """Stack samples; fewer than the smallest batch are filled up with the last one."""
@@ -100,8 +109,8 @@ class Engine:
         group: list[Arrays] = []
         rows = 0
         for feed in feeds:
-            more = _rows(feed) if self._stacks else self._size
-            if group and (rows + more > self._size or not _alike(group[0], feed)):
+            more = _rows(feed) if self._stacks else self.largest
+            if group and (rows + more > self.largest or not _alike(group[0], feed)):
                 yield group
                 group, rows = [], 0
             group.append(feed)
@@ -112,6 +121,10 @@ class Engine:
 
 def _rows(feed: Arrays) -> int:
     return len(next(iter(feed.values())))
+
+
+def _same_shapes(one: Arrays, other: Arrays) -> bool:
+    return all(one[name].shape == x.shape for name, x in other.items())
 
 
 def _alike(one: Arrays, other: Arrays) -> bool:

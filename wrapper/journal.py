@@ -86,11 +86,8 @@ class Journal:
             lock.acquire(timeout=wait)
         except Timeout:
             raise Busy(key) from None
-        except (
-            OSError,
-            NotImplementedError,
-        ):  # nothing can be written there, so there is nothing to guard either
-            yield
+        except (OSError, NotImplementedError):
+            yield  # nothing can be written there, so there is nothing to guard either
             return
         try:
             yield

@@ -6,6 +6,7 @@ import io
 import statistics
 import time
 import zipfile
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -68,9 +69,11 @@ def prove(engine: Engine, model: Model) -> Proof:
         raise ValueError("there are no golden cases to prove anything by")
     answers = [_ask(engine, model, case) for case in golden.cases]
     wrong = tuple(
-        f"{case.input.path}: {answer.wrong}"
-        for case, answer in zip(golden.cases, answers, strict=True)
-        if answer.wrong
+        f"{case.input.path}: {answer.wrong or other}"
+        for case, answer, other in zip(
+            golden.cases, answers, _together(engine, model, golden.cases), strict=True
+        )
+        if answer.wrong or other
     )
     margins = [answer.margin for answer in answers if answer.margin is not None]
     return Proof(
@@ -112,6 +115,23 @@ def _ask(engine: Engine, model: Model, case: GoldenCase) -> _Answer:
     if case.outputs is not None:
         return _compare_arrays(read_arrays(model.read(case.outputs.path)), outputs, case.tolerance)
     return _Answer(wrong="the case holds no answer to compare with")
+
+
+def _together(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> list[str]:
+    """Why each case does not hold in a batch, the other way in which `predict` runs the model."""
+    told = [""] * len(cases)
+    places = [i for i, case in enumerate(cases) if case.record and case.medium != "tensors"]
+    if engine.largest == 1 or len(places) < 2:
+        return told
+    try:
+        answers = engine.many([model.read(cases[i].input.path) for i in places])
+    except ProcessingError as error:
+        return [f"in a batch: {error.message}"] * len(cases)
+    for i, answer in zip(places, answers, strict=True):
+        record = cases[i].record
+        if record and (wrong := _compare_records(record, answer, cases[i].tolerance).wrong):
+            told[i] = f"in a batch: {wrong}"
+    return told
 
 
 def _compare_records(reference: Record, answer: object, tolerance: float) -> _Answer:

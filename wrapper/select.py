@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgeserve.backends import Session
-from edgeserve.errors import EdgeError, WrapperError
+from edgeserve.errors import BundleError, EdgeError, WrapperError
 from edgeserve.types.manifest import Manifest
 from edgeserve.wrapper.attempts import Attempts
 from edgeserve.wrapper.cache import Outcome
@@ -106,6 +106,8 @@ class _Picker:
     def _open(self, candidate: Candidate, proof: str, passed: Sequence[str] = ()) -> Chosen | None:
         try:
             session = self._attempts.open(candidate)
+        except BundleError:  # changed bytes are no candidate's fault, and no reason to go on
+            raise
         except EdgeError as error:
             self._left.append(f"{candidate.name}: {error.message}")
             return None

@@ -121,13 +121,15 @@ class Wrapper:
         self._engine = None
         self._closing.close()
 
+    # A record is Any to type checkers: which one it is depends on the bundle's task, and a union
+    # would make every `result.label` an error.
     @overload
     def predict(self, x: Named) -> Tensors: ...
     @overload
-    def predict(self, x: list[Any] | tuple[Any, ...]) -> list[Answer]: ...
+    def predict(self, x: list[Any] | tuple[Any, ...]) -> list[Any]: ...
     @overload
-    def predict(self, x: Raw) -> Answer: ...
-    def predict(self, x: Any) -> Answer | list[Answer]:
+    def predict(self, x: Raw) -> Any: ...
+    def predict(self, x: Any) -> Any:
         """Answer one input, or a list of them.
 
         Args:

@@ -118,7 +118,8 @@ class Workspace:
                 status = os.fstat(file.fileno())
                 state = (status.st_ino, status.st_mtime_ns, status.st_size)
                 if self._read is None or self._read[0] != state:
-                    self._read = (state, read_manifest(file.read(MAX_BYTES + 1)))
+                    data = file.read(min(status.st_size, MAX_BYTES) + 1)
+                    self._read = (state, read_manifest(data))
                 return self._read[1]
         except OSError as error:
             raise BundleError(

@@ -55,10 +55,9 @@ def predict(
 @command
 def verify(bundle: Bundle, json_: Json = False) -> int:
     """Run the golden cases on this very device and print the certificate."""
-    from edgeserve.wrapper import Wrapper
+    from edgeserve.wrapper import verify as prove
 
-    with Wrapper(bundle) as model:
-        certificate = model.verify()
+    certificate = prove(bundle)
     if json_:
         from edgeserve.types.base import encode
 

@@ -14,10 +14,9 @@ __all__ = ["SUFFIXES", "FileMedium", "check_file", "is_clutter", "medium_of", "n
 FileMedium = Literal["image", "audio", "text"]
 
 #: File suffixes by medium. A folder holds one medium: the first of these that it has any file of.
+#: Pictures are those that `edgeserve.processing` decodes.
 SUFFIXES: dict[FileMedium, frozenset[str]] = {
-    "image": frozenset(
-        {".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
-    ),
+    "image": frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}),
     "audio": frozenset({".aac", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"}),
     "text": frozenset({".txt"}),
 }

@@ -71,7 +71,7 @@ class Bench:
 
 @contextlib.contextmanager
 def at_work(out: str, ui: Ui, timeout: float) -> Iterator[Bench]:
-    """Lock the workspace, clear what an interrupted run left, and hand out the bench.
+    """Lock the workspace, hand out the bench, and leave no half-made thing behind.
 
     Raises:
         BundleError: another command holds the lock.
@@ -79,4 +79,7 @@ def at_work(out: str, ui: Ui, timeout: float) -> Iterator[Bench]:
     workspace = Workspace(Path(out))
     with workspace.lock():
         workspace.sweep()
-        yield Bench(workspace, Stages(workspace), ui, timeout, (str(Path.cwd()),))
+        try:
+            yield Bench(workspace, Stages(workspace), ui, timeout, (str(Path.cwd()),))
+        finally:
+            workspace.sweep()  # what a stage that failed was working on

@@ -10,6 +10,7 @@ import msgspec
 
 from edgeserve import backends
 from edgeserve.convert import parse_source
+from edgeserve.data import load_data
 from edgeserve.errors import BackendError
 from edgeserve.pipeline import manifests
 from edgeserve.pipeline.bench import Bench, Cell, at_work
@@ -18,7 +19,7 @@ from edgeserve.pipeline.export import export, identify
 from edgeserve.pipeline.judging import ask_reference, gate
 from edgeserve.pipeline.options import ConvertOptions, checked
 from edgeserve.pipeline.outcome import Outcome
-from edgeserve.pipeline.placing import discard, golden_for, refused_by_gate, settle
+from edgeserve.pipeline.placing import golden_for, refused_by_gate, settle
 from edgeserve.pipeline.profiles import limits_of
 from edgeserve.pipeline.ui import QUIET, Ui
 from edgeserve.types.artifact import Refused
@@ -66,6 +67,8 @@ def convert(options: ConvertOptions, ui: Ui = QUIET) -> Outcome:
 
 def _plan(options: ConvertOptions) -> _Plan:
     parse_source(options.source, Path.cwd())
+    if options.data is not None:
+        load_data(Path(options.data), None)
     cells = tuple(Cell(f, p) for f in options.to for p in options.precision)
     for cell in cells:
         backend = backends.get(cell.format)
@@ -97,22 +100,21 @@ def _describe(plan: _Plan) -> tuple[str, ...]:
 def _work(bench: Bench, plan: _Plan) -> tuple[Manifest, dict[str, Report]]:
     exported = export(bench, plan.options)
     model_id = identify(bench, exported)
+    # The reference is asked first: what is wrong with it or the data shows before any conversion.
+    answers = ask_reference(bench, plan.options.data, exported.reference or "pt2")
     made = [candidate(bench, exported, model_id, cell) for cell in plan.cells]
     candidates = [m for m in made if isinstance(m, Candidate)]
     refused = [m for m in made if isinstance(m, Refused)]
-    answers = ask_reference(bench, plan.options.data, exported.reference or "pt2")
     judged = [gate(bench, c.artifact, c.root, answers, plan.limits) for c in candidates]
     manifest = _start(bench, plan, exported, model_id)
     reports = {j.artifact.name: j.report for j in judged}
     if plan.options.all_or_nothing and (refused or any(j.failed for j in judged)):
-        discard([c.root for c in candidates if c.root != bench.root])
         refused += [refused_by_gate(j) for j in judged if j.failed]
         return manifests.with_cells(manifest, (), refused), reports
     golden = golden_for(bench, judged, answers, None, manifest.golden)
     manifest = settle(bench, manifest, judged, refused, golden, answers)
     for each in candidates:
         bench.stages.finish(f"make {each.cell.name}", each.key)
-    discard([c.root for c in candidates if c.root != bench.root])
     return manifest, reports
 
 

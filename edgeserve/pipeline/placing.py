@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -19,7 +18,7 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.samples import Golden
 from edgeserve.validate.request import Answers
 
-__all__ = ["discard", "golden_for", "refused_by_gate", "settle", "without_judgement"]
+__all__ = ["golden_for", "refused_by_gate", "settle", "without_judgement"]
 
 
 def golden_for(
@@ -79,12 +78,9 @@ def _move(bench: Bench, judged: Judged, into: str) -> Artifact:
             target = stage / new.path[len(folder) + 1 :]
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(judged.root / old.path, target)
-    _leave(bench.root / ("failed" if into == "artifacts" else "artifacts") / moved.name)
+    other = "failed" if into == "artifacts" else "artifacts"
+    shutil.rmtree(bench.root / other / moved.name, ignore_errors=True)
     return moved
-
-
-def _leave(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def refused_by_gate(judged: Judged) -> Refused:
@@ -99,12 +95,6 @@ def refused_by_gate(judged: Judged) -> Refused:
         hint=f"`edgeserve explain {reasons[0].code}`; `edgeserve report` shows the worst inputs",
         path=f"failed/{artifact.name}",
     )
-
-
-def discard(folders: Sequence[Path]) -> None:
-    """Remove staging folders."""
-    for folder in folders:
-        _leave(folder)
 
 
 def without_judgement(artifact: Artifact) -> Artifact:

@@ -78,7 +78,9 @@ def _unzip_agrees(path: Path) -> None:
 
 def test_the_cases_are_what_the_generator_writes() -> None:
     done = subprocess.run(
-        [sys.executable, "-P", CONFORMANCE / "generate.py", "--check"], capture_output=True, check=False
+        [sys.executable, "-P", CONFORMANCE / "generate.py", "--check"],
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
 

@@ -1,7 +1,8 @@
 """Every byte of a bundle counts: a flip anywhere, or an end anywhere, is refused.
 
-Of the four stretches of padding one is flipped byte by byte, the others at every 13th: a flip in there
-takes the same path wherever it is, and all of them would take as long as the rest of this room's tests.
+Of the four stretches of padding one is flipped byte by byte, the others at every 13th: a flip in
+there takes the same path wherever it is, and all of them would take as long as the rest of this
+room's tests.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ from edgeserve.errors import BundleError
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.source import Exported, Source, Weight
 
-NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,3}(/[A-Za-z][A-Za-z0-9_]{0,2}){0,2}", fullmatch=True)
+NAMES = st.from_regex(
+    r"[A-Za-z][A-Za-z0-9_-]{0,3}(/[A-Za-z][A-Za-z0-9_]{0,2}){0,2}", fullmatch=True
+)
 
 
 @settings(max_examples=120, deadline=None)
@@ -53,12 +55,16 @@ def test_names_that_meet_are_found(names: list[str]) -> None:
         check_names(names)
 
 
-@pytest.mark.parametrize("name", ["a", "a.b", "A-b_c/0.x", "x" * 200, "console", "com.apple", "com10", "a..b"])
+@pytest.mark.parametrize(
+    "name", ["a", "a.b", "A-b_c/0.x", "x" * 200, "console", "com.apple", "com10", "a..b"]
+)
 def test_names_that_every_system_keeps(name: str) -> None:
     check_name(name)
 
 
-@pytest.mark.parametrize("name", ["", "/", "..", "a/..", "Con.txt", "a/LPT1", "a.", "\u202egnp.exe", "a\r", "x" * 201])
+@pytest.mark.parametrize(
+    "name", ["", "/", "..", "a/..", "Con.txt", "a/LPT1", "a.", "\u202egnp.exe", "a\r", "x" * 201]
+)
 def test_names_that_some_system_reads_otherwise(name: str) -> None:
     with pytest.raises(BundleError) as refused:
         check_name(name)
@@ -70,15 +76,22 @@ def test_names_that_some_system_reads_otherwise(name: str) -> None:
 def exported(**changes: object) -> Exported:
     manifest = colour_manifest()
     weights = [
-        {"name": name, "dtype": "float32", "shape": [2, 3], "sha256": hashlib.sha256(name.encode()).hexdigest()}
+        {
+            "name": name,
+            "dtype": "float32",
+            "shape": [2, 3],
+            "sha256": hashlib.sha256(name.encode()).hexdigest(),
+        }
         for name in ("b", "a")
-    ]  # fmt: skip
+    ]
     file = FileEntry(path="model.pt2", size=1, sha256="0" * 64)
     data = {
         "source": msgspec.to_builtins(Source(kind="factory", location="demo:make")),
-        "program": msgspec.to_builtins(file), "examples": msgspec.to_builtins(file),
-        "weights": weights, "graph_sha256": "1" * 64,
-    } | {name: manifest[name] for name in ("signature", "task", "processing", "labels")}  # fmt: skip
+        "program": msgspec.to_builtins(file),
+        "examples": msgspec.to_builtins(file),
+        "weights": weights,
+        "graph_sha256": "1" * 64,
+    } | {name: manifest[name] for name in ("signature", "task", "processing", "labels")}
     return msgspec.structs.replace(msgspec.convert(data, Exported), **changes)
 
 
@@ -95,7 +108,9 @@ def test_the_identity_follows_what_matters_and_nothing_else() -> None:
     one = exported()
     same = identity_bytes(one)
     assert identity_bytes(msgspec.structs.replace(one, weights=one.weights[::-1])) == same
-    assert identity_bytes(exported(tools={"torch": "9"}, notes=("static",), reference="a:b")) == same
+    assert (
+        identity_bytes(exported(tools={"torch": "9"}, notes=("static",), reference="a:b")) == same
+    )
     other_weight = Weight(name="b", dtype="float32", shape=(3, 2), sha256=one.weights[0].sha256)
     for changed in (
         exported(labels=("blue",)),
@@ -108,9 +123,13 @@ def test_the_identity_follows_what_matters_and_nothing_else() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.lists(st.tuples(NAMES, st.integers(0, 40_000), st.integers(0, 2**32 - 1)), min_size=1, max_size=5)
+    st.lists(
+        st.tuples(NAMES, st.integers(0, 40_000), st.integers(0, 2**32 - 1)), min_size=1, max_size=5
+    )
 )
-def test_the_records_are_those_that_the_generator_writes(members: list[tuple[str, int, int]]) -> None:
+def test_the_records_are_those_that_the_generator_writes(
+    members: list[tuple[str, int, int]],
+) -> None:
     entries = zipfmt.plan(members)
     raw = build(Member(name.encode(), size, crc=crc) for name, size, crc in members)
     for index, entry in enumerate(entries):

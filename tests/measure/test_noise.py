@@ -45,7 +45,7 @@ def test_a_tail_alone_is_not_noise() -> None:
     [
         (Surroundings(2, 0.9, 0.0, 0.1), "other programs kept 0.9 of 2 cores busy"),
         (Surroundings(64, 20.0, 0.0, 0.1), "20.0 of 64"),
-        (Surroundings(2, 0.0, 0.05, 0.1), "hypervisor gave 5%"),
+        (Surroundings(2, 0.0, 0.05, 0.1), "hypervisor gave 5 %"),
         (Surroundings(2, None, None, 2.4), "load average was 2.4 on 2 cores"),
     ],
 )
@@ -96,7 +96,7 @@ def test_microseconds_of_timer_are_no_waiting() -> None:
 
 def test_drift_scatter_few_runs_and_cold_start_are_named() -> None:
     slowing = [w * (1.0 if i < 100 else 1.2) for i, w in enumerate(steady())]
-    assert "second half was 20% slower" in (judge(slowing) or "")
+    assert "second half was 20 % slower" in (judge(slowing) or "")
     wild = list(np.random.default_rng(1).uniform(5.0, 15.0, 200))
     assert "scatter" in (judge(wild) or "")
     assert "only 4 runs" in (judge(steady(4)) or "")

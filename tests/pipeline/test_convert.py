@@ -30,7 +30,7 @@ def _left_over(folder: Path) -> list[Path]:
 
 
 def test_json_fits_the_published_schema(converted: Any) -> None:
-    schema = json.loads(Path("docs/schema/output.schema.json").read_text())
+    schema = json.loads(Path("docs/schema/cli.schema.json").read_text())
     jsonschema.validate(converted.json, schema)
     (artifact,) = converted.json["artifacts"]
     assert artifact["verdict"] == "pass"
@@ -185,7 +185,9 @@ def test_a_locked_workspace_says_who_holds_it(workspace: Path, edgeserve: Run) -
     assert str(os.getpid()) in done.json["error"]["message"]
 
 
-def test_the_packaged_bundle_is_a_plain_zip(workspace: Path, edgeserve: Run, tmp_path: Path) -> None:
+def test_the_packaged_bundle_is_a_plain_zip(
+    workspace: Path, edgeserve: Run, tmp_path: Path
+) -> None:
     """Python's own zipfile is the oracle of the container."""
     bundle = tmp_path / "toy.edge"
     done = edgeserve("package", str(workspace), "-o", str(bundle), "--version", "7", "--json")

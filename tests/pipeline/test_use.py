@@ -88,7 +88,9 @@ def test_report_is_one_file_without_links_outside(workspace: Path, edgeserve: Ru
 
 
 @pytest.mark.parametrize("colour", [0, 1, 2])
-def test_predict_answers_the_colour(bundle: Path, edgeserve: Run, tmp_path: Path, colour: int) -> None:
+def test_predict_answers_the_colour(
+    bundle: Path, edgeserve: Run, tmp_path: Path, colour: int
+) -> None:
     pixels = np.zeros((33, 21, 3), np.uint8)
     pixels[..., colour] = 220
     photo = tmp_path / "photo.png"
@@ -144,7 +146,8 @@ def test_run_does_what_the_file_declares(project: Path, edgeserve: Run, tmp_path
 
 
 @pytest.mark.parametrize(
-    "text", ["[convert", "[convert]\nsource='a:b'", "[nonsense]\nx=1", "[convert]\nout='o'\nsorce=1"]
+    "text",
+    ["[convert", "[convert]\nsource='a:b'", "[nonsense]\nx=1", "[convert]\nout='o'\nsorce=1"],
 )
 def test_a_wrong_config_is_refused_before_anything_runs(
     text: str, tmp_path: Path, edgeserve: Run

@@ -6,7 +6,7 @@ resize averages away and a wrong one does not, so that preprocessing has somethi
 
 from __future__ import annotations
 
-import io
+import shutil
 import sys
 import types
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import pytest
 import torch
 from PIL import Image
@@ -188,6 +189,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def few_photos(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    """A fifth of `photos`, of every class, where two hundred groups are not needed."""
+    folder = tmp_path_factory.mktemp("few")
+    for i in range(GROUPS // 5):
+        shutil.copy(photos / f"card-{i}.png", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def classifier(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Model:
     """The trained classifier, converted, with the reference's answers to `photos`."""
     example = torch.from_numpy(prepared(Image.fromarray(card(3))))[None]
@@ -234,7 +244,47 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
     return make
 
 
-Change = Callable[[onnx.ModelProto], None]
+class Graph:
+    """An ONNX file opened for sabotage."""
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self.proto = proto
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Float weights by name, as copies."""
+        found = {i.name: onnx.numpy_helper.to_array(i).copy() for i in self.proto.graph.initializer}
+        return {name: a for name, a in found.items() if a.dtype == np.float32 and a.size > 1}
+
+    def put(self, changed: dict[str, np.ndarray]) -> None:
+        """Replace weights, or add constants."""
+        for initializer in self.proto.graph.initializer:
+            if initializer.name in changed:
+                array = changed.pop(initializer.name)
+                initializer.CopyFrom(onnx.numpy_helper.from_array(array, initializer.name))
+        for name, array in changed.items():
+            self.proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+
+    def rename(self, names: dict[str, str]) -> None:
+        """Rename tensors inside the graph, not its declared inputs and outputs."""
+        for node in self.proto.graph.node:
+            for side in (node.input, node.output):
+                side[:] = [names.get(name, name) for name in side]
+
+    def before(self, *nodes: onnx.NodeProto) -> None:
+        """Put nodes between the input and all that reads it; the last one gives "changed"."""
+        name = self.proto.graph.input[0].name
+        for node in self.proto.graph.node:
+            node.input[:] = ["changed" if each == name else each for each in node.input]
+        for node in reversed(nodes):
+            self.proto.graph.node.insert(0, node)
+
+    def after(self, output: str, node: onnx.NodeProto) -> None:
+        """Put a node, which reads "inner", behind an output."""
+        self.rename({output: "inner"})
+        self.proto.graph.node.append(node)
+
+
+Change = Callable[[Graph], None]
 
 
 @pytest.fixture
@@ -242,16 +292,10 @@ def sabotaged(tmp_path: Path) -> Callable[[Model, Change], Path]:
     """A copy of a model's ONNX file with a change made to it."""
 
     def make(model: Model, change: Change) -> Path:
-        proto = onnx.load(model.onnx)
-        change(proto)
+        graph = Graph(onnx.load(model.onnx))
+        change(graph)
         path = tmp_path / "model.onnx"
-        onnx.save(proto, path)
+        onnx.save(graph.proto, path)
         return path
 
     return make
-
-
-def png(pixels: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()

@@ -15,6 +15,7 @@ from torch import nn
 from edgeserve import jobs
 from edgeserve.data import fingerprint, read_arrays
 from edgeserve.errors import DataError, ValidateError
+from edgeserve.types.base import encode
 from edgeserve.types.reports import Report
 from edgeserve.validate.every import COLLECT, JUDGE, crash_report
 from edgeserve.validate.request import Answers, AnswersRequest, JudgeRequest
@@ -180,7 +181,9 @@ def test_both_verbs_in_workers(classifier: Any, photos: Path, tmp_path: Path) ->
     steps: list[jobs.Progress] = []
     answers = jobs.run(COLLECT, asked, Answers, tmp_path / "a", on_progress=steps.append)
     assert [s.what for s in steps if s.total == 200]
-    assert answers == read_answers(Path(out))
+    stored = read_answers(Path(out))
+    assert stored is not None
+    assert encode(answers) == encode(stored)
     request = JudgeRequest(
         artifact=classifier.artifact, root=str(classifier.root / "candidate"),
         source_folder=str(classifier.source), samples=out,

@@ -5,38 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 import torch
-from onnx import helper, numpy_helper
+from onnx import helper
 from torch import nn
 
 from edgeserve import backends
+from edgeserve.files import describe
+from edgeserve.types.artifact import Artifact
 from edgeserve.types.reports import Limits, Report
+from edgeserve.types.tensors import IO
+from edgeserve.validate.feeds import Runner
 from edgeserve.validate.findings import Findings
-from edgeserve.validate.invariants import check_optimizer
+from edgeserve.validate.invariants import check_declared, check_optimizer
 
 
 def codes(report: Report) -> list[str]:
     return [reason.code for reason in report.judgement.reasons]
 
 
-def renamed(proto: onnx.ModelProto, names: dict[str, str]) -> None:
-    """Rename tensors inside the graph, not its declared inputs and outputs."""
-    for node in proto.graph.node:
-        for side in (node.input, node.output):
-            for i, name in enumerate(side):
-                side[i] = names.get(name, name)
+def swapped_outputs(graph: Any) -> None:
+    graph.rename({"a": "b", "b": "a"})
 
 
-def swapped_outputs(proto: onnx.ModelProto) -> None:
-    renamed(proto, {"a": "b", "b": "a"})
-
-
-def swapped_inputs(proto: onnx.ModelProto) -> None:
-    renamed(proto, {"left": "right", "right": "left"})
+def swapped_inputs(graph: Any) -> None:
+    graph.rename({"left": "right", "right": "left"})
 
 
 def test_a_good_pair_passes(pair: Any) -> None:
@@ -68,11 +64,8 @@ def test_tensors_that_changed_places(
 
 
 def nudged(level: float) -> Any:
-    def change(proto: onnx.ModelProto) -> None:
-        for initializer in proto.graph.initializer:
-            array = numpy_helper.to_array(initializer)
-            if array.dtype == np.float32 and array.ndim == 2:
-                initializer.CopyFrom(numpy_helper.from_array(array * (1 + level), initializer.name))
+    def change(graph: Any) -> None:
+        graph.put({n: a * (1 + level) for n, a in graph.weights().items() if a.ndim == 2})
 
     return change
 
@@ -113,11 +106,9 @@ def test_each_output_has_its_own_scale(build: Any, sabotaged: Any) -> None:
     made.answers()
     assert made.judged().judgement.verdict == "pass"
 
-    def change(proto: onnx.ModelProto) -> None:
-        node = next(n for n in proto.graph.node if "small" in n.output)
-        node.output[0] = "inner"
-        proto.graph.initializer.append(numpy_helper.from_array(np.float32([0.02]), "off"))
-        proto.graph.node.append(helper.make_node("Add", ["inner", "off"], ["small"]))
+    def change(graph: Any) -> None:
+        graph.put({"off": np.float32([0.02])})
+        graph.after("small", helper.make_node("Add", ["inner", "off"], ["small"]))
 
     report = made.judged(sabotaged(made, change))
     assert report.judgement.verdict == "fail"
@@ -207,12 +198,10 @@ def test_integers_are_equal_or_not(build: Any, sabotaged: Any) -> None:
     made.answers()
     assert made.judged().judgement.verdict == "pass"
 
-    def change(proto: onnx.ModelProto) -> None:
-        proto.graph.initializer.append(numpy_helper.from_array(np.int64(1), "one"))
-        node = next(n for n in proto.graph.node if proto.graph.output[0].name in n.output)
-        name = node.output[0]
-        node.output[0] = "inner"
-        proto.graph.node.append(helper.make_node("Add", ["inner", "one"], [name]))
+    def change(graph: Any) -> None:
+        name = graph.proto.graph.output[0].name
+        graph.put({"one": np.array(1)})
+        graph.after(name, helper.make_node("Add", ["inner", "one"], [name]))
 
     assert made.judged(sabotaged(made, change)).judgement.verdict == "fail"
 
@@ -242,10 +231,6 @@ def test_quantized_tensors_are_not_judged_yet(pair: Any) -> None:
 
 def test_an_optimiser_that_changes_answers(pair: Any, sabotaged: Any) -> None:
     """No optimiser at hand does so on purpose: another file stands for the unoptimised one."""
-    from edgeserve.files import describe
-    from edgeserve.types.artifact import Artifact
-    from edgeserve.validate.feeds import Runner
-
     path = sabotaged(pair, nudged(0.1))
     other = Artifact(
         format="onnx", precision="fp32", entry=path.name, files=(describe(path.parent, path.name),),
@@ -268,13 +253,8 @@ def test_an_optimiser_that_changes_answers(pair: Any, sabotaged: Any) -> None:
 
 
 def test_fewer_outputs_than_the_source(pair: Any, sabotaged: Any) -> None:
-    from edgeserve.types.tensors import IO
-    from edgeserve.validate.invariants import check_declared
-
     findings = Findings()
     io = IO(inputs=pair.artifact.io.inputs, outputs=pair.artifact.io.outputs[:1])
-    import msgspec
-
     less = msgspec.structs.replace(pair.artifact, io=io)
     assert not check_declared(less, pair.exported.signature, findings)
     assert findings.broken[0].code == "EDGE-CHECK-004"

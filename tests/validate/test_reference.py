@@ -69,10 +69,10 @@ Serve = Callable[..., Report]
 
 
 @pytest.fixture
-def serve(classifier: Any, photos: Path, tmp_path: Path) -> Serve:
+def serve(classifier: Any, few_photos: Path, tmp_path: Path) -> Serve:
     """Judge the good file against a server: ``serve("predict", filter=..., order=...)``."""
 
-    def judged(function: str, *, data: Path | None = photos, **code: str) -> Report:
+    def judged(function: str, *, data: Path | None = few_photos, **code: str) -> Report:
         name = f"server_{tmp_path.name}_{len(list(tmp_path.iterdir()))}".replace("-", "_")
         text = SERVER.format(
             labels=list(classifier.exported.labels), program=str(classifier.source / "model.pt2"),
@@ -128,13 +128,16 @@ def test_blue_first_is_seen(serve: Serve, function: str) -> None:
     report = serve(function, order="[::-1].copy()")
     assert report.judgement.verdict == "fail"
     assert report.decisions is not None
-    assert report.decisions.raw.count > 100
+    assert report.decisions.raw.count > 20
 
 
 def test_a_slight_drift_is_seen_before_any_flip(serve: Serve) -> None:
-    """Lanczos in place of bilinear hardly turns an answer, but moves the scores."""
-    report = serve("predict", filter="LANCZOS")
+    """Another deviation in the normalisation turns no answer here, but moves the scores."""
+    report = serve("predict", order=" * 1.06")
+    assert report.decisions is not None
+    assert report.decisions.decided.count == 0
     assert any("too much" in note for note in report.notes)
+    assert report.judgement.verdict == "degraded", "40 groups without a flip prove 8 %, not 2 %"
 
 
 def test_without_data_drawn_pictures_are_asked(serve: Serve) -> None:

@@ -93,7 +93,8 @@ def model(
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )  # fmt: skip
     opset = [helper.make_opsetid("", 18)]
-    return helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
+    data: bytes = helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
+    return data
 
 
 def classifier(sign: Signature | None = None, sign_of_w: float = 1.0) -> bytes:
@@ -155,8 +156,8 @@ def oracle_tensor(picture: np.ndarray) -> np.ndarray:
 def oracle_scores(picture: np.ndarray) -> np.ndarray:
     """Probabilities, float64 [classes]."""
     logits = oracle_tensor(picture).reshape(-1).astype(np.float64) @ W.astype(np.float64) + B
-    e = np.exp(logits - logits.max())
-    return e / e.sum()
+    e: np.ndarray = np.exp(logits - logits.max())
+    return np.asarray(e / e.sum())
 
 
 def oracle(picture: np.ndarray) -> Classification:
@@ -180,7 +181,8 @@ def agrees(answer: object, picture: np.ndarray) -> bool:
 
 def sure(count: int, start: int = 0) -> list[np.ndarray]:
     """The first pictures on whose best class the oracle is sure."""
-    found, seed = [], start
+    found: list[np.ndarray] = []
+    seed = start
     while len(found) < count:
         picture = pixels(seed)
         first, second = np.sort(oracle_scores(picture))[::-1][:2]
@@ -196,7 +198,7 @@ class Made:
 
     name: str
     data: bytes
-    verdict: str = "pass"
+    verdict: Any = "pass"
     entry: str = "model.onnx"
 
 
@@ -209,7 +211,7 @@ class Make:
     pictures: list[np.ndarray] = field(default_factory=lambda: sure(4))
 
     # What tests need of this module, which they cannot import.
-    Made = Made
+    made = Made
     labels = LABELS
     w, b = W, B
     batch = staticmethod(signature_of)
@@ -247,7 +249,8 @@ class Make:
         path = f"artifacts/{made.name}/{made.entry}"
         (root / path).parent.mkdir(parents=True)
         (root / path).write_bytes(made.data)
-        format_, precision = made.name.split("-")
+        words: Any = made.name.split("-")
+        format_, precision = words
         reasons = (
             () if made.verdict == "pass" else (Reason(code="EDGE-CHECK-000", message="made so"),)
         )

@@ -41,6 +41,8 @@ class NpuSession(Session):
         logits = x.reshape(len(x), -1) @ self._w + self._b
         if self._fault == "wrong":
             logits = -logits
+        if self._fault == "batch" and len(x) > 1:
+            logits = logits[::-1]
         if self._fault == "nan":
             logits = np.full_like(logits, np.nan)
         return {"logits": logits}

@@ -33,7 +33,7 @@ def sort(make: Any, npu: Callable[..., Any]) -> Callable[..., Field]:
         made = [
             npu("", name.partition("-")[2], verdict)
             if name.startswith("tflite")
-            else make.Made(name, make.classifier(), verdict)
+            else make.made(name, make.classifier(), verdict)
             for name, verdict in verdicts.items()
         ]
         with open_model(make.workspace(*made, golden=golden)) as model:
@@ -102,7 +102,7 @@ def test_conditions_exclude_and_say_so(
 
 
 def test_a_format_of_a_later_version_is_passed_over(make: Any) -> None:
-    made = [make.Made("coreml-fp32", b"-"), make.Made("onnx-fp32", make.classifier(), "degraded")]
+    made = [make.made("coreml-fp32", b"-"), make.made("onnx-fp32", make.classifier(), "degraded")]
     with open_model(make.workspace(*made)) as model:
         found = field(model.manifest, Wish(threads=1), backends.get, "digest")
         only = field(model.manifest, Wish(threads=1, format="onnx"), backends.get, "digest")
@@ -143,7 +143,7 @@ def test_a_key_stands_for_all_that_may_change_an_answer(make: Any, manifest: Man
         key(msgspec.structs.replace(manifest, labels=manifest.labels[::-1])),
     ]
     with open_model(
-        make.workspace(make.Made("onnx-fp32", make.classifier(sign_of_w=2.0)))
+        make.workspace(make.made("onnx-fp32", make.classifier(sign_of_w=2.0)))
     ) as other:
         keys.append(key(other.manifest))
     assert len(set(keys)) == len(keys)

@@ -16,7 +16,14 @@ from PIL import Image
 
 from edgeserve import Wrapper
 from edgeserve.errors import InputError, WrapperError
-from edgeserve.types.processing import Processing
+from edgeserve.types.processing import (
+    Decode,
+    InputProcessing,
+    Layout,
+    Normalize,
+    Processing,
+    Softmax,
+)
 from edgeserve.types.records import Classification, Tensors
 from edgeserve.types.tensors import Signature, TensorSpec
 
@@ -100,7 +107,7 @@ def test_dicts_of_different_length_are_not_stacked(make: Any) -> None:
     )
     double = make.model([helper.make_node("Add", ["x", "x"], ["y"])], make.signature, {})
     root = make.workspace(
-        make.Made("onnx-fp32", double),
+        make.made("onnx-fp32", double),
         golden=False, task="tensors", processing=Processing(), labels=(),
     )  # fmt: skip
     feeds = [{"x": np.full((1, n), n, np.float32)} for n in (3, 3, 5, 3)]
@@ -121,6 +128,36 @@ def test_batches_stay_within_what_the_model_takes(make: Any, batch: Any) -> None
             for answer, picture in zip(answers, pictures, strict=False):
                 assert make.agrees(answer, picture)
         assert make.agrees(tagger.predict(pictures[5]), pictures[5])
+
+
+def test_pictures_of_different_size_are_not_stacked(make: Any) -> None:
+    """A model that takes any size: the mean colour's class, right by construction."""
+    side = {"h": (1, 99), "w": (1, 99)}
+    make.signature = Signature(
+        inputs=(TensorSpec(name="image", dtype="float32", shape=("batch", 3, "h", "w")),),
+        outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", 3)),),
+        dims={"batch": (1, 8), **side},
+    )
+    mean = make.model(
+        [
+            helper.make_node("GlobalAveragePool", ["image"], ["pooled"]),
+            helper.make_node("Flatten", ["pooled"], ["logits"]),
+        ],
+        make.signature,
+        {},
+    )
+    steps = (Decode(), Normalize(scale=(1 / 16,) * 3, bias=(0.0,) * 3), Layout(order="CHW"))
+    processing = Processing(
+        inputs=(InputProcessing(name="image", steps=steps),), outputs=(Softmax(output="logits"),)
+    )
+    root = make.workspace(
+        make.made("onnx-fp32", mean), golden=False, processing=processing, labels=("r", "g", "b")
+    )
+    pictures = [make.pixels(seed, 9 + seed // 3, 12) for seed in range(7)]
+    with Wrapper(root, threads=1) as tagger:
+        answers = tagger.predict(pictures)
+    expected = ["rgb"[int(p.reshape(-1, 3).mean(0).argmax())] for p in pictures]
+    assert [answer.label for answer in answers] == expected
 
 
 def test_the_session_sees_batches(

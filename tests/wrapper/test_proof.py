@@ -46,7 +46,7 @@ def test_the_right_model_holds_and_is_timed(make: Any) -> None:
 
 
 def test_a_wrong_model_does_not_hold(make: Any) -> None:
-    proof = proof_of(make.workspace(make.Made("onnx-fp32", make.classifier(sign_of_w=-1))))
+    proof = proof_of(make.workspace(make.made("onnx-fp32", make.classifier(sign_of_w=-1))))
     assert proof.passed == 0
     assert proof.run_ms is None
     label = make.oracle(make.pictures[0]).label
@@ -62,7 +62,7 @@ def test_one_flipped_decision_is_enough(make: Any, tmp_path: Path) -> None:
 
 
 def test_the_same_decision_with_another_score_does_not_hold(make: Any) -> None:
-    softer = make.Made("onnx-fp32", make.classifier(sign_of_w=0.9))
+    softer = make.made("onnx-fp32", make.classifier(sign_of_w=0.9))
     proof = proof_of(make.workspace(softer))
     assert proof.passed < 4
     assert "scores may differ by 0.0001" in proof.wrong[0]
@@ -75,7 +75,7 @@ def test_nan_never_holds(make: Any) -> None:
         helper.make_node("Gemm", ["flat", "w", "b"], ["logits"]),
     ]
     weights = {"w": np.full_like(make.w, np.nan), "b": make.b}
-    made = make.Made("onnx-fp32", make.model(nodes, make.signature, weights))
+    made = make.made("onnx-fp32", make.model(nodes, make.signature, weights))
     proof = proof_of(make.workspace(made))
     assert proof.passed == 0
 
@@ -122,7 +122,7 @@ def tensors(make: Any, tmp_path: Path) -> TensorCase:
         data = make.model([helper.make_node("Add", ["x", "x"], ["y"])], make.signature, {})
         return Path(
             make.workspace(
-                make.Made("onnx-fp32", data),
+                make.made("onnx-fp32", data),
                 golden=Golden(origin="given", cases=(case,)),
                 task="tensors",
                 processing=Processing(),

@@ -65,7 +65,7 @@ def is_right(said: dict[str, Any], make: Any) -> bool:
     assert said["answer"]["label"] == expected.label
     assert said["answer"]["score"] == pytest.approx(expected.score, abs=1e-5)
     assert said["answer"]["ran_on"]["proof"] == "golden"
-    return said["verdict"] == "pass"
+    return bool(said["verdict"] == "pass")
 
 
 def test_the_wrapper_loads_nothing_that_converts(make: Any, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ Npu = Callable[..., Any]
 def test_the_second_start_looks_the_proof_up(make: Any) -> None:
     """The kept outcome is believed: spoiled by hand, it changes the choice."""
     root = make.workspace(
-        make.Made("onnx-fp32", make.classifier()), make.Made("onnx-fp16", make.classifier())
+        make.made("onnx-fp32", make.classifier()), make.made("onnx-fp16", make.classifier())
     )
     with Wrapper(root, threads=1) as tagger:
         assert tagger.ran_on.note == ""
@@ -41,8 +41,8 @@ def test_the_second_start_looks_the_proof_up(make: Any) -> None:
 
 
 def test_the_best_that_holds_is_taken_and_the_note_says_what_was_not(make: Any) -> None:
-    wrong = make.Made("onnx-fp32", make.classifier(sign_of_w=-1))
-    right = make.Made("onnx-w8", make.classifier(), "degraded")
+    wrong = make.made("onnx-fp32", make.classifier(sign_of_w=-1))
+    right = make.made("onnx-w8", make.classifier(), "degraded")
     root = make.workspace(wrong, right)
     for _ in range(2):
         with Wrapper(root, threads=1) as tagger:
@@ -74,24 +74,24 @@ def test_strict_takes_what_holds(make: Any) -> None:
     with pytest.raises(WrapperError, match="no golden cases"):
         Wrapper(make.workspace(golden=False), strict=True)
     with pytest.raises(WrapperError, match="unproven"):
-        Wrapper(make.workspace(make.Made("onnx-fp32", make.classifier(), "unproven")), strict=True)
+        Wrapper(make.workspace(make.made("onnx-fp32", make.classifier(), "unproven")), strict=True)
 
 
 def test_unproven_is_taken_after_its_own_proof_only(make: Any) -> None:
-    made = make.Made("onnx-fp32", make.classifier(), "unproven")
+    made = make.made("onnx-fp32", make.classifier(), "unproven")
     with Wrapper(make.workspace(made), threads=1) as tagger:
         assert tagger.ran_on.proof == "golden"
     with pytest.raises(WrapperError) as error:
         Wrapper(make.workspace(made, golden=False), threads=1)
     assert error.value.code == "EDGE-WRAPPER-001"
-    wrong = make.Made("onnx-fp32", make.classifier(sign_of_w=-1), "unproven")
+    wrong = make.made("onnx-fp32", make.classifier(sign_of_w=-1), "unproven")
     with pytest.raises(WrapperError, match="refused"):
         Wrapper(make.workspace(wrong), threads=1)
 
 
 def test_a_missing_runtime_is_a_second_choice(make: Any) -> None:
     """No backend for tflite is registered, so the better artifact has no runtime here."""
-    made = [make.Made("tflite-fp32", b"-"), make.Made("onnx-fp32", make.classifier(), "degraded")]
+    made = [make.made("tflite-fp32", b"-"), make.made("onnx-fp32", make.classifier(), "degraded")]
     with Wrapper(make.workspace(*made), threads=1) as tagger:
         assert tagger.ran_on.format == "onnx"
         assert "tflite-fp32" in tagger.ran_on.note
@@ -220,9 +220,9 @@ def test_a_bundle_with_one_changed_byte_is_not_run(make: Any) -> None:
 
 def test_verify_certifies_what_runs_and_names_what_does_not(make: Any) -> None:
     made = [
-        make.Made("onnx-fp32", make.classifier()),
-        make.Made("onnx-w8", make.classifier(sign_of_w=-1), "degraded"),
-        make.Made("tflite-fp32", b"-"),
+        make.made("onnx-fp32", make.classifier()),
+        make.made("onnx-w8", make.classifier(sign_of_w=-1), "degraded"),
+        make.made("tflite-fp32", b"-"),
     ]
     with Wrapper(make.workspace(*made), threads=1) as tagger:
         certificate = tagger.verify()
@@ -240,7 +240,7 @@ def test_a_certificate_needs_no_artifact_that_holds(make: Any) -> None:
     from edgeserve.types.base import decode
     from edgeserve.wrapper import Certificate, verify
 
-    wrong = make.workspace(make.Made("onnx-fp32", make.classifier(sign_of_w=-1)))
+    wrong = make.workspace(make.made("onnx-fp32", make.classifier(sign_of_w=-1)))
     certificate = verify(wrong)
     assert certificate.verdict == "fail"
     assert {p.threads for p in certificate.proofs} >= {1}
@@ -249,5 +249,5 @@ def test_a_certificate_needs_no_artifact_that_holds(make: Any) -> None:
     nothing = verify(make.workspace(golden=False))
     assert (nothing.verdict, nothing.golden) == ("unproven", None)
     assert [p.reason for p in nothing.proofs] == ["there are no golden cases"]
-    unrunnable = verify(make.workspace(make.Made("coreml-fp32", b"-")))
+    unrunnable = verify(make.workspace(make.made("coreml-fp32", b"-")))
     assert (unrunnable.verdict, unrunnable.proofs) == ("unproven", ())

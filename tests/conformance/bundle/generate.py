@@ -2,8 +2,8 @@
 
 python tests/conformance/bundle/generate.py [--check] [--hash]
 
-``--hash`` also hashes 4 GiB of zeros, to check two constants. Standard library only: the expected codes stand beside the cases by hand, the expected members come from
-Python's zipfile.
+``--hash`` also hashes 4 GiB of zeros, to check two constants. Standard library only: the expected
+codes stand beside the cases by hand, the expected members come from Python's zipfile.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from bundlecases.case import Case, numbered  # noqa: E402
-from bundlecases.content import Json, colour_files, colour_manifest, dump, folder_files  # noqa: E402
+from bundlecases.content import Json, dump  # noqa: E402
 from bundlecases.fields import fields  # noqa: E402
 from bundlecases.good import BIG, BIG_CRC, BIG_SHA256, big_members, good  # noqa: E402
 from bundlecases.manifests import manifests  # noqa: E402
 from bundlecases.parts import parts_of  # noqa: E402
 from bundlecases.places import places  # noqa: E402
-from bundlecases.rawzip import Piece, join  # noqa: E402
+from bundlecases.rawzip import join  # noqa: E402
 
 __all__ = ["cases", "main"]
 

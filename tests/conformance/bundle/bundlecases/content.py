@@ -218,7 +218,11 @@ def folder_manifest() -> Json:
 
 def write_workspace(folder: Path, manifest: Json, files: dict[str, bytes]) -> Path:
     """Lay files and manifest out as a workspace, beside what a workspace keeps to itself."""
-    private = {"samples/photo.png": picture(), "source/model.pt2": b"exported", "logs/log.txt": b"log"}
+    private = {
+        "samples/photo.png": picture(),
+        "source/model.pt2": b"exported",
+        "logs/log.txt": b"log",
+    }
     for path, data in (files | private | {"manifest.json": dump(manifest)}).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)

@@ -133,8 +133,14 @@ def _flags_and_methods() -> Iterator[Case]:
         yield _both(
             f"flag-{name}", f"general purpose flags {flags:#x}", "EDGE-BUNDLE-012", flags=flags
         )
-    for method, name in ((8, "deflate"), (9, "deflate64"), (12, "bzip2"), (14, "lzma"), (93, "zstandard"),
-                         (99, "aes")):  # fmt: skip
+    for method, name in (
+        (8, "deflate"),
+        (9, "deflate64"),
+        (12, "bzip2"),
+        (14, "lzma"),
+        (93, "zstandard"),
+        (99, "aes"),
+    ):
         yield _both(f"method-{name}", f"method {method}", "EDGE-BUNDLE-011", method=method)
     nothing = {"crc": 0, "size": 0, "stored_size": 0, "flags": 8}
     right = unpack(LOCAL, build(colour())[3])
@@ -149,8 +155,14 @@ def _flags_and_methods() -> Iterator[Case]:
 
 def _attributes() -> Iterator[Case]:
     unix = 3 << 8 | 45
-    for mode, name in ((0o120777, "link"), (0o100644, "unix-file"), (0o104755, "setuid"), (0o010644, "pipe"),
-                       (0o060644, "device"), (0o040755, "unix-folder")):  # fmt: skip
+    for mode, name in (
+        (0o120777, "link"),
+        (0o100644, "unix-file"),
+        (0o104755, "setuid"),
+        (0o010644, "pipe"),
+        (0o060644, "device"),
+        (0o040755, "unix-folder"),
+    ):
         wrong = {"made_by": unix, "external_attributes": mode << 16}
         yield Case(
             f"mode-{name}", f"Unix mode {mode:o}", with_model(central=wrong), "EDGE-BUNDLE-013"
@@ -179,25 +191,52 @@ def _zip64() -> Iterator[Case]:
     yield central(
         "zip64-needless", "ZIP64 sizes that fit 32 bits", code, zip64_extra(size, size), **full
     )
-    yield central("zip64-unused", "a ZIP64 record that no field points to", "EDGE-BUNDLE-007",
-                  zip64_extra(size, size))  # fmt: skip
+    yield central(
+        "zip64-unused",
+        "a ZIP64 record that no field points to",
+        "EDGE-BUNDLE-007",
+        zip64_extra(size, size),
+    )
     yield central("zip64-missing", "sizes of 0xFFFFFFFF, no record", code, b"", **full)
     yield central("zip64-cut", "a ZIP64 record that is too short", code, zip64_extra(size), **full)
-    yield central("zip64-huge", "a member of 2**63 bytes", "EDGE-BUNDLE-015",
-                  zip64_extra(1 << 63, 1 << 63), **full)  # fmt: skip
+    yield central(
+        "zip64-huge",
+        "a member of 2**63 bytes",
+        "EDGE-BUNDLE-015",
+        zip64_extra(1 << 63, 1 << 63),
+        **full,
+    )
     yield central(
         "zip64-far", "an offset of 2**63", "EDGE-BUNDLE-015", zip64_extra(1 << 63), offset=FULL
     )
-    yield central("zip64-max", "a member of 2**64 - 1 bytes", "EDGE-BUNDLE-015",
-                  zip64_extra((1 << 64) - 1, (1 << 64) - 1), **full)  # fmt: skip
-    yield central("zip64-two-sizes", "two ZIP64 sizes", "EDGE-BUNDLE-015",
-                  zip64_extra(FULL + 1, FULL + 2), **full)  # fmt: skip
+    yield central(
+        "zip64-max",
+        "a member of 2**64 - 1 bytes",
+        "EDGE-BUNDLE-015",
+        zip64_extra((1 << 64) - 1, (1 << 64) - 1),
+        **full,
+    )
+    yield central(
+        "zip64-two-sizes",
+        "two ZIP64 sizes",
+        "EDGE-BUNDLE-015",
+        zip64_extra(FULL + 1, FULL + 2),
+        **full,
+    )
     wrong_id = zip64_extra(FULL + 5, FULL + 5).replace(b"\x01\x00", b"\x02\x00", 1)
     yield central("zip64-other-id", "a record with another id in its place", code, wrong_id, **full)
-    yield central("central-extra", "an extra record (a Unix time)", "EDGE-BUNDLE-007",
-                  b"UT\x05\x00\x01\x00\x00\x00\x00")  # fmt: skip
-    yield Case("end64-needless", "ZIP64 end records that are not needed", build(colour(), force64=True),
-               "EDGE-BUNDLE-006")  # fmt: skip
+    yield central(
+        "central-extra",
+        "an extra record (a Unix time)",
+        "EDGE-BUNDLE-007",
+        b"UT\x05\x00\x01\x00\x00\x00\x00",
+    )
+    yield Case(
+        "end64-needless",
+        "ZIP64 end records that are not needed",
+        build(colour(), force64=True),
+        "EDGE-BUNDLE-006",
+    )
     pieces = build(colour(), force64=True, end={"directory_offset": FULL})
     yield Case("end64-small", "ZIP64 end records with a small offset", pieces, code)
     pieces = build(colour(), end={"directory_offset": FULL})

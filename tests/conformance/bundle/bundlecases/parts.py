@@ -1,4 +1,4 @@
-"""Case files as parts: ranges of a base, hex, and runs of zeros, so that every language can make them."""
+"""Case files as parts: ranges of a base, hex and runs of zeros, which every language can make."""
 
 from __future__ import annotations
 
@@ -91,9 +91,7 @@ def _common(data: bytes, at: int, base: bytes, start: int) -> int:
 def _add(parts: list[Part], part: Part) -> None:
     """Append, joining what follows on from the last part."""
     last = parts[-1] if parts else None
-    if last and last[0] == part[0] == "zeros":
-        last[1] += part[1]  # type: ignore[operator]
-    elif last and last[0] == part[0] == "hex":
+    if last and last[0] == part[0] != "base":
         last[1] += part[1]  # type: ignore[operator]
     elif last and last[0] == part[0] == "base" and last[2] == part[1]:
         last[2] = part[2]

@@ -16,16 +16,37 @@ _OUTSIDE = "EDGE-BUNDLE-006"
 _LIE = "EDGE-BUNDLE-015"
 
 _NAMES = {
-    "parent": b"../escape", "parent-within": b"artifacts/../../escape", "parent-last": b"artifacts/..",
-    "absolute": b"/etc/passwd", "drive": b"C:/Windows/win.ini", "drive-relative": b"C:x",
-    "backslash": b"artifacts\\model.onnx", "backslash-parent": b"..\\escape", "nul": b"model.onnx\0.png",
-    "double-slash": b"artifacts//model.onnx", "dot": b"./model.onnx", "dot-within": b"a/./b",
-    "folder": b"artifacts/onnx-fp32/", "hidden": b".hidden", "utf-8": "caf\u00e9.onnx".encode(),
-    "not-utf-8": b"\xff\xfe", "space": b"a b", "empty": b"", "long": b"x" * 201, "device": b"con",
-    "device-extension": b"artifacts/NUL.txt", "device-number": b"Com1", "end-dot": b"model.",
-    "folder-end-dot": b"a./b", "stream": b"model.onnx:evil", "home": b"~x", "dash": b"-x",
-    "line-break": b"a\nb", "escape-sequence": b"\x1b[2Ja", "url": b"http://example.org/x",
-}  # fmt: skip
+    "parent": b"../escape",
+    "parent-within": b"artifacts/../../escape",
+    "parent-last": b"artifacts/..",
+    "absolute": b"/etc/passwd",
+    "drive": b"C:/Windows/win.ini",
+    "drive-relative": b"C:x",
+    "backslash": b"artifacts\\model.onnx",
+    "backslash-parent": b"..\\escape",
+    "nul": b"model.onnx\0.png",
+    "double-slash": b"artifacts//model.onnx",
+    "dot": b"./model.onnx",
+    "dot-within": b"a/./b",
+    "folder": b"artifacts/onnx-fp32/",
+    "hidden": b".hidden",
+    "utf-8": "caf\u00e9.onnx".encode(),
+    "not-utf-8": b"\xff\xfe",
+    "space": b"a b",
+    "empty": b"",
+    "long": b"x" * 201,
+    "device": b"con",
+    "device-extension": b"artifacts/NUL.txt",
+    "device-number": b"Com1",
+    "end-dot": b"model.",
+    "folder-end-dot": b"a./b",
+    "stream": b"model.onnx:evil",
+    "home": b"~x",
+    "dash": b"-x",
+    "line-break": b"a\nb",
+    "escape-sequence": b"\x1b[2Ja",
+    "url": b"http://example.org/x",
+}
 
 
 def places() -> Iterator[Case]:
@@ -62,19 +83,32 @@ def _meeting() -> Iterator[Case]:
 def _order() -> Iterator[Case]:
     manifest, model, golden, identity = colour()
     for name, what, order, code in (
-        ("unsorted", "members not in the order of names", [manifest, golden, model, identity], "021"),
+        (
+            "unsorted",
+            "members not in the order of names",
+            [manifest, golden, model, identity],
+            "021",
+        ),
         ("manifest-second", "the manifest second", [model, manifest, golden, identity], "016"),
         ("manifest-last", "the manifest last", [model, golden, identity, manifest], "016"),
         ("no-manifest", "no manifest", [model, golden, identity], "016"),
         ("no-member", "no member at all", [], "016"),
         ("missing", "a member of the manifest missing", [manifest, model, identity], "019"),
-        ("extra", "a member that the manifest does not list",
-         [manifest, Member(b"artifacts/onnx-fp32/evil.onnx", b"evil"), model, golden, identity], "019"),
-    ):  # fmt: skip
+        (
+            "extra",
+            "a member that the manifest does not list",
+            [manifest, Member(b"artifacts/onnx-fp32/evil.onnx", b"evil"), model, golden, identity],
+            "019",
+        ),
+    ):
         yield Case(name, what, build(order), f"EDGE-BUNDLE-{code}")
     other = Member(b"MANIFEST.json", manifest.data)
-    yield Case("manifest-case", "a manifest in capitals", build([other, model, golden, identity]),
-               "EDGE-BUNDLE-016")  # fmt: skip
+    yield Case(
+        "manifest-case",
+        "a manifest in capitals",
+        build([other, model, golden, identity]),
+        "EDGE-BUNDLE-016",
+    )
     directory = build([manifest, golden, model, identity])[-3]
     assert isinstance(directory, bytes)
     pieces = build(colour(), directory=directory)
@@ -181,15 +215,33 @@ def _padding() -> Iterator[Case]:
         ("not-zero", "a byte in the padding", extra[:-1] + b"\1", code),
         ("first-byte", "a byte at its start", extra[:4] + b"\1" + extra[5:], code),
         ("other-id", "another id", b"\x35\xd9" + extra[2:], code),
-        ("length", "another length than it has", extra[:2] + (rest - 1).to_bytes(2, "little") + extra[4:], code),
-        ("two-records", "two records", extra[:2] + (two).to_bytes(2, "little") + bytes(two) + b"ED\0\0ED\0\0"[:8],
-         code),
+        (
+            "length",
+            "another length than it has",
+            extra[:2] + (rest - 1).to_bytes(2, "little") + extra[4:],
+            code,
+        ),
+        (
+            "two-records",
+            "two records",
+            extra[:2] + (two).to_bytes(2, "little") + bytes(two) + b"ED\0\0ED\0\0"[:8],
+            code,
+        ),
         ("all-zero", "zeros that are no record", bytes(len(extra)), code),
         ("none", "no padding", b"", _OUTSIDE),
-        ("short", "less than it takes", extra[:2] + (rest - 512).to_bytes(2, "little") + bytes(rest - 512), _OUTSIDE),
-        ("long", "a page more than it takes", extra[:2] + (rest + 16384).to_bytes(2, "little") + bytes(rest + 16384),
-         _OUTSIDE),
-    ):  # fmt: skip
+        (
+            "short",
+            "less than it takes",
+            extra[:2] + (rest - 512).to_bytes(2, "little") + bytes(rest - 512),
+            _OUTSIDE,
+        ),
+        (
+            "long",
+            "a page more than it takes",
+            extra[:2] + (rest + 16384).to_bytes(2, "little") + bytes(rest + 16384),
+            _OUTSIDE,
+        ),
+    ):
         yield Case(f"padding-{name}", what, with_model(local_extra=wrong), expected)
     pieces = with_model(local_name=b"artifacts/onnx-fp32/model.onnX")
     yield Case("local-name", "another name in the local header", pieces, "EDGE-BUNDLE-008")
@@ -235,5 +287,9 @@ def _bytes() -> Iterator[Case]:
         what = f"a wrong CRC of the {name}, in both headers"
         yield Case(f"crc-{name}", what, build(found), "EDGE-BUNDLE-017", when)
     big = Member(b"manifest.json", (16 << 20) + 1, crc=0)
-    yield Case("manifest-large", "a manifest of 16 MiB and a byte", build([big, *colour()[1:]]),
-               "EDGE-BUNDLE-030")  # fmt: skip
+    yield Case(
+        "manifest-large",
+        "a manifest of 16 MiB and a byte",
+        build([big, *colour()[1:]]),
+        "EDGE-BUNDLE-030",
+    )

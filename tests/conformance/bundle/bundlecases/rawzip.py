@@ -1,7 +1,7 @@
 """Writes ZIP files byte by byte, right or wrong: every field of every record can be set.
 
-Standard library only and nothing of edgeserve: what a bundle must look like is said here a second time,
-straight from docs/bundle.md.
+Standard library only and nothing of edgeserve: what a bundle must look like is said here a second
+time, straight from docs/bundle.md.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 __all__ = [
     "CENTRAL", "END", "END64", "FULL", "LOCAL", "LOCATOR", "Member", "Piece", "build", "join",
@@ -20,16 +21,17 @@ FULL = 0xFFFFFFFF
 #: Bytes, or a number of zero bytes.
 Piece = bytes | int
 Fields = Mapping[str, int]
+NONE: Fields = MappingProxyType({})
 
 LOCAL = {
-    "signature": "I", "version": "H", "flags": "H", "method": "H", "time": "H", "date": "H", "crc": "I",
-    "stored_size": "I", "size": "I", "name_length": "H", "extra_length": "H",
+    "signature": "I", "version": "H", "flags": "H", "method": "H", "time": "H", "date": "H",
+    "crc": "I", "stored_size": "I", "size": "I", "name_length": "H", "extra_length": "H",
 }  # fmt: skip
 CENTRAL = {
     "signature": "I", "made_by": "H", "version": "H", "flags": "H", "method": "H", "time": "H",
-    "date": "H", "crc": "I", "stored_size": "I", "size": "I", "name_length": "H", "extra_length": "H",
-    "comment_length": "H", "disk": "H", "internal_attributes": "H", "external_attributes": "I",
-    "offset": "I",
+    "date": "H", "crc": "I", "stored_size": "I", "size": "I", "name_length": "H",
+    "extra_length": "H", "comment_length": "H", "disk": "H", "internal_attributes": "H",
+    "external_attributes": "I", "offset": "I",
 }  # fmt: skip
 END = {
     "signature": "I", "disk": "H", "directory_disk": "H", "disk_members": "H", "members": "H",
@@ -134,9 +136,9 @@ def _central(member: Member, offset: int) -> bytes:
 def build(
     members: Iterable[Member],
     *,
-    end: Fields = {},
-    end64: Fields = {},
-    locator: Fields = {},
+    end: Fields = NONE,
+    end64: Fields = NONE,
+    locator: Fields = NONE,
     force64: bool = False,
     directory: bytes | None = None,
     before_end: bytes = b"",

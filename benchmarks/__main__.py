@@ -1,0 +1,52 @@
+"""Print every figure that this repository claims, one after the other: ``make bench``.
+
+Needs ``make demo`` first (the figures are about its bundle and photos). ``install_size`` downloads the
+runtime packages; leave it out with ``--offline``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["FIGURES", "main"]
+
+#: What is run, in order, and what each one's figure is.
+FIGURES: dict[str, tuple[str, ...]] = {
+    "fp32 ONNX against PyTorch on the demo's crops": (
+        "-m", "benchmarks.agreement", "demo-out/tagger.edge", "demo-out/photos",
+    ),
+    "processing against Pillow on every conformance case": (
+        "tests/conformance/processing/run.py",
+    ),
+    "processing against naive code": ("benchmarks/processing.py",),
+    "Wrapper against the bare session, photo to label against its bare sum": (
+        "-m", "benchmarks.wrapper", "demo-out/tagger.edge",
+    ),
+    "start of the command line": ("-m", "benchmarks.startup"),
+    "size of a runtime-only install": ("-m", "benchmarks.install_size"),
+}  # fmt: skip
+_DOWNLOADS = frozenset({"size of a runtime-only install"})
+
+
+def main() -> int:
+    """Run all; exit 1 if one of them fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--offline", action="store_true", help="leave out what downloads")
+    offline = parser.parse_args().offline
+    if not Path("demo-out/tagger.edge").exists():
+        print("run `make demo` first: the figures are about demo-out/tagger.edge", file=sys.stderr)
+        return 2
+    failed = 0
+    for title, words in FIGURES.items():
+        if offline and title in _DOWNLOADS:
+            continue
+        print(f"\n== {title}", flush=True)
+        failed += subprocess.run([sys.executable, *words], check=False).returncode != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""Strategies for every value, made from the types themselves.
+
+A field's type says what to draw; only fields whose rules stand in code are described by hand here.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Literal, Union
+
+import msgspec
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+
+from edgeserve.types.artifact import Artifact, FileEntry
+from edgeserve.types.base import Value
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.processing import CenterCrop, Decode, Normalize, Processing, Resize, TopK
+from edgeserve.types.profile import DeviceProfile, WorkloadProfile
+from edgeserve.types.records import (
+    Classification,
+    Depth,
+    Detection,
+    Embedding,
+    Segmentation,
+    Voice,
+)
+from edgeserve.types.reports import Limits
+from edgeserve.types.tensors import IO, Signature, TensorSpec
+from edgeserve.types.words import FORMATS
+
+__all__ = ["values"]
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+SHA = st.text("0123456789abcdef", min_size=64, max_size=64)
+PART = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,6}(\.[a-z]{1,4})?", fullmatch=True)
+PATH = st.lists(PART, min_size=1, max_size=3).map("/".join)
+DIM = st.sampled_from(["batch", "n", "tokens_1"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | FLOATS | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+Fields = dict[str, st.SearchStrategy[Any]]
+
+
+def arrays(dtype: type[np.generic], *shape: int | None) -> st.SearchStrategy[np.ndarray]:
+    """Arrays of a dtype; None in the shape is any size from 1 on."""
+    sizes = st.tuples(*(st.integers(1, 4) if size is None else st.just(size) for size in shape))
+    elements = {"allow_nan": True, "allow_infinity": True} if dtype is np.float32 else None
+    return sizes.flatmap(lambda drawn: nps.arrays(dtype, drawn, elements=elements))
+
+
+@st.composite
+def _artifact(draw: Callable[..., Any], format_: str | None = None) -> Artifact:
+    kind = format_ or draw(st.sampled_from([*FORMATS, "torch"]))
+    precision = draw(of(typing.get_type_hints(Artifact)["precision"]))
+    folder = f"artifacts/{kind}-{precision}"
+    names = sorted(draw(st.sets(PATH, min_size=1, max_size=3)))
+    files = [
+        FileEntry(path=f"{folder}/m/{name}", size=draw(st.integers(0, 2**53 - 1)), sha256=draw(SHA))
+        for name in names
+    ]
+    rest = {
+        name: draw(of(hint))
+        for name, hint in _hints(Artifact).items()
+        if name in ("io", "provenance")
+    }
+    judgement = draw(of(typing.get_type_hints(Artifact)["judgement"]))
+    return Artifact(
+        format=kind,
+        precision=precision,
+        entry=f"{folder}/m",
+        files=tuple(files),
+        judgement=judgement,
+        **rest,
+    )
+
+
+@st.composite
+def _signature(draw: Callable[..., Any]) -> Signature:
+    inputs, outputs = draw(_specs()), draw(_specs())
+    used = sorted({d for spec in (*inputs, *outputs) for d in spec.shape if isinstance(d, str)})
+    low = {name: draw(st.integers(0, 9)) for name in used}
+    dims = {name: (low[name], low[name] + draw(st.integers(0, 9))) for name in used}
+    return Signature(inputs=inputs, outputs=outputs, dims=dims)
+
+
+def _specs() -> st.SearchStrategy[tuple[TensorSpec, ...]]:
+    return st.lists(of(TensorSpec), max_size=3, unique_by=lambda spec: spec.name).map(tuple)
+
+
+@st.composite
+def _normalize(draw: Callable[..., Any]) -> Normalize:
+    count = draw(st.integers(1, 4))
+    numbers = st.lists(FLOATS, min_size=count, max_size=count).map(tuple)
+    return Normalize(scale=draw(numbers), bias=draw(numbers))
+
+
+@st.composite
+def _classification(draw: Callable[..., Any]) -> Classification:
+    top = draw(st.lists(st.tuples(TEXT, FLOATS), max_size=4))
+    indexes = draw(st.just(()) | st.just(tuple(range(len(top)))))
+    return Classification(
+        label=draw(TEXT),
+        score=draw(FLOATS),
+        top=tuple(top),
+        index=draw(st.integers(-1, 9)),
+        indexes=indexes,
+    )
+
+
+@st.composite
+def _device(draw: Callable[..., Any]) -> DeviceProfile:
+    hints = _hints(DeviceProfile)
+    formats = tuple(draw(st.sets(st.sampled_from(FORMATS), min_size=1)))
+    precisions = tuple(draw(st.sets(st.sampled_from(["fp32", "w8", "w4"]), min_size=1)))
+    words = st.text("abc ", min_size=1).filter(str.strip)
+    given = {
+        "name": draw(st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)?", fullmatch=True)),
+        "title": draw(words), "chip": draw(words), "source": draw(words),
+        "cores": draw(st.integers(1, 99)), "memory_mb": draw(st.integers(1, 99)),
+        "formats": formats, "precisions": precisions,
+        "delegates": {f: tuple(draw(st.lists(TEXT, min_size=1, max_size=2))) for f in formats},
+    }  # fmt: skip
+    return DeviceProfile(**{n: given[n] if n in given else draw(of(h)) for n, h in hints.items()})
+
+
+@st.composite
+def _workload(draw: Callable[..., Any]) -> WorkloadProfile:
+    share = st.floats(0.001, 0.4)
+    low, more, small = draw(share), draw(share), st.floats(1e-6, 1e6)
+    words = st.text("abc ", min_size=1).filter(str.strip)
+    return WorkloadProfile(
+        name=draw(st.from_regex(r"[a-z0-9]+", fullmatch=True)),
+        title=draw(words),
+        limits=Limits(
+            tensor=draw(small), scale_floor=draw(small), pass_flips=low, degraded_flips=low + more
+        ),
+        deadline_ms=draw(st.none() | small),
+        batch=tuple(draw(st.lists(st.integers(1, 64), min_size=1, max_size=3))),
+        threads=draw(st.none() | st.integers(1, 64)),
+        source=draw(words),
+    )
+
+
+def _boxes() -> st.SearchStrategy[np.ndarray]:
+    return st.integers(0, 3).flatmap(lambda n: nps.arrays(np.float32, (n, 4)))
+
+
+#: Strategies of whole values whose fields depend on each other.
+_WHOLE: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
+    Artifact: _artifact,
+    Classification: _classification,
+    DeviceProfile: _device,
+    IO: lambda: st.builds(IO, inputs=_specs(), outputs=_specs(), signature=st.none() | TEXT),
+    Normalize: _normalize,
+    Signature: _signature,
+    WorkloadProfile: _workload,
+}
+
+_SIDE = st.integers(1, 65_535)
+
+#: Fields whose rules their type does not say.
+_FIELDS: dict[type, Fields] = {
+    CenterCrop: {"height": _SIDE, "width": _SIDE},
+    Decode: {"max_pixels": st.integers(1, 2**40)},
+    Depth: {"map": arrays(np.float32, None, None)},
+    Detection: {"boxes": _boxes(), "scores": arrays(np.float32, None)},
+    Embedding: {"vector": arrays(np.float32, None)},
+    FileEntry: {"path": PATH, "size": st.integers(0, 2**53 - 1), "sha256": SHA},
+    Manifest: {
+        "version": st.integers(1, 2**40),
+        "artifacts": st.lists(
+            st.sampled_from(FORMATS).flatmap(lambda f: _artifact(f)).filter(lambda a: a.verdict in _KEPT),
+            max_size=2,
+            unique_by=lambda a: a.name,
+        ).map(tuple),
+    },
+    Processing: {
+        "inputs": st.deferred(
+            lambda: st.lists(
+                of(typing.get_args(_hints(Processing)["inputs"])[0]), max_size=2, unique_by=lambda i: i.name
+            ).map(tuple)
+        )
+    },
+    Resize: {"height": _SIDE, "width": _SIDE},
+    Segmentation: {"mask": arrays(np.int32, None, None)},
+    TensorSpec: {
+        "name": TEXT.filter(bool),
+        "shape": st.lists(st.integers(0, 2**40) | DIM, max_size=4).map(tuple),
+    },
+    TopK: {"k": st.integers(1, 1000)},
+    Voice: {"prob": arrays(np.float32, None)},
+}  # fmt: skip
+_KEPT = ("pass", "degraded", "unproven")
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    """Field name to type, in order."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in msgspec.structs.fields(cls)}
+
+
+def values(cls: type[Value]) -> st.SearchStrategy[Any]:
+    """Values of a type, every field drawn."""
+    if cls in _WHOLE:
+        return _WHOLE[cls]()
+    given = _FIELDS.get(cls, {})
+    return st.builds(cls, **{n: given[n] if n in given else of(h) for n, h in _hints(cls).items()})
+
+
+def of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values that a type hint allows."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin in (Union, types.UnionType):
+        return st.one_of([of(arg) for arg in args])
+    if origin is tuple and args[-1] is Ellipsis:
+        return st.lists(of(args[0]), max_size=3).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(of, args))
+    if origin is dict:
+        return st.dictionaries(of(args[0]), of(args[1]), max_size=3)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return st.deferred(lambda: values(hint))
+    plain = {str: TEXT, int: st.integers(-(2**53), 2**53), float: FLOATS, bool: st.booleans(),
+             type(None): st.none(), Any: JSON}  # fmt: skip
+    return plain[hint]
