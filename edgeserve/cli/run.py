@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import json
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, Any
@@ -25,7 +23,9 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 def print_json(document: Any) -> None:
     """Print one JSON object; already encoded bytes are printed as they are."""
-    text = document.decode() if isinstance(document, bytes) else json.dumps(document, indent=2)
+    import json
+
+    text = document.decode() if isinstance(document, bytes) else json.dumps(document)
     sys.stdout.write(text + "\n")
 
 
@@ -54,6 +54,8 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             sys.stderr.close()  # the reader of our output has gone: nothing to say, nobody to tell
             code = 0
         except Exception as error:
+            import traceback
+
             traceback.print_exc()
             code = _report(_unexpected(error), as_json)
         raise typer.Exit(code)

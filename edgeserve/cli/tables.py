@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +91,15 @@ def print_outcome(outcome: Outcome) -> None:
         rows.append((name, refused.verdict, "-", "-", refused.code))
     _table(("artifact", "verdict", "size", "max diff", "same decision as the reference"), rows)
     _print_reasons(outcome)
-    print(f"\nmodel_id {outcome.manifest.model_id[:16]}…  in {outcome.out}")
+    print(f"\nmodel_id {outcome.manifest.model_id[:16]}…  in {_near(outcome.out)}")
     for kind, path in outcome.made.items():
-        print(f"{kind:<8} {path}")
+        print(f"{kind:<8} {_near(path)}")
+
+
+def _near(path: str) -> str:
+    """A path as short as it can be said from here."""
+    below = os.path.relpath(path)
+    return path if below.startswith(os.pardir) else below
 
 
 def _print_reasons(outcome: Outcome) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,7 +74,10 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _absolute(table: dict[str, Any], folder: Path) -> dict[str, Any]:
-    return {k: str(folder / v) if k in _PATHS and v is not None else v for k, v in table.items()}
+    def path(value: Any) -> Any:
+        return os.path.normpath(folder / value) if isinstance(value, str) else value
+
+    return {key: path(value) if key in _PATHS else value for key, value in table.items()}
 
 
 def _options(tables: dict[str, dict[str, Any]], stage: str, type_: type[O], path: Path) -> O | None:

@@ -1,4 +1,4 @@
-"""The ONNX backend keeps the contract, on two nets and with its weights beside the file."""
+"""The ONNX backend keeps the contract, with its weights in the file and beside it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,6 @@ class TestOnnx(BackendContract):
     @classmethod
     def case(cls, zoo: Any) -> Case:
         net = zoo.net("conv")
-        return Case(net.exported, net.root, net.feed, net.oracle)
-
-
-class TestOnnxTower(TestOnnx):
-    @pytest.fixture(scope="class")
-    @classmethod
-    def case(cls, zoo: Any) -> Case:
-        net = zoo.net("tower")
         return Case(net.exported, net.root, net.feed, net.oracle)
 
 

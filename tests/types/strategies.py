@@ -18,7 +18,15 @@ from hypothesis.extra import numpy as nps
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.processing import CenterCrop, Decode, Normalize, Processing, Resize, TopK
+from edgeserve.types.processing import (
+    CenterCrop,
+    Decode,
+    InputProcessing,
+    Normalize,
+    Processing,
+    Resize,
+    TopK,
+)
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
 from edgeserve.types.records import (
     Classification,
@@ -39,6 +47,7 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SHA = st.text("0123456789abcdef", min_size=64, max_size=64)
 PART = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,6}(\.[a-z]{1,4})?", fullmatch=True)
 PATH = st.lists(PART, min_size=1, max_size=3).map("/".join)
+RGB = st.tuples(*[st.integers(0, 255)] * 3)
 DIM = st.sampled_from(["batch", "n", "tokens_1"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | FLOATS | TEXT,
@@ -58,7 +67,7 @@ def arrays(dtype: type[np.generic], *shape: int | None) -> st.SearchStrategy[np.
 @st.composite
 def _artifact(draw: Callable[..., Any], format_: str | None = None) -> Artifact:
     kind = format_ or draw(st.sampled_from([*FORMATS, "torch"]))
-    precision = draw(of(typing.get_type_hints(Artifact)["precision"]))
+    precision = draw(of(_hints(Artifact)["precision"]))
     folder = f"artifacts/{kind}-{precision}"
     names = sorted(draw(st.sets(PATH, min_size=1, max_size=3)))
     files = [
@@ -168,27 +177,14 @@ _SIDE = st.integers(1, 65_535)
 #: Fields whose rules their type does not say.
 _FIELDS: dict[type, Fields] = {
     CenterCrop: {"height": _SIDE, "width": _SIDE},
-    Decode: {"max_pixels": st.integers(1, 2**40)},
+    Decode: {"background": RGB, "max_pixels": st.integers(1, 2**40)},
     Depth: {"map": arrays(np.float32, None, None)},
     Detection: {"boxes": _boxes(), "scores": arrays(np.float32, None)},
     Embedding: {"vector": arrays(np.float32, None)},
     FileEntry: {"path": PATH, "size": st.integers(0, 2**53 - 1), "sha256": SHA},
-    Manifest: {
-        "version": st.integers(1, 2**40),
-        "artifacts": st.lists(
-            st.sampled_from(FORMATS).flatmap(lambda f: _artifact(f)).filter(lambda a: a.verdict in _KEPT),
-            max_size=2,
-            unique_by=lambda a: a.name,
-        ).map(tuple),
-    },
-    Processing: {
-        "inputs": st.deferred(
-            lambda: st.lists(
-                of(typing.get_args(_hints(Processing)["inputs"])[0]), max_size=2, unique_by=lambda i: i.name
-            ).map(tuple)
-        )
-    },
-    Resize: {"height": _SIDE, "width": _SIDE},
+    Manifest: {"version": st.integers(1, 2**40), "artifacts": st.deferred(lambda: _kept())},
+    Processing: {"inputs": st.deferred(lambda: _inputs())},
+    Resize: {"height": _SIDE, "width": _SIDE, "fill": RGB},
     Segmentation: {"mask": arrays(np.int32, None, None)},
     TensorSpec: {
         "name": TEXT.filter(bool),
@@ -197,7 +193,17 @@ _FIELDS: dict[type, Fields] = {
     TopK: {"k": st.integers(1, 1000)},
     Voice: {"prob": arrays(np.float32, None)},
 }  # fmt: skip
-_KEPT = ("pass", "degraded", "unproven")
+
+
+def _kept() -> st.SearchStrategy[tuple[Artifact, ...]]:
+    """Artifacts that a manifest may list."""
+    verdicts = ("pass", "degraded", "unproven")
+    one = st.sampled_from(FORMATS).flatmap(_artifact).filter(lambda a: a.verdict in verdicts)
+    return st.lists(one, max_size=2, unique_by=lambda a: a.name).map(tuple)
+
+
+def _inputs() -> st.SearchStrategy[tuple[InputProcessing, ...]]:
+    return st.lists(of(InputProcessing), max_size=2, unique_by=lambda i: i.name).map(tuple)
 
 
 def _hints(cls: type) -> dict[str, Any]:
