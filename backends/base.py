@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgeserve.backends.graph import Graph
+from edgeserve.backends.host import usable_cpus
 from edgeserve.backends.session import Session
 from edgeserve.errors import BackendError
 from edgeserve.files import sha256_file
@@ -34,7 +35,7 @@ class Backend(ABC):
 
     @abstractmethod
     def delegates(self) -> tuple[str, ...]:
-        """Delegates that can be asked for on this machine, best first."""
+        """Delegates that can be asked for here, best first; `load` says so if one cannot run."""
 
     @abstractmethod
     def routes(self) -> tuple[str, ...]:
@@ -153,9 +154,10 @@ class Backend(ABC):
                 wanted=f"one of {list(usable)}, usable here", got=repr(delegate),
                 hint="install the runtime build that has it, or leave the delegate out",
             )  # fmt: skip
-        if threads is not None and threads < 1:
+        most = max(16, 4 * usable_cpus())  # thousands of threads stop the whole machine
+        if threads is not None and not 1 <= threads <= most:
             raise BackendError(
-                "EDGE-BACKEND-018", "threads", wanted="1 or more", got=str(threads),
+                "EDGE-BACKEND-018", "threads", wanted=f"1 to {most}", got=str(threads),
                 hint="leave threads out to use all that this process may use",
             )  # fmt: skip
         if not verified:

@@ -18,6 +18,8 @@ import msgspec
 import numpy as np
 
 from edgeserve.bundle.identity import Identity
+from edgeserve.bundle.names import MAX_NAME
+from edgeserve.bundle.rules import MODEL_NAME
 from edgeserve.files import write_atomic
 from edgeserve.types.artifact import MEMBER_NAME
 from edgeserve.types.manifest import Manifest
@@ -48,12 +50,12 @@ SCHEMAS: dict[str, tuple[str, Any]] = {
 
 #: What the types check in code and a schema can say too, by structure and field.
 _REFINED: dict[tuple[str, str], _Json] = {
-    ("FileEntry", "path"): {"pattern": f"^{MEMBER_NAME.pattern}$", "maxLength": 200},
+    ("FileEntry", "path"): {"pattern": f"^{MEMBER_NAME.pattern}$", "maxLength": MAX_NAME},
     ("FileEntry", "sha256"): {"pattern": "^[0-9a-f]{64}$"},
     ("FileEntry", "size"): {"minimum": 0, "maximum": 2**53 - 1},
     ("Manifest", "edgeserve"): {"pattern": r"^1\.(0|[1-9][0-9]*)$"},
     ("Manifest", "model_id"): {"pattern": "^[0-9a-f]{64}$"},
-    ("Manifest", "name"): {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"},
+    ("Manifest", "name"): {"pattern": f"^{MODEL_NAME.pattern}$"},
     ("Manifest", "version"): {"minimum": 1},
 }
 

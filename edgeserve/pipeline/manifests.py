@@ -36,8 +36,8 @@ def model_name(exported: Exported, wanted: str | None) -> str:
     if wanted:
         return wanted
     last = re.split(r"[:/\\]", exported.source.location.rstrip("/"))[-1]
-    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(last).stem).strip("-.")
-    return clean or "model"
+    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(last).stem).strip("-._")
+    return clean[:128] or "model"
 
 
 def fresh(exported: Exported, model_id: str, name: str, old: Manifest | None) -> Manifest:

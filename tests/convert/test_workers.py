@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from edgeserve import backends, jobs
-from edgeserve.convert import ExportRequest, convert, parse_source
+from edgeserve.convert import ExportRequest, TargetRequest, convert, parse_source
 from edgeserve.convert.source import export_source, read_export
 from edgeserve.errors import ConvertError, UnsupportedOp, WorkerError
+from edgeserve.types.artifact import Artifact
 from edgeserve.types.source import Exported
 
 Write = Callable[[str, str], None]
 VERB = "edgeserve.convert.source:export_source"
+TARGET = "edgeserve.convert.target:convert_target"
 
 
 def export_in_worker(user: Path, folder: Path, source: str, timeout: float = 120.0) -> Exported:
@@ -93,7 +94,7 @@ def test_a_crash_is_told_as_one(
 
 
 def test_an_op_that_cannot_be_converted_is_a_failed_check(
-    user: Path, write: Write, tmp_path: Path
+    write: Write, export: Callable[[str], Exported], tmp_path: Path
 ) -> None:
     write("rare", '''
         import torch
@@ -103,14 +104,19 @@ def test_an_op_that_cannot_be_converted_is_a_failed_check(
         def factory():
             return Rare(), (torch.ones(3, 3),)
         ''')  # fmt: skip
+    export("rare:factory")
+    request = TargetRequest(
+        source_folder=str(tmp_path / "out"), format="onnx", precision="fp32",
+        out=str(tmp_path / "made"),
+    )  # fmt: skip
     with pytest.raises(UnsupportedOp) as error:
-        convert("rare:factory", tmp_path / "ws", folder=user)
+        jobs.run(TARGET, request, Artifact, tmp_path / "job")
     assert error.value.source_line == "rare.py:5"
     assert "aten.linalg_svd" in error.value.message
-    assert not (tmp_path / "ws" / "artifacts" / "onnx-fp32").exists()
+    assert not list((tmp_path / "made").iterdir())
 
 
-def test_big_answers_are_no_trouble(user: Path, write: Write, tmp_path: Path) -> None:
+def test_big_answers_are_no_trouble(write: Write, export: Callable[[str], Exported]) -> None:
     """64 MB of output for 4 bytes of input, and a weight of 40 MB."""
     write("big", '''
         import torch
@@ -123,6 +129,6 @@ def test_big_answers_are_no_trouble(user: Path, write: Write, tmp_path: Path) ->
         def factory():
             return Big(), (torch.ones(1),)
         ''')  # fmt: skip
-    exported: Any = export_in_worker(user, tmp_path, "big:factory")
+    exported = export("big:factory")
     assert exported.signature.outputs[0].shape == (4096, 4096)
     assert exported.program.size > 40_000_000

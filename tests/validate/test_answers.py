@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +175,38 @@ def test_rows_of_an_npz(build: Any, tmp_path: Path) -> None:
     assert report.decisions is not None
     assert report.decisions.inputs == 30
     assert all(w.path is None for w in report.worst), "a row has no picture to show"
+
+
+class Dividing(nn.Module):
+    """NaN where the first number is zero."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x / x[:, :1], -1)
+
+
+def test_a_reference_that_cannot_decide(build: Any, tmp_path: Path) -> None:
+    example = torch.tensor([[1.0, -1.0, 0.5, 2.0]])
+    made = build(Dividing(), example, task="image-classification")
+    rows = np.random.default_rng(0).uniform(1, 2, (20, 4)).astype(np.float32)
+    rows[:, 0][[3, 4, 5, 6]] = 0
+    rows[[3, 4, 5, 6], 1] = 0
+    np.savez(tmp_path / "data.npz", x=rows)
+    with pytest.raises(ValidateError) as caught:
+        made.answers(data=str(tmp_path / "data.npz"))
+    assert caught.value.code == "EDGE-VALIDATE-012"
+    assert "row" in caught.value.thing
+    made.answers()
+    report = made.judged()
+    assert report.judgement.verdict == "pass", "NaN on generated inputs is the reference's own"
+
+
+def test_judging_needs_no_torch() -> None:
+    """The reference's answers are stored, so that a judge starts fast and stays small."""
+    code = (
+        "import sys, edgeserve.validate.gate; "
+        "sys.exit(int(bool({'torch', 'onnx', 'PIL', 'onnxruntime'} & set(sys.modules))))"
+    )
+    assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
 
 
 def test_both_verbs_in_workers(classifier: Any, photos: Path, tmp_path: Path) -> None:

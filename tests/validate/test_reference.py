@@ -53,6 +53,14 @@ def tensors(raw):
     return {{"logits": scores(raw).numpy()}}
 
 
+def mixed(raw):
+    return tensors(raw) if len(raw) % 2 else predict(raw)
+
+
+def flat(raw):
+    return {{"logits": scores(raw).numpy().reshape(2, 3)}}
+
+
 def stranger(raw):
     return "a zebra"
 
@@ -166,6 +174,19 @@ def test_a_label_that_the_model_does_not_have(serve: Serve) -> None:
         serve("stranger")
     assert caught.value.code == "EDGE-VALIDATE-007"
     assert "a zebra" in caught.value.message
+
+
+def test_answers_in_two_forms(serve: Serve) -> None:
+    with pytest.raises(ValidateError) as caught:
+        serve("mixed")
+    assert caught.value.code == "EDGE-VALIDATE-011"
+
+
+def test_tensors_of_another_shape(serve: Serve) -> None:
+    with pytest.raises(ValidateError) as caught:
+        serve("flat")
+    assert caught.value.code == "EDGE-VALIDATE-006"
+    assert "[1, 6]" in caught.value.message
 
 
 def test_nothing_to_call(serve: Serve) -> None:

@@ -1,0 +1,46 @@
+"""What docs/sources.md shows is what works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from edgeserve.backends.torch.shapes import parse
+from edgeserve.backends.torch.trees import Leaf
+from edgeserve.convert.options import KEYS
+from edgeserve.types.source import Exported
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_factory_on_the_page_is_exported(
+    write: Callable[[str, str], None], export: Callable[[str], Exported]
+) -> None:
+    write("tagger", BLOCKS[0])
+    exported = export("tagger:factory")
+    assert exported.signature.inputs[0].shape == ("batch", 3, 32, 32)
+    assert exported.signature.dims == {"batch": (1, 8)}
+    assert exported.task == "image-classification"
+    assert exported.labels == ("cat", "dog", "fox", "owl")
+    assert len(exported.processing.inputs[0].steps) == 5
+
+
+def test_every_way_to_write_dynamic_shapes_is_read() -> None:
+    lines = [line.split("#")[0] for line in BLOCKS[1].splitlines() if line.strip()]
+    assert len(lines) == 4
+    names = ["image", "ids", "mask"]
+    leaves = [Leaf((name,), torch.zeros(2, 3)) for name in names]
+    for line in lines:
+        shapes = eval(line, {"torch": torch})
+        found = parse(shapes, leaves, names)
+        assert [bool(axes) for axes in found] == [name in shapes for name in names]
+        assert all(isinstance(dim, torch.export.Dim) for axes in found for dim in axes.values())
+
+
+def test_every_option_is_on_the_page() -> None:
+    table = PAGE.split("## Options")[1].split("### ")[0]
+    assert set(re.findall(r"`(\w+)`", table)) >= set(KEYS)
