@@ -1,7 +1,7 @@
 """Print every figure that this repository claims, one after the other: ``make bench``.
 
-Needs ``make demo`` first (the figures are about its bundle and photos). ``install_size`` downloads the
-runtime packages; leave it out with ``--offline``.
+Needs ``make demo`` first: the figures are about its bundle and photos. ``install_size`` downloads
+the runtime packages; leave it out with ``--offline``.
 """
 
 from __future__ import annotations

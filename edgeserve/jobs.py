@@ -113,7 +113,7 @@ def _lay_out(folder: Path, job: Job) -> None:
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
-    # Two OpenMP threads that spin while they wait cost torch fifteen times the CPU on a busy machine.
+    # OpenMP threads that spin while they wait cost torch fifteen times the CPU when others run.
     environment = (
         {"OMP_WAIT_POLICY": "PASSIVE"}
         | os.environ

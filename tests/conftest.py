@@ -13,7 +13,9 @@ _skipped: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def _private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def _private_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Each test has its own edgeserve cache, never the user's."""
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("EDGESERVE_CACHE", str(cache))

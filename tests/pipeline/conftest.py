@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 TOY = textwrap.dedent('''
-    """A picture of one colour in, its colour out: three classes by mean colour, exactly computable."""
+    """A picture of one colour in, its colour out: three classes by mean colour."""
     import torch
 
     LABELS = ["red", "green", "blue"]
