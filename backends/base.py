@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.host import usable_cpus
 from edgeserve.backends.session import Session
+from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
 from edgeserve.files import sha256_file
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
@@ -154,7 +154,7 @@ class Backend(ABC):
                 wanted=f"one of {list(usable)}, usable here", got=repr(delegate),
                 hint="install the runtime build that has it, or leave the delegate out",
             )  # fmt: skip
-        most = max(16, 4 * usable_cpus())  # thousands of threads stop the whole machine
+        most = max(16, 4 * usable_cores())  # thousands of threads stop the whole machine
         if threads is not None and not 1 <= threads <= most:
             raise BackendError(
                 "EDGE-BACKEND-018", "threads", wanted=f"1 to {most}", got=str(threads),

@@ -1,19 +1,12 @@
-"""This machine and its packages, as backends need to know them."""
+"""Versions of packages, as backends note them in what they make."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import os
 
 from edgeserve import __version__
 
-__all__ = ["usable_cpus", "versions"]
-
-
-def usable_cpus() -> int:
-    """How many CPUs this process may run on (its affinity, not the machine's count)."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+__all__ = ["versions"]
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.backends.host import usable_cpus
 from edgeserve.backends.session import Session
+from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
@@ -60,7 +60,7 @@ class OnnxSession(Session):
     ) -> None:  # fmt: skip
         import onnxruntime
 
-        count = threads or usable_cpus()
+        count = threads or usable_cores()
         runtime = Runtime(name="onnxruntime", version=onnxruntime.__version__, delegate=delegate)
         super().__init__(artifact.io, runtime, count)
         self._names = [*(spec.name for spec in artifact.io.outputs), *taps]

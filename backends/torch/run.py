@@ -12,10 +12,10 @@ import torch
 from torch import fx
 
 from edgeserve.backends.feeds import numpy_dtype
-from edgeserve.backends.host import usable_cpus
 from edgeserve.backends.session import Session
 from edgeserve.backends.torch.buffers import Buffers
 from edgeserve.backends.torch.program import load_program
+from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
@@ -30,7 +30,7 @@ class TorchSession(Session):
         self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
     ) -> None:
         runtime = Runtime(name="torch", version=torch.__version__.split("+")[0], delegate="cpu")
-        super().__init__(artifact.io, runtime, threads or usable_cpus())
+        super().__init__(artifact.io, runtime, threads or usable_cores())
         for spec in artifact.io.outputs:
             numpy_dtype(spec.dtype, spec.name)
         program = load_program(artifact, root)

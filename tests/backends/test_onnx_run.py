@@ -11,8 +11,8 @@ import pytest
 
 from edgeserve import backends
 from edgeserve.backends.base import check_files
-from edgeserve.backends.host import usable_cpus
 from edgeserve.backends.onnx.run import _check_placement
+from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
 
 
@@ -53,7 +53,7 @@ def test_threads_are_those_of_the_process_and_do_not_spin(zoo: Any) -> None:
     for threads in (None, 1):
         with backends.get("onnx").load(artifact, root, threads=threads) as session:
             options = session._engine.get_session_options()  # type: ignore[attr-defined]
-            assert options.intra_op_num_threads == session.threads == (threads or usable_cpus())
+            assert options.intra_op_num_threads == session.threads == (threads or usable_cores())
             assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
