@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Threads that wait in a loop take most of a busy machine; workers are started like this too.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _skipped: list[str] = []
 
