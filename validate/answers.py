@@ -32,6 +32,7 @@ from edgeserve.validate.store import (
     FillerTensors,
     TensorWriter,
     load_exported,
+    program_key,
     read_answers,
     write_answers,
     write_fillers,
@@ -110,10 +111,8 @@ def _keys(
     request: AnswersRequest, exported: Exported, reference: str, data: _Data
 ) -> tuple[str, str, str]:
     """Hashes over the program, the reference and the inputs."""
-    said = (exported.signature, exported.processing, exported.task, exported.labels)
-    program = sha256_bytes(encode([exported.program.sha256, exported.examples.sha256, *said]))
     inputs = sha256_bytes(encode([data.samples, data.hashes, request.seed]))
-    return program, code_key(reference, Path(request.folder)), inputs
+    return program_key(exported), code_key(reference, Path(request.folder)), inputs
 
 
 def _same(stored: Answers, fresh: tuple[str, str, str], reference: str | None) -> bool:

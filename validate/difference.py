@@ -32,7 +32,8 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 
 def _is_number(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f"
+    """Whether differences are a matter of degree; an empty array has none."""
+    return array.dtype.kind == "f" and array.size > 0
 
 
 def difference(reference: np.ndarray, answer: np.ndarray) -> tuple[float, float, int]:

@@ -24,11 +24,10 @@ from edgeserve.validate.invariants import (
     self_limit,
 )
 from edgeserve.validate.request import JudgeRequest
-from edgeserve.validate.store import load_exported, read_answers
+from edgeserve.validate.store import load_exported, program_key, read_answers
 from edgeserve.validate.tally import worst_tensors
 from edgeserve.validate.trial import Case, Stopped, Trial
-from edgeserve.validate.verdict import SCORE_DRIFT, Evidence
-from edgeserve.validate.verdict import judge as verdict
+from edgeserve.validate.verdict import SCORE_DRIFT, Evidence, decide
 
 __all__ = ["judge"]
 
@@ -62,13 +61,14 @@ def judge(request: JudgeRequest) -> Report:
 
 
 def _case(request: JudgeRequest) -> Case:
+    exported = load_exported(Path(request.source_folder))
     answers = read_answers(Path(request.samples))
-    if answers is None:
+    if answers is None or answers.program_key != program_key(exported):
         raise ValidateError(
-            "EDGE-VALIDATE-010", request.samples, wanted="the reference's answers", got="none",
+            "EDGE-VALIDATE-010", request.samples, wanted="the reference's answers",
+            got="those to another program" if answers else "none",
             hint="run validate, which asks the reference first",
         )  # fmt: skip
-    exported = load_exported(Path(request.source_folder))
     processor = Processor(exported.processing, exported.signature, exported.task, exported.labels)
     return Case(request, exported, answers, processor)
 
@@ -105,7 +105,7 @@ def _judged(
             pass  # its finding says why
         except BackendError as error:
             findings.check("runs", False, f"fails on inputs it has answered: {error.got}")
-    judgement = verdict(_evidence(trial), _executed_by(session.runtime))
+    judgement = decide(_evidence(trial), _executed_by(session.runtime))
     return _report(case, session.runtime, findings, judgement, started, trial)
 
 

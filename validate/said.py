@@ -59,6 +59,7 @@ def understand(
         names = [spec.name for spec in signature.outputs]
         raise _not_understood(thing, answer, f"a dict of the model's outputs {names}")
     if isinstance(answer, Classification):
+        _check_scores(answer, thing)
         return Said(record=_indexed(answer, labels, thing), scored=True)
     if isinstance(answer, Mapping):
         return _from_dict(answer, labels, thing)
@@ -87,11 +88,15 @@ def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> 
     except (TypeError, ValueError, IndexError, KeyError) as error:
         wanted = "score as a number, top as (label, score) pairs"
         raise _not_understood(thing, answer, wanted) from error
-    if not np.isfinite([score, *(s for _, s in top)]).all():
-        raise _not_understood(thing, answer, "finite scores")
     best_first = tuple(sorted(top, key=lambda entry: -entry[1])) or ((label, score),)
     record = Classification(label=label, score=score, top=best_first, index=bare.index)
+    _check_scores(record, thing)
     return Said(record=_indexed(record, labels, thing), scored=True)
+
+
+def _check_scores(record: Classification, thing: str) -> None:
+    if not np.isfinite([record.score, *(score for _, score in record.top)]).all():
+        raise _not_understood(thing, record, "finite scores")
 
 
 def _bare(answer: object, labels: Sequence[str], thing: str) -> Classification:

@@ -86,6 +86,7 @@ class Server:
         self._folder = folder.resolve()
         if str(self._folder) not in sys.path:
             sys.path.append(str(self._folder))
+        importlib.invalidate_caches()
         self._function = self._load()
 
     def ask(self, raw: RawInput, thing: str) -> object:
@@ -96,7 +97,7 @@ class Server:
         """
         try:
             return self._function(raw)
-        except Exception as error:  # the user's code may raise anything
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
             raise ValidateError(
                 "EDGE-VALIDATE-005", f"reference {self.reference} on {thing}", wanted="an answer",
                 got=f"{type(error).__name__}: {error}",
@@ -108,7 +109,7 @@ class Server:
         module, _, name = self.reference.partition(":")
         try:
             found: Any = importlib.import_module(module)
-        except Exception as error:  # the user's module may raise anything
+        except (Exception, SystemExit) as error:  # the user's module may raise anything
             raise ValidateError(
                 "EDGE-VALIDATE-003", f"reference {self.reference}", wanted=f"module {module}",
                 got=f"{type(error).__name__}: {error}",

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeserve.data import Feed, read_arrays, write_arrays
 from edgeserve.errors import ValidateError
-from edgeserve.files import LOCAL, describe, sha256_file, write_atomic
+from edgeserve.files import LOCAL, describe, sha256_bytes, sha256_file, write_atomic
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import decode, encode
 from edgeserve.types.source import Exported
@@ -18,8 +18,8 @@ from edgeserve.types.tensors import Signature
 from edgeserve.validate.request import Answers, Chunk
 
 __all__ = [
-    "FillerTensors", "TensorReader", "TensorWriter", "load_exported", "read_answers",
-    "read_fillers", "write_answers", "write_fillers",
+    "FillerTensors", "TensorReader", "TensorWriter", "load_exported", "program_key",
+    "read_answers", "read_fillers", "write_answers", "write_fillers",
 ]  # fmt: skip
 
 _FILE = "answers.json"
@@ -39,6 +39,12 @@ def load_exported(folder: Path) -> Exported:
             "EDGE-VALIDATE-008", str(folder / "source.json"), wanted="what convert wrote",
             got=str(error), hint="run convert again",
         ) from error  # fmt: skip
+
+
+def program_key(exported: Exported) -> str:
+    """Hash over the exported program and what is declared around it."""
+    said = (exported.signature, exported.processing, exported.task, exported.labels)
+    return sha256_bytes(encode([exported.program.sha256, exported.examples.sha256, *said]))
 
 
 def read_answers(folder: Path) -> Answers | None:

@@ -23,7 +23,7 @@ from edgeserve.types.reports import DecisionStats, Limits, OutputDiff, Rate
 from edgeserve.types.words import Precision, Task, Verdict
 from edgeserve.validate.bounds import first_settled, lower_bound, upper_bound
 
-__all__ = ["GROSS", "SCORE_DRIFT", "Evidence", "by_bounds", "crashed", "judge", "more_groups"]
+__all__ = ["GROSS", "SCORE_DRIFT", "Evidence", "by_bounds", "crashed", "decide", "more_groups"]
 
 #: A float32 output that is off by a tenth of its own scale is another function, not rounding.
 GROSS = 0.1
@@ -80,7 +80,7 @@ def _distance(diff: OutputDiff) -> float:
     return relative if relative == relative else float("inf")
 
 
-def judge(evidence: Evidence, executed_by: str) -> Judgement:
+def decide(evidence: Evidence, executed_by: str) -> Judgement:
     """The verdict, its reasons, and the smallest harm that the evidence could have seen."""
     rules = (_broken, _no_evidence, _tensors, _synthetic, _decisions)
     verdict, reasons = next(word for rule in rules if (word := rule(evidence)) is not None)

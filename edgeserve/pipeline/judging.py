@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgeserve.errors import WorkerError
+from edgeserve.errors import ValidateError, WorkerError
 from edgeserve.pipeline.bench import Bench
 from edgeserve.pipeline.stages import key_of
 from edgeserve.types.artifact import Artifact, Judgement
@@ -18,6 +18,9 @@ from edgeserve.validate.every import COLLECT, JUDGE, crash_report
 from edgeserve.validate.request import Answers, AnswersRequest, GoldenRequest, JudgeRequest
 
 __all__ = ["Judged", "ask_reference", "gate", "golden_cases"]
+
+#: The code of "no input is far enough from flipping".
+_NONE_FAR_ENOUGH = "EDGE-VALIDATE-009"
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,15 @@ def golden_cases(
     reports: tuple[Report, ...],
     given: str | None,
     known: Golden | None,
-) -> Golden:
+) -> Golden | None:
     """Golden cases far enough from flipping for every artifact kept; made once per reference.
 
+    Returns:
+        None where no generated input is far enough: the verdicts stand, but `package` will ask for
+        ``validate --golden DIR``.
+
     Raises:
-        ValidateError: no input is far enough from flipping.
+        ValidateError: none of the inputs *given* is far enough from flipping.
     """
     error: Number = max((plain(r.error) for r in reports), default=0.0)
     folder = str(Path(given).absolute()) if given is not None else None
@@ -129,7 +136,13 @@ def golden_cases(
         error=error,
     )
     verb = "edgeserve.validate.golden:make_golden"
-    golden = bench.work("golden cases", verb, request, Golden, "golden")
+    try:
+        golden = bench.work("golden cases", verb, request, Golden, "golden")
+    except ValidateError as refused:
+        if folder is not None or refused.code != _NONE_FAR_ENOUGH:
+            raise
+        bench.ui.note(f"no golden cases: {refused.message}; {refused.hint}")
+        return None
     bench.stages.finish("golden", key)
     if golden.note:
         bench.ui.note(f"golden cases: {golden.note}")

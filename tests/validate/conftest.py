@@ -235,6 +235,18 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.fixture(scope="session")
+def on_rows(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A classifier of four numbers that ends in a softmax, with answers to generated inputs."""
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)).eval()
+    made = model(
+        tmp_path_factory.mktemp("rows"), net, (torch.randn(1, 4),), task="image-classification"
+    )
+    made.answers()
+    return made
+
+
+@pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
     """Convert any module: ``build(module, examples, **options of a factory)``."""
 

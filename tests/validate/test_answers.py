@@ -150,27 +150,25 @@ def test_tampered_tensors_are_not_compared_with(classifier: Any) -> None:
     assert caught.value.code == "EDGE-VALIDATE-008"
 
 
-def test_no_answers_and_no_source(classifier: Any, tmp_path: Path) -> None:
+def test_no_answers_and_no_source(classifier: Any, pair: Any, tmp_path: Path) -> None:
     with pytest.raises(ValidateError) as caught:
         classifier.judged(out="never-asked")
     assert caught.value.code == "EDGE-VALIDATE-010"
+    with pytest.raises(ValidateError) as caught:
+        classifier.judged(out=pair.root / "samples")
+    assert caught.value.code == "EDGE-VALIDATE-010"
+    assert "another program" in caught.value.message
     with pytest.raises(ValidateError) as caught:
         classifier.answers(source_folder=str(tmp_path))
     assert caught.value.code == "EDGE-VALIDATE-008"
 
 
-def test_rows_of_an_npz(build: Any, tmp_path: Path) -> None:
-    made = build(nn.Linear(4, 3), torch.randn(1, 4), task="image-classification")
+def test_rows_of_an_npz(on_rows: Any, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x0=rows)
-
-    with pytest.raises(Exception, match="EDGE-PROCESS-010"):
-        made.answers(data=str(tmp_path / "data.npz"))
-    made = build(nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)), torch.randn(1, 4),
-                 task="image-classification")  # fmt: skip
-    answers = made.answers(data=str(tmp_path / "data.npz"))
+    answers = on_rows.answers(data=str(tmp_path / "data.npz"), out="npz")
     assert answers.preprocessing == "none: the model takes tensors"
-    report = made.judged()
+    report = on_rows.judged(out="npz")
     assert report.judgement.verdict == "pass"
     assert report.decisions is not None
     assert report.decisions.inputs == 30

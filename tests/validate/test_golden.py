@@ -13,7 +13,6 @@ import onnxruntime
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 from edgeserve import decisions
 from edgeserve.errors import ValidateError
@@ -148,10 +147,8 @@ def test_tensors(pair: Any, tmp_path: Path) -> None:
                 np.testing.assert_allclose(held[name], tensor.detach().numpy(), atol=1e-6)
 
 
-def test_a_model_that_decides_on_tensors(build: Any, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1))
-    made = golden(build(net, torch.randn(1, 4), task="image-classification"), tmp_path)
+def test_a_model_that_decides_on_tensors(on_rows: Any, tmp_path: Path) -> None:
+    made = golden(on_rows, tmp_path)
     assert made.cases
     for case in made.cases:
         assert case.input.path.endswith(".npz")

@@ -257,6 +257,7 @@ def test_answers_in_every_form() -> None:
         None, True, 3.5, [], {}, {"score": 0.4}, {"label": "a", "score": "high"},
         {"label": "a", "score": float("nan")}, {"label": "a", "score": 0.4, "top": [("a",)]},
         {"label": ["a"]}, object(),
+        Classification(label="a", score=float("inf"), top=(("a", float("inf")),)),
     ],
 )  # fmt: skip
 def test_answers_that_are_none(answer: object) -> None:

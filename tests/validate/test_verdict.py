@@ -10,7 +10,7 @@ from edgeserve.errors import InputError, WorkerError
 from edgeserve.types.artifact import Reason
 from edgeserve.types.reports import DecisionStats, Limits, OutputDiff, Rate
 from edgeserve.validate import bounds
-from edgeserve.validate.verdict import Evidence, by_bounds, crashed, judge, more_groups
+from edgeserve.validate.verdict import Evidence, by_bounds, crashed, decide, more_groups
 
 
 def diff(relative: Any, on: str = "cat.jpg") -> OutputDiff:
@@ -37,7 +37,7 @@ def evidence(**changes: Any) -> Evidence:
 
 
 def verdict(**changes: Any) -> tuple[str, list[str]]:
-    found = judge(evidence(**changes), "onnxruntime 1.32.0 (cpu)")
+    found = decide(evidence(**changes), "onnxruntime 1.32.0 (cpu)")
     return found.verdict, [reason.code for reason in found.reasons]
 
 
@@ -178,7 +178,7 @@ def test_more_groups_aims_where_the_rate_points(count: int, groups: int, aim: st
 
 
 def test_messages_name_the_numbers() -> None:
-    judged = judge(evidence(decisions=flips(4, 24)), "onnxruntime 1.32.0 (cpu)")
+    judged = decide(evidence(decisions=flips(4, 24)), "onnxruntime 1.32.0 (cpu)")
     assert judged.executed_by == "onnxruntime 1.32.0 (cpu)"
     assert judged.minimum_harm == pytest.approx(0.1173, abs=1e-4)
     message = judged.reasons[0].message
