@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from edgeserve.measure.memory import parse_status, peak_mb, resident_mb
+from edgeserve.measure.memory import parse_status, resident_mb
 
 MB = 1024 * 1024
 
