@@ -50,7 +50,8 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
 @command
 def convert(
     source: Annotated[
-        str, typer.Argument(help="package.module:factory, model.pt2, or a workspace.")
+        str,
+        typer.Argument(metavar="SOURCE", help="package.module:factory, model.pt2, a workspace."),
     ],
     out: Annotated[str, typer.Option("-o", "--out", help="Workspace to make or grow.")],
     to: Annotated[str, typer.Option(help="Formats, comma-separated.")] = "onnx",
@@ -144,7 +145,7 @@ def measure(
     timeout: Timeout = 600.0,
     json_: Json = False,
 ) -> int:
-    """Measure time and memory of each artifact, in a process of its own."""
+    """Measure time and memory of each artifact, in its own process."""
     from edgeserve.cli.ui import terminal_ui
     from edgeserve.pipeline.measure import measure as stage
     from edgeserve.pipeline.options import MeasureOptions
@@ -205,7 +206,7 @@ def report(
     report_: Annotated[str, typer.Option("-o", "--out", help="The HTML file to write.")],
     json_: Json = False,
 ) -> int:
-    """Write a self-contained HTML report of the workspace (private: it shows inputs)."""
+    """Write a self-contained HTML report (private: it shows inputs)."""
     from edgeserve.cli.ui import terminal_ui
     from edgeserve.pipeline.options import ReportOptions
     from edgeserve.pipeline.report import report as stage
@@ -220,10 +221,12 @@ def report(
 
 @command
 def run(
-    config: Annotated[str, typer.Argument(help="The stages, declared.")] = "edgeserve.toml",
+    config: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="The stages, declared.")
+    ] = "edgeserve.toml",
     json_: Json = False,
 ) -> int:
-    """Run the stages that edgeserve.toml declares, in order; stop at the first that fails."""
+    """Run the stages that edgeserve.toml declares, in order."""
     from edgeserve.cli.ui import terminal_ui
     from edgeserve.pipeline.run import run_config
 

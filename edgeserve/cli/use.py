@@ -54,7 +54,7 @@ def predict(
 
 @command
 def verify(bundle: Bundle, json_: Json = False) -> int:
-    """Run the golden cases on this very device and print the certificate."""
+    """Run the golden cases on this very device; print the certificate."""
     from edgeserve.wrapper import verify as prove
 
     certificate = prove(bundle)

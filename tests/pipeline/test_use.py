@@ -178,3 +178,13 @@ def test_help_and_version(edgeserve: Run) -> None:
     assert "convert" in edgeserve("--help").out
     assert edgeserve("--version").out.startswith("edgeserve 0.")
     assert edgeserve("no-such-command").code == 2
+
+
+def test_the_list_of_commands_says_what_the_commands_say() -> None:
+    import importlib
+
+    from edgeserve.cli.app import COMMANDS
+
+    for name, (module, line) in COMMANDS.items():
+        function = importlib.import_module(f"edgeserve.cli.{module}").COMMANDS[name]
+        assert function.__doc__ == line, name
