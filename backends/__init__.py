@@ -84,7 +84,7 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
 
 
 def _unknown(name: str, asked: str) -> BackendError:
-    known = ", ".join(formats())
+    known = ", ".join(name for name in formats() if name != "torch")  # that one is the reference
     if name in _PLANNED:
         return BackendError(
             "EDGE-BACKEND-002", f"format {asked!r}", got="not in this version of edgeserve",

@@ -28,6 +28,8 @@ class Backend(ABC):
     """One format: how its artifacts are made, loaded and looked into. Stateless."""
 
     format: ClassVar[str]
+    #: What this version makes.
+    precisions: ClassVar[tuple[str, ...]] = ("fp32",)
 
     @abstractmethod
     def missing(self) -> str | None:

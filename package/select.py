@@ -32,7 +32,9 @@ def bundle_manifest(manifest: Manifest, request: PackageRequest) -> Manifest:
     if manifest.golden is None or not manifest.golden.cases:
         raise PackageError(
             "EDGE-PACKAGE-002", request.workspace, wanted="golden cases, the proof on a device",
-            got="none", hint=f"run `edgeserve validate {request.workspace}` first",
+            got="none",
+            hint=f"run `edgeserve validate {request.workspace} --golden DIR`, DIR holding inputs"
+            " that may be shipped",
         )  # fmt: skip
     formats = _formats(request)
     refused = [r for r in manifest.refused if not formats or r.format in formats]

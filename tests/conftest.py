@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,42 @@ def _private_cache(
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("EDGESERVE_CACHE", str(cache))
     return cache
+
+
+@pytest.fixture
+def write_reports() -> Callable[[Path], None]:
+    """Write what the gate would have said of each artifact of a workspace made by hand."""
+    from edgeserve.bundle import Workspace
+    from edgeserve.environment import environment
+    from edgeserve.types.base import encode
+    from edgeserve.types.records import Runtime
+    from edgeserve.types.reports import Limits, Report
+
+    def write(folder: Path) -> None:
+        for artifact in Workspace(folder).manifest.artifacts:
+            assert artifact.judgement is not None
+            report = Report(
+                artifact_sha256=artifact.sha256,
+                format=artifact.format,
+                precision=artifact.precision,
+                runtime=Runtime(name="onnxruntime", version="1.32.0", delegate="cpu"),
+                reference="pt2",
+                preprocessing="declared, not compared",
+                inputs="8 fillers",
+                limits=Limits(),
+                checks=(),
+                outputs=(),
+                decisions=None,
+                worst=(),
+                judgement=artifact.judgement,
+                environment=environment(),
+                seconds=1.0,
+            )
+            path = folder / "reports" / f"{artifact.name}.validate.json"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(encode(report))
+
+    return write
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

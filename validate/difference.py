@@ -1,10 +1,12 @@
 """How far outputs are apart, each on its own scale.
 
 The scale of an output is the largest magnitude that the reference gives on natural inputs (the
-data, or what is generated in its place), with a floor. Generated extremes are measured on the
-larger of that scale and their own: neither does a huge extreme hide what happens on ordinary
-inputs, nor does a tiny one inflate it. Integers and booleans are compared as such: any difference
-is a whole one.
+data, or what is generated in its place), or what its values range over where that is less: a
+constant that is added to an output must not hide what happens on top of it. The scale is no less
+than a hundredth of the magnitude, near which float32 rounds, nor than a floor. Generated extremes
+are measured on the larger of that scale and their own: neither does a huge extreme hide what
+happens on ordinary inputs, nor does a tiny one inflate it. Integers and booleans are compared as
+such: any difference is a whole one.
 """
 
 from __future__ import annotations
@@ -79,6 +81,8 @@ class _Output:
         self.sum = 0.0
         self.count = 0
         self.not_finite: list[str] = []
+        self.low, self.high = np.inf, -np.inf
+        self.senseless: list[str] = []  # the reference itself gives NaN, or nothing finite
         self.varies = [False, False]  # the reference, the answer
         self._first: list[np.ndarray | None] = [None, None]
 
@@ -87,12 +91,29 @@ class _Output:
         self.ids.append(thing)
         self.largest.append(largest)
         self.magnitudes.append(_magnitude(reference))
+        self._range(reference)
         self.sum += total
         self.count += count
         if (np.isfinite(_plain(reference)) & ~np.isfinite(_plain(answer))).any():
             self.not_finite.append(thing)
         for side, array in enumerate((reference, answer)):
             self._look(side, array)
+
+    def _range(self, reference: np.ndarray) -> None:
+        """Widen the range of the reference's values by one input; note where it gives no number."""
+        values = _plain(reference)
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            self.low = min(self.low, float(finite.min()))
+            self.high = max(self.high, float(finite.max()))
+        if np.isnan(values).any() or (values.size and not finite.size):
+            self.senseless.append(self.ids[-1])
+
+    @property
+    def scale(self) -> float:
+        """See the head of this file; without the floor."""
+        largest = max(self.magnitudes, default=0.0)
+        return min(largest, max(self.high - self.low, largest / 100))
 
     def _look(self, side: int, array: np.ndarray) -> None:
         """Note whether an array differs from the first one seen on its side."""
@@ -133,7 +154,7 @@ class Difference:
         output = self._natural.get(name)
         if output is None:
             return self._floor
-        return max(self._floor, *output.magnitudes) if output.is_number else 1.0
+        return max(self._floor, output.scale) if output.is_number else 1.0
 
     def of(self, index: int) -> float:
         """Largest relative difference of the ``index``-th natural input, over all outputs."""
@@ -162,6 +183,10 @@ class Difference:
             for name in self._natural
             if (things := [t for o in self._both(name) for t in o.not_finite])
         }
+
+    def senseless(self) -> dict[str, list[str]]:
+        """Natural inputs on which the reference itself is NaN or nowhere finite, by output."""
+        return {name: o.senseless for name, o in self._natural.items() if o.senseless}
 
     def still(self) -> list[str]:
         """Outputs that stand still over all inputs though the reference's do not."""

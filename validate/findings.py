@@ -16,6 +16,7 @@ _CODES: dict[str, str] = {
     "runs": "EDGE-CHECK-003",
     "declared": "EDGE-CHECK-004",
     "finite": "EDGE-CHECK-005",
+    "reference-finite": "EDGE-CHECK-014",
     "not-constant": "EDGE-CHECK-006",
     "batch": "EDGE-CHECK-007",
     "optimizer": "EDGE-CHECK-008",

@@ -133,6 +133,9 @@ def _check_values(trial: Trial) -> None:
     bad = difference.not_finite()
     said = "; ".join(f"output {n!r} is NaN or infinite on {t[0]}" for n, t in bad.items())
     findings.check("finite", not bad, said or "finite wherever the reference is")
+    lost = difference.senseless()
+    said = "; ".join(f"output {n!r} of the reference is NaN on {t[0]}" for n, t in lost.items())
+    findings.check("reference-finite", not lost, said or "the reference gives numbers")
     still = ", ".join(repr(name) for name in difference.still())
     said = f"output {still} stands still over all inputs" if still else "outputs follow their input"
     findings.check("not-constant", not still, said)

@@ -176,7 +176,22 @@ def _decisions(evidence: Evidence) -> _Word:
         message = f"the reference was sure of none of {stats.inputs} inputs"
         return "unproven", (Reason(code="EDGE-CHECK-044", message=message), *_tensor_note(evidence))
     verdict = by_bounds(stats.decided, evidence.limits)
-    return verdict, (*_flips(stats, evidence.limits, verdict), *_tensor_note(evidence))
+    flips = _flips(stats, evidence.limits, verdict)
+    cause = _processing(evidence)
+    both = (*flips, *cause) if verdict == "fail" else (*cause, *flips)
+    return verdict, (*both, *_tensor_note(evidence))
+
+
+def _processing(evidence: Evidence) -> tuple[Reason, ...]:
+    """The file computes what the program does, so a drift of scores comes in before the model."""
+    drift = 0.0 if evidence.drift is None else plain(evidence.drift)
+    if evidence.own_tensors or not evidence.within or drift <= SCORE_DRIFT:
+        return ()
+    message = (
+        f"the file equals the exported program, yet scores differ from the reference's by up to"
+        f" {drift:.2g}: the reference prepares its inputs in another way, or runs other weights"
+    )
+    return (Reason(code="EDGE-CHECK-046", message=message),)
 
 
 def by_bounds(rate: Rate, limits: Limits) -> Verdict:

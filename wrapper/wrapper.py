@@ -16,6 +16,7 @@ from edgeserve.bundle import open_model
 from edgeserve.bundle.manifest import check_wrapper
 from edgeserve.errors import WrapperError
 from edgeserve.processing import Raw
+from edgeserve.types.artifact import Artifact
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import Profile
 from edgeserve.types.records import RanOn, Record, Tensors
@@ -201,8 +202,15 @@ def _ran_on(chosen: Chosen, manifest: Manifest, trouble: str) -> RanOn:
         runtime=chosen.session.runtime,
         model_id=manifest.model_id,
         proof=chosen.proof,
-        note="; ".join(filter(None, (chosen.note, trouble))),
+        note="; ".join(filter(None, (_gate(artifact), chosen.note, trouble))),
     )
+
+
+def _gate(artifact: Artifact) -> str:
+    """What the caller should know of the gate's verdict; nothing when it is `pass`."""
+    if artifact.verdict in (None, "pass"):
+        return ""
+    return f"the gate's verdict on {artifact.name} is {artifact.verdict}"
 
 
 def _closed() -> WrapperError:

@@ -6,7 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
-from edgeserve.bundle.sealed import Bundle
+from edgeserve.bundle.identity import IDENTITY
+from edgeserve.bundle.sealed import Bundle, check_identity
 from edgeserve.bundle.workspace import Workspace
 from edgeserve.errors import BundleError
 from edgeserve.types.artifact import Artifact
@@ -61,7 +62,8 @@ def open_model(path: str | Path) -> Model:
     where = Path(path)
     if where.is_dir():
         workspace = Workspace(where)
-        _ = workspace.manifest  # read now, so that a bad one is refused here
+        # Read now, so that a bad one is refused here.
+        check_identity(workspace.read(IDENTITY), workspace.manifest)
         return workspace
     if not where.exists():
         raise BundleError(

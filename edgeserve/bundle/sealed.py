@@ -26,7 +26,7 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import Processing
 from edgeserve.types.words import Task
 
-__all__ = ["Bundle"]
+__all__ = ["Bundle", "check_identity"]
 
 _HINT = "the file is damaged or was changed: get it again"
 
@@ -37,6 +37,31 @@ class _Shared(msgspec.Struct):
     processing: Processing
     labels: tuple[str, ...]
     task: Task
+
+
+def check_identity(data: bytes, manifest: Manifest) -> None:
+    """`model_id` covers what the manifest says about processing, labels and task.
+
+    Args:
+        data: The bytes of ``identity.json``, their hash checked.
+        manifest: The manifest beside it.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-040, they differ.
+    """
+    check_json(data, IDENTITY)
+    try:
+        shared = msgspec.json.decode(data, type=_Shared)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BundleError(
+            "EDGE-BUNDLE-040", IDENTITY, wanted="the model's identity", got=str(error), hint=_HINT
+        ) from error
+    for field in ("processing", "labels", "task"):
+        if getattr(shared, field) != getattr(manifest, field):
+            raise BundleError(
+                "EDGE-BUNDLE-040", f"{MANIFEST} at $.{field}", wanted=f"what {IDENTITY} says",
+                got="something else", hint=_HINT,
+            )  # fmt: skip
 
 
 class Bundle:
@@ -73,7 +98,7 @@ class Bundle:
             self.manifest = self._read_manifest()
             self._listed = {entry.path: entry for entry in self.manifest.files}
             self._check_members()
-            self._check_identity()
+            check_identity(self.read(IDENTITY), self.manifest)
         except BaseException:
             self.close()
             raise
@@ -107,24 +132,6 @@ class Bundle:
                 raise BundleError(
                     "EDGE-BUNDLE-019", f"member {name!r}", wanted=_bytes(said.get(name)),
                     got=_bytes(there.get(name)), hint=_HINT,
-                )  # fmt: skip
-
-    def _check_identity(self) -> None:
-        """`model_id` covers what the manifest says about processing, labels and task."""
-        data = self.read(IDENTITY)
-        check_json(data, IDENTITY)
-        try:
-            shared = msgspec.json.decode(data, type=_Shared)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise BundleError(
-                "EDGE-BUNDLE-040", IDENTITY, wanted="the model's identity", got=str(error),
-                hint=_HINT,
-            ) from error  # fmt: skip
-        for field in ("processing", "labels", "task"):
-            if getattr(shared, field) != getattr(self.manifest, field):
-                raise BundleError(
-                    "EDGE-BUNDLE-040", f"{MANIFEST} at $.{field}", wanted=f"what {IDENTITY} says",
-                    got="something else", hint=_HINT,
                 )  # fmt: skip
 
     @functools.cached_property

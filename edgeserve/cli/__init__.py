@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 __all__ = ["main"]
 
@@ -21,4 +22,21 @@ def main() -> None:
             raise
         print(_NO_TYPER, file=sys.stderr)
         sys.exit(3)
-    app(prog_name="edgeserve")
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot spell is still said
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if "--json" not in sys.argv:
+        app(prog_name="edgeserve")
+    sys.exit(_json(app))
+
+
+def _json(app: Any) -> int:
+    """Run with typer's own errors (unknown option, missing argument) as JSON too."""
+    from edgeserve.cli.run import usage
+
+    try:
+        return app(prog_name="edgeserve", standalone_mode=False) or 0
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        return usage(error.format_message(), as_json=True)

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from edgeserve.errors import EdgeError
+from edgeserve.errors import EdgeError, UsageError
 
-__all__ = ["Json", "command", "print_json"]
+__all__ = ["Json", "command", "print_json", "usage"]
 
 #: The ``--json`` option that every command has.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -46,9 +46,9 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         try:
             code = function(*args, **kwargs) or 0
         except EdgeError as error:
-            code = _report(error, as_json)
+            code = _report(error, as_json, kwargs.get("out"))
         except KeyboardInterrupt:
-            print("interrupted; the same command resumes where it stopped", file=sys.stderr)
+            _report(_interrupted(), as_json, kwargs.get("out"))
             code = _INTERRUPTED
         except BrokenPipeError:
             sys.stderr.close()  # the reader of our output has gone: nothing to say, nobody to tell
@@ -57,10 +57,21 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             import traceback
 
             traceback.print_exc()
-            code = _report(_unexpected(error), as_json)
+            code = _report(_unexpected(error), as_json, kwargs.get("out"))
         raise typer.Exit(code)
 
     return run
+
+
+def usage(message: str, as_json: bool) -> int:
+    """Report a command line that could not be understood; the text itself is typer's."""
+    error = UsageError(
+        "EDGE-USAGE-006",
+        "command line",
+        got=message,
+        hint="`edgeserve --help` lists the commands, `edgeserve COMMAND --help` their options",
+    )
+    return _report(error, as_json)
 
 
 def _unexpected(error: Exception) -> EdgeError:
@@ -72,12 +83,24 @@ def _unexpected(error: Exception) -> EdgeError:
     )
 
 
-def _report(error: EdgeError, as_json: bool) -> int:
+def _interrupted() -> EdgeError:
+    return UsageError(
+        "EDGE-USAGE-007",
+        "command",
+        got="interrupted",
+        hint="the same command resumes where it stopped",
+    )
+
+
+def _report(error: EdgeError, as_json: bool, out: object = None) -> int:
+    """Say what went wrong, as JSON in the same shape as an answer, and return the exit code."""
     if as_json:
         said = {"code": error.code, "message": error.message, "hint": error.hint}
         if error.source_line:
             said["source_line"] = error.source_line
-        print_json({"schema": 1, "error": said})
+        empty: dict[str, Any] = {"model_id": None, "artifacts": [], "refused": []}
+        whole = {"schema": 1, **({"out": out, **empty} if out is not None else {}), "error": said}
+        print_json(whole)
     else:
         print(f"edgeserve: {error}", file=sys.stderr)
     return error.exit_code

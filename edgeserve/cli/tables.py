@@ -59,12 +59,12 @@ def _percent(share: Number) -> str:
 
 def _agreement(stats: DecisionStats | None) -> str:
     if stats is None:
-        return "not compared"
+        return "compared as tensors"
     decided = stats.decided
     raw = stats.raw
     return (
-        f"{decided.n - decided.count}/{decided.n} decided, {raw.n - raw.count}/{raw.n} raw"
-        f" ({stats.groups} groups; harm <= {_percent(decided.upper)})"
+        f"{decided.n - decided.count} of {decided.n} where it is sure, {raw.n - raw.count} of"
+        f" {raw.n} in all; {stats.groups} groups would show {_percent(stats.minimum_harm)} harm"
     )
 
 
@@ -89,7 +89,7 @@ def print_outcome(outcome: Outcome) -> None:
     for refused in outcome.refused:
         name = f"{refused.format}-{refused.precision}"
         rows.append((name, refused.verdict, "-", "-", refused.code))
-    _table(("artifact", "verdict", "size", "max diff", "same decision as the reference"), rows)
+    _table(("artifact", "verdict", "size", "max abs diff", "decides as the reference"), rows)
     _print_reasons(outcome)
     print(f"\nmodel_id {outcome.manifest.model_id[:16]}…  in {_near(outcome.out)}")
     for kind, path in outcome.made.items():
@@ -140,7 +140,8 @@ def print_measurements(measured: MeasureOutcome) -> None:
 
 def print_packaged(packaged: PackageOutcome) -> None:
     """The sealed bundle."""
-    print(f"{packaged.path}  {_size(packaged.size)}  {', '.join(packaged.artifacts)}")
+    said = ", ".join(f"{name} ({verdict})" for name, verdict in packaged.verdicts.items())
+    print(f"{packaged.path}  {_size(packaged.size)}  {said}")
     print(f"model_id {packaged.model_id}\nsha256   {packaged.sha256}")
 
 
@@ -180,11 +181,11 @@ def print_certificate(certificate: Certificate) -> None:
                 str(proof.threads or "default"),
                 f"{proof.passed}/{proof.total}",
                 f"{plain(proof.max_difference):.2g}",
-                f"{proof.run_ms:.1f}" if proof.run_ms is not None else "-",
+                f"{proof.run_ms:.2g}" if proof.run_ms is not None else "-",
                 proof.verdict,
             )
         )
-    heads = ("artifact", "engine", "threads", "golden cases", "max diff", "run ms", "verdict")
+    heads = ("artifact", "engine", "threads", "golden cases", "score diff", "run ms", "verdict")
     _table(heads, rows)
     for proof in certificate.proofs:
         if proof.reason:

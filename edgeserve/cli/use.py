@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from edgeserve.cli.run import Json, command, print_json
+from edgeserve.errors import InputError
 
 __all__ = ["COMMANDS"]
 
@@ -39,7 +42,8 @@ def predict(
         strict=strict,
         threads=threads,
     ) as model:
-        answers = model.predict(list(inputs))
+        answers = model.predict([_input(path, model.manifest.task) for path in inputs])
+    inputs = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in inputs]
     if json_:
         from edgeserve.types.base import encode
 
@@ -86,6 +90,26 @@ def inspect(
 
         print_inspection(found)
     return 0
+
+
+def _input(path: str, task: str) -> object:
+    """A path as the Wrapper takes it; for the ``tensors`` task the arrays of an ``.npz``."""
+    if task != "tensors" or not path.endswith(".npz"):
+        return path
+    import zipfile
+
+    from edgeserve.data import read_arrays
+
+    try:
+        return read_arrays(Path(path))
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(
+            "EDGE-INPUT-007",
+            path,
+            wanted="an .npz of named tensors without pickled objects",
+            got=str(error),
+            hint="write it with numpy.savez(path, NAME=array, ...)",
+        ) from error
 
 
 COMMANDS = {"predict": predict, "verify": verify, "inspect": inspect}

@@ -72,6 +72,14 @@ def _plan(options: ConvertOptions) -> _Plan:
     cells = tuple(Cell(f, p) for f in options.to for p in options.precision)
     for cell in cells:
         backend = backends.get(cell.format)
+        if cell.precision not in backend.precisions:
+            raise BackendError(
+                "EDGE-BACKEND-006",
+                cell.name,
+                wanted=f"{cell.format} in {', '.join(backend.precisions)}",
+                got=f"{cell.precision}, which is not made in this version",
+                hint=f"ask for --precision {backend.precisions[0]}",
+            )
         missing = backend.missing_tools() or backend.missing()
         if missing:
             raise BackendError(

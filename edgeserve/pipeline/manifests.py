@@ -32,10 +32,13 @@ _MIN_WRAPPER = "0.1.0"
 
 
 def model_name(exported: Exported, wanted: str | None) -> str:
-    """A name for the model: the one asked for, else from the source's last word."""
+    """A name for the model: the one asked for, else the source's module or file."""
     if wanted:
         return wanted
-    last = re.split(r"[:/\\]", exported.source.location.rstrip("/"))[-1]
+    location = exported.source.location.rstrip("/")
+    if exported.source.kind == "factory":
+        location = location.partition(":")[0].replace(".", "/")
+    last = re.split(r"[:/\\]", location)[-1]
     clean = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(last).stem).strip("-._")
     return clean[:128] or "model"
 

@@ -85,7 +85,7 @@ def _request(
     sample = str(workspace.path.absolute() / golden[0].input.path) if golden else None
     return MeasureRequest(
         artifact=msgspec.structs.replace(artifact, judgement=None),
-        root=str(workspace.local(artifact)),
+        root=str(workspace.local(artifact).absolute()),
         signature=manifest.signature,
         processing=manifest.processing,
         task=manifest.task,

@@ -161,6 +161,33 @@ def checked(options: ConvertOptions) -> ConvertOptions:
     """The same options with every closed set checked and spellings made standard."""
     import msgspec
 
+    from edgeserve.bundle.rules import MODEL_NAME
+
+    for option, value in (("--out", options.out), ("--to", options.to), ("SOURCE", options.source)):
+        if not value:
+            raise UsageError(
+                "EDGE-USAGE-005",
+                option,
+                wanted="a value",
+                got="an empty one",
+                hint=f"give {option}",
+            )
+    if options.name is not None and not MODEL_NAME.fullmatch(options.name):
+        raise UsageError(
+            "EDGE-USAGE-005",
+            "--name",
+            wanted="letters, digits, dots, hyphens and underscores, at most 128",
+            got=repr(options.name),
+            hint="the name becomes part of addresses: choose one like tagger-v2",
+        )
+    if options.timeout <= 0:
+        raise UsageError(
+            "EDGE-USAGE-005",
+            "--timeout",
+            wanted="more than 0 seconds",
+            got=str(options.timeout),
+            hint="leave it out for an hour per worker",
+        )
     if options.task is not None:
         choice("--task", options.task, TASKS)
     if options.require is not None:

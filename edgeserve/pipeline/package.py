@@ -25,6 +25,7 @@ class PackageOutcome:
     sha256: str
     model_id: str
     artifacts: tuple[str, ...]
+    verdicts: dict[str, str]
 
     def json(self) -> bytes:
         """The ``--json`` object."""
@@ -42,6 +43,7 @@ def package(options: PackageOptions) -> PackageOutcome:
         choice("--target", options.target, _TARGETS)
     workspace = Workspace(Path(options.out))
     with workspace.lock():
+        manifest = workspace.manifest
         sealed = seal(
             PackageRequest(
                 workspace=options.out,
@@ -58,4 +60,5 @@ def package(options: PackageOptions) -> PackageOutcome:
         sha256=sealed.sha256,
         model_id=sealed.model_id,
         artifacts=sealed.artifacts,
+        verdicts={a.name: str(a.verdict) for a in manifest.artifacts if a.name in sealed.artifacts},
     )

@@ -52,7 +52,10 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
     return Outcome(
         out=options.out,
         manifest=manifest,
-        cells=tuple(j.artifact.name for j in judged),
+        cells=(
+            *(j.artifact.name for j in judged),
+            *(f"{r.format}-{r.precision}" for r in manifest.refused),
+        ),
         reports=reports,
         required=options.require,  # type: ignore[arg-type]
         seconds=time.monotonic() - began,

@@ -15,11 +15,15 @@ from bundlecases.content import Json
 
 
 @pytest.fixture
-def write_workspace(tmp_path: Path) -> Callable[[Json, dict[str, bytes]], Path]:
+def write_workspace(
+    tmp_path: Path, write_reports: Callable[[Path], None]
+) -> Callable[[Json, dict[str, bytes]], Path]:
     """Lay out a workspace with the given manifest and files."""
 
     def write(manifest: Json, files: dict[str, bytes]) -> Path:
-        return content.write_workspace(tmp_path / "out", manifest, files)
+        folder = Path(content.write_workspace(tmp_path / "out", manifest, files))
+        write_reports(folder)
+        return folder
 
     return write
 

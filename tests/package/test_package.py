@@ -239,3 +239,18 @@ def test_where_it_is_written(workspace: Path, tmp_path: Path) -> None:
 def test_targets_name_formats() -> None:
     assert all(set(formats) <= {"onnx", "tflite", "coreml"} for formats in TARGETS.values())
     assert list(TARGETS) == sorted(TARGETS)
+
+
+def test_a_verdict_that_the_gate_did_not_give_is_not_sealed(
+    workspace: Path, tmp_path: Path
+) -> None:
+    report = next((workspace / "reports").glob("*.validate.json"))
+    report.write_bytes(report.read_bytes().replace(b'"artifact_sha256":"', b'"artifact_sha256":"0'))
+    with pytest.raises(PackageError) as caught:
+        package(PackageRequest(workspace=str(workspace), out=str(tmp_path / "m.edge")))
+    assert caught.value.code == "EDGE-PACKAGE-009"
+    report.unlink()
+    with pytest.raises(PackageError) as caught:
+        package(PackageRequest(workspace=str(workspace), out=str(tmp_path / "m.edge")))
+    assert caught.value.code == "EDGE-PACKAGE-009"
+    assert not (tmp_path / "m.edge").exists()

@@ -69,6 +69,17 @@ TOY = textwrap.dedent('''
     def liar(raw):
         """A server that answers green whatever it sees."""
         return {"label": "green", "score": 0.9, "top": [["green", 0.9], ["red", 0.1]]}
+
+    def dim(raw):
+        """A server whose scale differs: same labels, other scores."""
+        import io
+        import numpy
+        from PIL import Image
+        pixels = numpy.asarray(Image.open(io.BytesIO(raw)).convert("RGB").resize((16, 16), 2))
+        x = torch.from_numpy(pixels.transpose(2, 0, 1)[None].astype("float32")) / 900 - 0.1
+        scores = Toy().eval()(x).softmax(1)[0].tolist()
+        top = sorted(zip(LABELS, scores), key=lambda pair: -pair[1])
+        return {"label": top[0][0], "score": top[0][1], "top": top}
 ''')
 
 

@@ -188,3 +188,34 @@ def test_the_list_of_commands_says_what_the_commands_say() -> None:
     for name, (module, line) in COMMANDS.items():
         function = importlib.import_module(f"edgeserve.cli.{module}").COMMANDS[name]
         assert function.__doc__ == line, name
+
+
+def test_every_stage_takes_a_relative_workspace(workspace: Path, edgeserve: Run) -> None:
+    for words in (
+        ["validate", "ws"],
+        ["measure", "ws", "--seconds", "0.1"],
+        ["report", "ws", "-o", "r.html"],
+        ["package", "ws", "-o", "m.edge"],
+        ["verify", "ws"],
+        ["inspect", "ws", "--graph"],
+    ):
+        done = edgeserve(*words, cwd=workspace.parent)
+        assert done.code == 0, (words, done.err)
+
+
+def test_another_preprocessing_is_named_as_the_cause(workspace: Path, edgeserve: Run) -> None:
+    words = ["--reference", "toy:dim", "--data", "photos", "--json"]
+    done = edgeserve("validate", str(workspace), *words)
+    reasons = [r["code"] for a in done.json["artifacts"] for r in a["reasons"]]
+    assert reasons[0] == "EDGE-CHECK-046"
+    assert done.json["artifacts"][0]["verdict"] != "pass"
+
+
+def test_golden_cases_given_once_are_kept(workspace: Path, edgeserve: Run, project: Path) -> None:
+    given = workspace / "given"
+    given.mkdir()
+    (given / "a.png").write_bytes((project / "photos" / "00.png").read_bytes())
+    assert edgeserve("validate", str(workspace), "--golden", str(given)).code == 0
+    assert edgeserve("validate", str(workspace)).code == 0
+    golden = json.loads((workspace / "manifest.json").read_bytes())["golden"]
+    assert golden["origin"] == "given"

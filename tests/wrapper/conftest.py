@@ -207,6 +207,7 @@ class Make:
     """Writes workspaces."""
 
     folder: Path
+    write_reports: Callable[[Path], None]
     signature: Signature = field(default_factory=signature_of)
     pictures: list[np.ndarray] = field(default_factory=lambda: sure(4))
 
@@ -298,15 +299,16 @@ class Make:
     def bundle(self, workspace: Path) -> Path:
         """The workspace, sealed."""
         out = self.folder.parent / f"{workspace.name}.edge"
+        self.write_reports(workspace)
         package(PackageRequest(workspace=str(workspace), out=str(out)))
         return out
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
+def make(tmp_path: Path, write_reports: Callable[[Path], None]) -> Make:
     folder = tmp_path / "workspaces"
     folder.mkdir()
-    return Make(folder)
+    return Make(folder, write_reports)
 
 
 @pytest.fixture
