@@ -84,11 +84,12 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
 
 
 def _unknown(name: str, asked: str) -> BackendError:
-    known = ", ".join(name for name in formats() if name != "torch")  # that one is the reference
+    known = ", ".join(formats())
     if name in _PLANNED:
+        makes = ", ".join(name for name in formats() if name != "torch")  # that is the reference
         return BackendError(
             "EDGE-BACKEND-002", f"format {asked!r}", got="not in this version of edgeserve",
-            hint=f"choose one of: {known}; or install a package that registers {name!r}",
+            hint=f"choose one of: {makes}; or install a package that registers {name!r}",
         )  # fmt: skip
     return BackendError(
         "EDGE-BACKEND-001", "format", wanted=f"one of {known}", got=repr(asked),

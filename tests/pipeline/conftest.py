@@ -63,6 +63,13 @@ TOY = textwrap.dedent('''
         module, example, _ = build()
         return module, example, {"input_names": ["image"], "output_names": ["logits"]}
 
+    def nan():
+        """A weight is NaN: the reference answers NaN, and so does every faithful conversion."""
+        module, example, options = build()
+        with torch.no_grad():
+            module.head.bias[1] = float("nan")
+        return module, example, options
+
     def broken():
         raise ValueError("the weights are gone")
 

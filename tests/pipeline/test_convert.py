@@ -200,3 +200,10 @@ def test_the_packaged_bundle_is_a_plain_zip(
     assert manifest["version"] == 7
     assert manifest.get("reference") is None
     assert not [n for n in names if n.startswith(("samples", "source", "logs", "reports"))]
+
+
+def test_a_reference_that_answers_nan_proves_nothing(tmp_path: Path, edgeserve: Run) -> None:
+    done = edgeserve("convert", "toy:nan", "-o", str(tmp_path / "out"), "--json")
+    assert done.code == 1, done.err
+    assert done.json["artifacts"] == []
+    assert done.json["refused"][0]["code"] == "EDGE-CHECK-014"

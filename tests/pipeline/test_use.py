@@ -219,3 +219,53 @@ def test_golden_cases_given_once_are_kept(workspace: Path, edgeserve: Run, proje
     assert edgeserve("validate", str(workspace)).code == 0
     golden = json.loads((workspace / "manifest.json").read_bytes())["golden"]
     assert golden["origin"] == "given"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["frob"], "EDGE-USAGE-006"),
+        (["predict", "model.edge"], "EDGE-USAGE-006"),
+        (["measure", "ws", "--threads", "0"], "EDGE-USAGE-006"),
+        (["convert", "toy:build", "-o", ""], "EDGE-USAGE-005"),
+        (["convert", "toy:build", "-o", "x", "--to", ","], "EDGE-USAGE-005"),
+        (["convert", "toy:build", "-o", "x", "--name", "ü x"], "EDGE-USAGE-005"),
+        (["convert", "toy:build", "-o", "x", "--timeout", "0"], "EDGE-USAGE-005"),
+    ],
+)
+def test_a_wrong_command_line_is_one_json_object_too(
+    words: list[str], code: str, edgeserve: Run, tmp_path: Path
+) -> None:
+    done = edgeserve(*words, "--json", cwd=tmp_path)
+    assert done.code == 2, done.err
+    assert done.json["error"]["code"] == code
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_artifact_stays_refused_until_it_is_converted_again(
+    workspace: Path, edgeserve: Run
+) -> None:
+    """A second, friendlier run must not turn a red check green by having nothing left to judge."""
+    words = ["validate", str(workspace), "--data", "photos", "--json"]
+    assert edgeserve(*words, "--reference", "toy:liar").code == 1
+    again = edgeserve(*words, "--reference", "pt2", "--require", "pass")
+    assert again.code == 1
+    assert [r["format"] for r in again.json["refused"]] == ["onnx"]
+
+
+def test_labels_that_were_changed_by_hand_are_refused(workspace: Path, edgeserve: Run) -> None:
+    manifest = json.loads((workspace / "manifest.json").read_bytes())
+    manifest["labels"] = manifest["labels"][1:] + manifest["labels"][:1]
+    (workspace / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")))
+    done = edgeserve("verify", str(workspace), "--json")
+    assert done.code == 3
+    assert done.json["error"]["code"] == "EDGE-BUNDLE-040"
+
+
+def test_a_tensor_model_takes_an_npz(edgeserve: Run, tmp_path: Path) -> None:
+    out = str(tmp_path / "ws")
+    assert edgeserve("convert", "toy:tensors", "-o", out).code == 0
+    np.savez(tmp_path / "in.npz", image=np.ones((2, 3, 16, 16), np.float32))
+    done = edgeserve("predict", out, str(tmp_path / "in.npz"), "--json")
+    assert done.code == 0, done.err
+    assert np.shape(done.json["answers"][0]["answer"]["logits"]) == (2, 3)
