@@ -51,7 +51,8 @@ def identity(folder: Path) -> Path:
     entry = "artifacts/onnx-fp32/model.onnx"
     (folder / entry).parent.mkdir(parents=True)
     (folder / entry).write_bytes(model.SerializeToString())
-    (folder / "identity.json").write_bytes(b"{}")
+    shared = {"processing": Processing(), "labels": (), "task": "tensors"}
+    (folder / "identity.json").write_bytes(encode(shared))
     signature = Signature(inputs=(specs[0],), outputs=(specs[1],), dims={"n": (1, 64)})
     artifact = Artifact(
         format="onnx", precision="fp32", entry=entry, files=(describe(folder, entry),),
