@@ -14,7 +14,7 @@ from edgeserve.errors import InputError
 __all__ = ["COMMANDS"]
 
 Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="A .edge file or a workspace.")]
-Format = Annotated[str | None, typer.Option(help="Only this format.")]
+Format = Annotated[str | None, typer.Option("--format", help="Only this format.")]
 Precision = Annotated[str | None, typer.Option(help="Only this precision.")]
 Delegate = Annotated[str | None, typer.Option(help="Only this delegate.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Fail rather than take a second choice.")]
@@ -24,7 +24,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Fail rather than take a 
 def predict(
     bundle: Bundle,
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Raw inputs.")],
-    format_: Annotated[str | None, typer.Option("--format", help="Only this format.")] = None,
+    format_: Format = None,
     precision: Precision = None,
     delegate: Delegate = None,
     strict: Strict = False,

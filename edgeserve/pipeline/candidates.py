@@ -91,7 +91,7 @@ def _made_before(bench: Bench, cell: Cell, key: str) -> Artifact | None:
             return None
     except (OSError, BundleError):
         return None
-    return msgspec.structs.replace(artifact, judgement=None)
+    return artifact.unjudged()
 
 
 def refusal(bench: Bench, cell: Cell, error: EdgeError, log: str) -> Refused:

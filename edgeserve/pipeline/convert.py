@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +48,6 @@ def convert(options: ConvertOptions, ui: Ui = QUIET) -> Outcome:
         DataError: the data set cannot be used.
         ValidateError: the reference cannot be asked.
     """
-    began = time.monotonic()
     plan = _plan(checked(options))
     if options.dry_run:
         return Outcome(out=options.out, manifest=None, plan=_describe(plan))
@@ -61,7 +59,6 @@ def convert(options: ConvertOptions, ui: Ui = QUIET) -> Outcome:
         cells=tuple(cell.name for cell in plan.cells),
         reports=reports,
         required=options.require,  # type: ignore[arg-type]
-        seconds=time.monotonic() - began,
     )
 
 

@@ -125,8 +125,8 @@ def golden_cases(
     error: Number = max((plain(r.error) for r in reports), default=0.0)
     folder = str(Path(given).absolute()) if given is not None else None
     key = key_of(answers.program_key, answers.reference_key, error, folder)
+    given_key = key_of(answers.program_key, answers.reference_key)
     if known is not None and folder is None:
-        given_key = key_of(answers.program_key, answers.reference_key)
         if bench.stages.done("golden", key) or bench.stages.done("golden-given", given_key):
             return known
         if known.origin == "given":
@@ -150,7 +150,6 @@ def golden_cases(
     bench.stages.finish("golden", key)
     bench.stages.forget("golden-given")
     if folder is not None:
-        given_key = key_of(answers.program_key, answers.reference_key)
         bench.stages.finish("golden-given", given_key)
     if golden.note:
         bench.ui.note(f"golden cases: {golden.note}")

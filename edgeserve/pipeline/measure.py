@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from edgeserve import jobs, profiles
 from edgeserve.bundle.workspace import Workspace
 from edgeserve.files import write_atomic
@@ -84,7 +82,7 @@ def _request(
     golden = manifest.golden.cases if manifest.golden else ()
     sample = str(workspace.path.absolute() / golden[0].input.path) if golden else None
     return MeasureRequest(
-        artifact=msgspec.structs.replace(artifact, judgement=None),
+        artifact=artifact.unjudged(),
         root=str(workspace.local(artifact).absolute()),
         signature=manifest.signature,
         processing=manifest.processing,

@@ -34,7 +34,6 @@ class Outcome:
         required: Least verdict asked for with ``--require``.
         plan: What a dry run would do, one line each.
         made: Files made besides the workspace (bundle, report), by kind.
-        seconds: How long it took.
     """
 
     out: str
@@ -44,7 +43,6 @@ class Outcome:
     required: Verdict | None = None
     plan: tuple[str, ...] = ()
     made: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

@@ -18,7 +18,7 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.samples import Golden
 from edgeserve.validate.request import Answers
 
-__all__ = ["golden_for", "refused_by_gate", "settle", "without_judgement"]
+__all__ = ["golden_for", "refused_by_gate", "settle"]
 
 
 def golden_for(
@@ -95,8 +95,3 @@ def refused_by_gate(judged: Judged) -> Refused:
         hint=f"`edgeserve explain {reasons[0].code}`; `edgeserve report` shows the worst inputs",
         path=f"failed/{artifact.name}",
     )
-
-
-def without_judgement(artifact: Artifact) -> Artifact:
-    """The artifact as a candidate again."""
-    return msgspec.structs.replace(artifact, judgement=None)

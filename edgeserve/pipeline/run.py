@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,7 +98,6 @@ def run_config(path: Path, ui: Ui = QUIET) -> Outcome:
         UsageError: EDGE-USAGE-004, before anything runs.
         EdgeError: whatever stopped a stage.
     """
-    began = time.monotonic()
     tables = read_config(path)
     to_convert = _options(tables, "convert", ConvertOptions, path)
     to_validate = _options(tables, "validate", ValidateOptions, path)
@@ -125,5 +123,4 @@ def run_config(path: Path, ui: Ui = QUIET) -> Outcome:
         reports=outcome.reports,
         required=outcome.required,
         made=made,
-        seconds=time.monotonic() - began,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from edgeserve.pipeline.bench import Bench, at_work
@@ -11,7 +10,7 @@ from edgeserve.pipeline.judging import ask_reference, gate
 from edgeserve.pipeline.junit import write_junit
 from edgeserve.pipeline.options import ValidateOptions, choice
 from edgeserve.pipeline.outcome import Outcome
-from edgeserve.pipeline.placing import golden_for, settle, without_judgement
+from edgeserve.pipeline.placing import golden_for, settle
 from edgeserve.pipeline.profiles import limits_of
 from edgeserve.pipeline.ui import QUIET, Ui
 from edgeserve.types.base import decode
@@ -33,7 +32,6 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
         DataError: the data set cannot be used.
         ValidateError: the reference cannot be asked, or no golden case can be made.
     """
-    began = time.monotonic()
     if options.require is not None:
         choice("--require", options.require, VERDICTS)
     limits = limits_of(options.profile)
@@ -43,7 +41,7 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
         judged = []
         for artifact in manifest.artifacts:
             bench.workspace.local(artifact)  # no changed byte reaches a runtime
-            judged.append(gate(bench, without_judgement(artifact), bench.root, answers, limits))
+            judged.append(gate(bench, artifact.unjudged(), bench.root, answers, limits))
         reports = {j.artifact.name: j.report for j in judged}
         golden = golden_for(bench, judged, answers, options.golden, manifest.golden)
         manifest = settle(bench, manifest, judged, (), golden, answers)
@@ -58,7 +56,6 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
         ),
         reports=reports,
         required=options.require,  # type: ignore[arg-type]
-        seconds=time.monotonic() - began,
     )
 
 

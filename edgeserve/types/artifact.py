@@ -170,6 +170,10 @@ class Artifact(Value, frozen=True):
         """The gate's verdict; None for a candidate."""
         return self.judgement.verdict if self.judgement else None
 
+    def unjudged(self) -> Artifact:
+        """The same artifact as a candidate again."""
+        return msgspec.structs.replace(self, judgement=None)
+
     def moved(self, folder: str) -> Artifact:
         """The same artifact with its files lying in ``folder`` instead."""
         old = len(self.folder)
