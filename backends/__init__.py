@@ -29,12 +29,11 @@ GROUP = "edgeserve.backends"
 
 #: format -> "module:class". Sorted by name.
 _BUILT_IN: dict[str, str] = {
+    "coreml": "edgeserve.backends.coreml:CoremlBackend",
     "onnx": "edgeserve.backends.onnx:OnnxBackend",
+    "tflite": "edgeserve.backends.tflite:TfliteBackend",
     "torch": "edgeserve.backends.torch:TorchBackend",
 }
-
-#: Formats that are part of the plan and not of this version.
-_PLANNED = ("coreml", "tflite")
 
 _made: dict[str, Backend] = {}
 
@@ -52,8 +51,8 @@ def get(format: str) -> Backend:
     """The backend of a format; other spellings of its name (`FORMAT_SPELLINGS`) are accepted.
 
     Raises:
-        BackendError: EDGE-BACKEND-001 unknown format, -002 a format that is not in this version,
-            -003 a registered backend that cannot be imported.
+        BackendError: EDGE-BACKEND-001 unknown format, -003 a registered backend that cannot be
+            imported.
     """
     word = format.strip().lower()
     name = FORMAT_SPELLINGS.get(word, word)
@@ -64,7 +63,7 @@ def get(format: str) -> Backend:
 
 def _make(name: str, dotted: str | None, asked: str) -> Backend:
     if dotted is None:
-        raise _unknown(name, asked)
+        raise _unknown(asked)
     module, _, attribute = dotted.partition(":")
     try:
         made = getattr(importlib.import_module(module), attribute)()
@@ -83,15 +82,8 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
     return made
 
 
-def _unknown(name: str, asked: str) -> BackendError:
-    known = ", ".join(formats())
-    if name in _PLANNED:
-        makes = ", ".join(name for name in formats() if name != "torch")  # that is the reference
-        return BackendError(
-            "EDGE-BACKEND-002", f"format {asked!r}", got="not in this version of edgeserve",
-            hint=f"choose one of: {makes}; or install a package that registers {name!r}",
-        )  # fmt: skip
+def _unknown(asked: str) -> BackendError:
     return BackendError(
-        "EDGE-BACKEND-001", "format", wanted=f"one of {known}", got=repr(asked),
+        "EDGE-BACKEND-001", "format", wanted=f"one of {', '.join(formats())}", got=repr(asked),
         hint="check the spelling, or install the package that registers this format",
     )  # fmt: skip

@@ -6,17 +6,20 @@ small method of the same name with an underscore. What `load` gives back is a `S
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import Session
 from edgeserve.environment import usable_cores
-from edgeserve.errors import BackendError
+from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import sha256_file
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
 from edgeserve.types.source import Exported
@@ -30,6 +33,14 @@ class Backend(ABC):
     format: ClassVar[str]
     #: What this version makes.
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
+    #: Those of them that are made from the exported program itself; the others derive from fp32.
+    native: ClassVar[tuple[str, ...]] = ("fp32",)
+    #: Those of them that need samples of real data.
+    calibrated: ClassVar[tuple[str, ...]] = ("w8a8", "w8a16")
+    #: Formats of exported programs that it is made from.
+    takes: ClassVar[tuple[str, ...]] = ("torch",)
+    #: What `export` can be told beside the precision, by name.
+    options: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def missing(self) -> str | None:
@@ -58,6 +69,13 @@ class Backend(ABC):
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
         """Look into checked files."""
 
+    def _export_native(
+        self, exported: Exported, root: Path, out: Path, route: str, precision: str,
+        options: Mapping[str, str],
+    ) -> Artifact:  # fmt: skip
+        """Convert by one route into a precision of `native`. The base has fp32 and no options."""
+        return self._export(exported, root, out, route)
+
     def missing_tools(self) -> str | None:
         """What to install before artifacts can be made and inspected, or None."""
         return self.missing()
@@ -78,21 +96,25 @@ class Backend(ABC):
         )  # fmt: skip
 
     def export(
-        self, exported: Exported, root: Path, out: Path, route: str | None = None
-    ) -> Artifact:
-        """Convert an exported program into a candidate of this format, fp32.
+        self, exported: Exported, root: Path, out: Path, route: str | None = None,
+        precision: str = "fp32", options: Mapping[str, str] | None = None,
+    ) -> Artifact:  # fmt: skip
+        """Convert an exported program into a candidate of this format.
 
         Args:
             exported: What was exported.
             root: The folder that ``exported.program.path`` is relative to.
             out: Folder to write into (made if missing); the artifact's paths are relative to it.
             route: One of `routes`; None: the first.
+            precision: One of `native`.
+            options: Values for names of `options`.
 
         Raises:
-            BackendError: EDGE-BACKEND-004 not installed, -011 the program's bytes changed,
-                -015 unknown route.
+            BackendError: EDGE-BACKEND-004 not installed, -006 a precision that is not native,
+                -011 the program's bytes changed, -015 unknown route, -040 unknown option.
             UnsupportedOp: EDGE-OP-001, an op that this format cannot express.
-            ConvertError: the converter failed otherwise.
+            ConvertError: EDGE-CONVERT-076 a source that this format is not made from; the converter
+                failed otherwise.
         """
         _need(self.format, self.missing_tools())
         route = route or self.routes()[0]
@@ -102,9 +124,34 @@ class Backend(ABC):
                 wanted=f"one of {list(self.routes())}", got=repr(route),
                 hint="leave the route out, and they are tried in order",
             )  # fmt: skip
-        check_file(exported.program, root)
+        self._check_wishes(precision, options or {})
+        self._check_source(exported)
+        for entry in (exported.program, *exported.program_data):
+            check_file(entry, root)
         out.mkdir(parents=True, exist_ok=True)
-        return self._export(exported, root, out, route)
+        return self._export_native(exported, root, out, route, precision, options or {})
+
+    def _check_source(self, exported: Exported) -> None:
+        if exported.format not in self.takes:
+            raise ConvertError(
+                "EDGE-CONVERT-076", f"format {self.format}",
+                wanted=f"a source in {' or '.join(self.takes)}", got=f"one in {exported.format}",
+                hint="give the PyTorch module that the file was made from; --to onnx takes the file",
+            )  # fmt: skip
+
+    def _check_wishes(self, precision: str, options: Mapping[str, str]) -> None:
+        if precision not in self.native:
+            raise BackendError(
+                "EDGE-BACKEND-006", f"{self.format} {precision}",
+                wanted=f"one of {list(self.native)}, which are made from the source itself",
+                got=precision, hint="make fp32 first and quantize that",
+            )  # fmt: skip
+        if unknown := sorted(set(options) - set(self.options)):
+            raise BackendError(
+                "EDGE-BACKEND-040", f"options of {self.format}",
+                wanted=f"names among {list(self.options)}", got=f"{unknown}",
+                hint="leave that option out, or correct its name",
+            )  # fmt: skip
 
     def quantize(
         self, artifact: Artifact, root: Path, recipe: Recipe,
@@ -124,7 +171,13 @@ class Backend(ABC):
         """
         _need(self.format, self.missing_tools())
         check_files(artifact, root)
-        return self._quantize(artifact, root, recipe, samples, out)
+        out.mkdir(parents=True, exist_ok=True)
+        made = self._quantize(artifact, root, recipe, samples, out)
+        weights: Counter[str] = Counter()
+        for weight in self._inspect(made, out).weights:
+            weights[weight.dtype] += math.prod(weight.shape)
+        provenance = msgspec.structs.replace(made.provenance, weights=dict(weights))
+        return msgspec.structs.replace(made, provenance=provenance)
 
     def load(
         self, artifact: Artifact, root: Path, *, delegate: str | None = None,
@@ -183,7 +236,7 @@ def _need(format: str, missing: str | None) -> None:
     if missing:
         raise BackendError(
             "EDGE-BACKEND-004", f"format {format!r}", wanted="its packages installed",
-            got="none or too few of them", hint=missing,
+            got="some missing or too old", hint=missing,
         )  # fmt: skip
 
 

@@ -1,20 +1,72 @@
-"""Versions of packages, as backends note them in what they make."""
+"""Versions of packages: as backends note them in what they make, and if they are new enough."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import re
 
 from edgeserve import __version__
 
-__all__ = ["versions"]
+__all__ = ["OLDEST", "too_old", "versions"]
+
+#: Oldest versions that models are converted with: older ones make other files, or none. The same as
+#: in the extras [convert] and [coreml].
+OLDEST: dict[str, str] = {
+    "ai-edge-litert": "2.3",
+    "ai-edge-quantizer": "0.10",
+    "coremltools": "9.0",
+    "litert-torch": "0.10",
+    "onnx": "1.20",
+    "onnx-ir": "1.0",
+    "onnxruntime": "1.20",
+    "onnxscript": "0.7.2",
+    "pillow": "12",
+    "safetensors": "0.5",
+    "tokenizers": "0.21",
+    "torch": "2.13",
+    "transformers": "5.24",
+}
 
 
 def versions(*packages: str) -> dict[str, str]:
     """Versions of edgeserve and of installed distributions; what is missing is left out."""
     found = {"edgeserve": __version__}
     for name in packages:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+        if (version := _installed(name)) is not None:
+            found[name] = version
     return found
+
+
+def too_old(*packages: str) -> str | None:
+    """The pip line for those of ``packages`` that are installed and older than `OLDEST`, or None.
+
+    For a backend's `missing_tools`: a converter of another version fails in its own words, or makes
+    a file that is wrong.
+    """
+    old = {name: version for name in packages if (version := _old(name))}
+    if not old:
+        return None
+    wanted = " ".join(f"'{name}>={OLDEST[name]}'" for name in old)
+    have = ", ".join(f"{name} {version}" for name, version in old.items())
+    return f"pip install -U {wanted} (too old here: {have})"
+
+
+def _old(name: str) -> str:
+    """The installed version where it is too old, else nothing."""
+    version = _installed(name)
+    return version if version and _numbers(version) < _numbers(OLDEST[name]) else ""
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, without zeros at their end: "2.13.0+cpu" is (2, 13)."""
+    numbers = [int(part) for part in re.findall(r"\d+", version.split("+")[0])[:4]]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)

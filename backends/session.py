@@ -7,7 +7,7 @@ author of a backend writes `_run` and `_close`. So every format refuses a mistak
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -25,16 +25,25 @@ class Session(ABC):
     """A loaded artifact, ready to run; a context manager. `run` may be called from several threads.
 
     Attributes:
-        io: What the file takes and gives.
+        io: What the file takes and gives; of a file with several signatures, the largest.
+        buckets: All signatures of the file, smallest first; only ``io`` where it has one.
         runtime: The engine, its version and the delegate that really runs.
         threads: Threads that one `run` may use.
+        note: What a reader of its answers has to know of the engine ("fp16 rounding; not on Apple
+            hardware"); follows the engine's name wherever a proof says what ran. Empty: nothing.
+        simulated: This is not the format's own engine but stands in for it: its numbers count, its
+            times say nothing and are not measured.
     """
 
-    def __init__(self, io: IO, runtime: Runtime, threads: int) -> None:
+    note: str = ""
+    simulated: bool = False
+
+    def __init__(self, io: IO, runtime: Runtime, threads: int, buckets: Sequence[IO] = ()) -> None:
         self.io = io
+        self.buckets = tuple(buckets) or (io,)
         self.runtime = runtime
         self.threads = threads
-        self._check = FeedCheck(io)
+        self._checks = tuple(FeedCheck(each) for each in self.buckets)
         self._closed = False
 
     @property
@@ -46,7 +55,8 @@ class Session(ABC):
         """Run once.
 
         Args:
-            feed: One array for each of `io.inputs`, with exactly its dtype and a shape that fits.
+            feed: One array for each of `io.inputs`, with exactly its dtype and a shape that fits
+                (of a file with several signatures, the shapes of one of them).
 
         Returns:
             One array for each of `io.outputs`, then for each tap, by name.
@@ -60,7 +70,7 @@ class Session(ABC):
                 "EDGE-BACKEND-007", "session", wanted="an open session", got="a closed one",
                 hint="load the artifact again, or run inside its `with` block",
             )  # fmt: skip
-        self._check(feed)
+        self._checks[self._bucket(feed)](feed)
         try:
             return self._run(feed)
         except EdgeError:
@@ -71,6 +81,16 @@ class Session(ABC):
                 wanted="an answer", got=_first_line(error),
                 hint="compare the feed with the sizes the model was exported for",
             ) from error  # fmt: skip
+
+    def _bucket(self, feed: Mapping[str, np.ndarray]) -> int:
+        """Which of `buckets` has a feed's shapes; the last where none has, whose check says so."""
+        if len(self.buckets) == 1:
+            return 0
+        shapes = {name: np.shape(array) for name, array in feed.items()}
+        for i, io in enumerate(self.buckets):
+            if all(shapes.get(spec.name) == spec.shape for spec in io.inputs):
+                return i
+        return len(self.buckets) - 1
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""

@@ -15,8 +15,17 @@ __all__ = ["FIGURES", "main"]
 
 #: What is run, in order, and what each one's figure is.
 FIGURES: dict[str, tuple[str, ...]] = {
-    "fp32 ONNX against PyTorch on the demo's crops": (
+    "fp32 files against PyTorch on the demo's crops": (
         "-m", "benchmarks.agreement", "demo-out/tagger.edge", "demo-out/photos",
+    ),
+    "precisions of the tagger: decisions and times": (
+        "-m", "benchmarks.precisions", "demo-out/tagger.edge", "demo-out/photos",
+    ),
+    "text encoder against transformers": (
+        "-m", "benchmarks.embeddings", "demo-out/minilm.edge", "demo-out/sentences",
+    ),
+    "three formats with the gate against three plain scripts": (
+        "-m", "benchmarks.conversion", "demo-out/photos",
     ),
     "processing against Pillow on every conformance case": (
         "tests/conformance/processing/run.py",

@@ -28,7 +28,8 @@ __all__ = ["ExportRequest", "TargetRequest", "convert", "parse_source"]
 def convert(
     source: str, out: str | Path, to: Sequence[str] = ("onnx",),
     precision: Sequence[str] = ("fp32",), *, folder: str | Path = ".", timeout: float = 3600.0,
-    trust_pickle: bool = False, on_progress: Callable[[jobs.Progress], None] | None = None,
+    trust_pickle: bool = False, data: str | Path | None = None,
+    on_progress: Callable[[jobs.Progress], None] | None = None,
 ) -> tuple[Artifact, ...]:  # fmt: skip
     """Export a source and convert it, each step in a worker process; nothing is judged.
 
@@ -40,6 +41,7 @@ def convert(
         folder: The user's folder.
         timeout: Seconds allowed for each step.
         trust_pickle: Load a foreign ``.pt2`` even if that could run code it carries.
+        data: What 8-bit activations are calibrated with (one half of it, docs/quantization.md).
         on_progress: Called with each step forward.
 
     Returns:
@@ -64,9 +66,13 @@ def convert(
         with staged(root / folder_name) as stage:
             artifact = jobs.run(
                 "edgeserve.convert.target:convert_target",
-                TargetRequest( source_folder=str(root / "source"), out=str(stage),
-                format=cast("Format", format), precision=cast("Precision", level), ), Artifact, root
-                / "logs" / f"{format}-{level}", timeout=timeout, on_progress=on_progress,
+                TargetRequest(
+                    source_folder=str(root / "source"), out=str(stage),
+                    format=cast("Format", format), precision=cast("Precision", level),
+                    data=str(Path(data).absolute()) if data is not None else None,
+                ),
+                Artifact, root / "logs" / f"{format}-{level}",
+                timeout=timeout, on_progress=on_progress,
             )  # fmt: skip
         made.append(artifact.moved(folder_name))
     return tuple(made)

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,11 +28,21 @@ _CONTRACT = "(module, example_inputs) or (module, example_inputs, options)"
 
 @dataclass(frozen=True)
 class Made:
-    """What a source gives: the module, example inputs nested as forward takes them, options."""
+    """What a source gives.
+
+    Attributes:
+        module: The module.
+        examples: Its example inputs, nested as forward takes them.
+        options: Names, shapes, task and processing.
+        notes: What was decided on the way, for the report.
+        probes: Further inputs to compare the exported program on, each in the examples' order.
+    """
 
     module: torch.nn.Module
     examples: object
     options: Options
+    notes: tuple[str, ...] = ()
+    probes: tuple[Sequence[torch.Tensor], ...] = ()
 
 
 def make(source: Source) -> Made:

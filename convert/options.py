@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
 
+from edgeserve.convert.assets import named_entries, read_assets, unnamed
 from edgeserve.errors import ConvertError
 from edgeserve.types.processing import Processing
 from edgeserve.types.words import TASKS, Task
@@ -18,8 +19,8 @@ __all__ = ["KEYS", "Options", "read_options"]
 
 #: Every key that a factory's third value may have.
 KEYS = (
-    "dynamic_shapes", "fields", "input_names", "labels", "output_names", "processing", "reference",
-    "task",
+    "assets", "dynamic_shapes", "fields", "input_names", "labels", "output_names", "processing",
+    "reference", "task",
 )  # fmt: skip
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -37,6 +38,7 @@ class Options:
     labels: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
     reference: str | None = None
+    assets: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -50,16 +52,21 @@ def read_options(given: Mapping[str, Any]) -> Options:
             close = difflib.get_close_matches(str(key), KEYS, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"use any of {', '.join(KEYS)}"
             raise _bad("the options", f"keys among {list(KEYS)}", repr(key), hint)
-    readers = {
-        "input_names": _names, "output_names": _names, "labels": _names, "task": _task,
-        "processing": _processing, "fields": _fields, "reference": _reference,
+    assets = _assets("assets", given["assets"]) if given.get("assets") is not None else {}
+    readers: dict[str, Callable[[str, Any], Any]] = {
+        "assets": lambda *_: assets, "fields": _fields, "input_names": _names, "labels": _names,
+        "output_names": _names, "processing": lambda key, value: _processing(key, value, assets),
+        "reference": _reference, "task": _task,
     }  # fmt: skip
-    found = {
+    found: dict[str, Any] = {
         key: readers[key](key, value) if key in readers else value
         for key, value in given.items()
         if value is not None
     }
-    return Options(**cast("dict[str, Any]", found))
+    options = Options(**found)
+    if spare := unnamed(options.processing, assets):
+        raise _bad("assets", "files that a step of the processing names", f"{spare}, named by none")
+    return options
 
 
 def _names(key: str, value: object) -> tuple[str, ...]:
@@ -80,13 +87,23 @@ def _task(key: str, value: object) -> Task:
     return cast("Task", value)
 
 
-def _processing(key: str, value: object) -> Processing:
+def _assets(key: str, value: object) -> dict[str, bytes]:
+    try:
+        return read_assets(value)
+    except (OSError, ValueError) as error:
+        raise _bad(
+            key, 'a dict of names and paths: {"assets/tokenizer.json": path}', str(error),
+            "open files relative to Path(__file__).parent",
+        ) from error  # fmt: skip
+
+
+def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Processing:
     if isinstance(value, Processing):
         return value
     if not isinstance(value, Mapping):
         raise _bad(key, "a dict or a Processing", type(value).__name__)
     try:
-        return msgspec.convert(value, Processing)
+        return msgspec.convert(named_entries(value, assets), Processing)
     except (msgspec.ValidationError, ValueError) as error:
         raise _bad(
             key, "steps as docs/processing.md has them", str(error),

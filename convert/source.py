@@ -11,21 +11,29 @@ import msgspec
 
 from edgeserve.backends.base import check_file
 from edgeserve.backends.host import versions
+from edgeserve.convert.assets import write_assets
 from edgeserve.convert.factory import Made, make
 from edgeserve.convert.options import Options
-from edgeserve.convert.parse import check_kind
 from edgeserve.convert.request import ExportRequest
 from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import write_atomic
 from edgeserve.jobs import progress
 from edgeserve.processing import Processor
+from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import decode, encode
-from edgeserve.types.source import Exported
+from edgeserve.types.source import Exported, SourceKind
 
 if TYPE_CHECKING:
     from edgeserve.backends.torch.program import Program
 
 __all__ = ["SOURCE_JSON", "export_source", "read_export"]
+
+#: Packages that an export rests on, by kind of source.
+_TOOLS: dict[SourceKind, tuple[str, ...]] = {
+    "factory": ("torch", "numpy"),
+    "pt2": ("torch", "numpy"),
+    "huggingface": ("torch", "numpy", "transformers", "tokenizers", "safetensors"),
+}
 
 #: Name of the file that describes an export, beside the files it names.
 SOURCE_JSON = "source.json"
@@ -39,26 +47,41 @@ def export_source(request: ExportRequest) -> Exported:
         CONVERT.
         ProcessingError: the declared processing does not fit the model.
     """
-    check_kind(request.source)
     out = Path(request.out)
     if request.source.kind == "workspace":
         exported = _reuse(Path(request.source.location), out)
     else:
         progress("load the source")
-        exported = _export(request, _load(request), out)
+        exported = _exported(request, out)
     exported = _overridden(exported, request)
     if exported.processing.inputs or exported.processing.outputs:
-        Processor(exported.processing, exported.signature, exported.task, exported.labels)
+        Processor(
+            exported.processing, exported.signature, exported.task, exported.labels,
+            lambda name: (out / name).read_bytes(),
+        )  # fmt: skip
     write_atomic(out / SOURCE_JSON, encode(exported))
     return exported
 
 
+def _exported(request: ExportRequest, out: Path) -> Exported:
+    if request.source.kind == "onnx":
+        from edgeserve.convert.onnx_source import export_file
+
+        return export_file(request.source, out)
+    return _export(request, _load(request), out)
+
+
 def _load(request: ExportRequest) -> Made:
+    where = Path(request.source.location)
     if request.source.kind == "factory":
         return make(request.source)
+    if request.source.kind == "huggingface":
+        from edgeserve.convert.huggingface import load_folder
+
+        return load_folder(where, request.task)
     from edgeserve.convert.foreign import load_pt2
 
-    return load_pt2(Path(request.source.location), request.trust_pickle)
+    return load_pt2(where, request.trust_pickle)
 
 
 def _export(request: ExportRequest, made: Made, out: Path) -> Exported:
@@ -67,7 +90,7 @@ def _export(request: ExportRequest, made: Made, out: Path) -> Exported:
     from edgeserve.backends.torch.program import write_program
 
     options = made.options
-    wishes = Wishes(options.dynamic_shapes, options.input_names, options.output_names)
+    wishes = Wishes(options.dynamic_shapes, options.input_names, options.output_names, made.probes)
     progress("trace the module")
     program = export_module(made.module, made.examples, wishes, Path(request.source.folder))
     _check_fields(options, program)
@@ -85,8 +108,9 @@ def _export(request: ExportRequest, made: Made, out: Path) -> Exported:
         labels=options.labels,
         fields=dict(options.fields),
         reference=options.reference,
-        notes=program.notes,
-        tools=versions("torch", "numpy") | {"python": platform.python_version()},
+        assets=write_assets(options.assets, out),
+        notes=(*made.notes, *program.notes),
+        tools=versions(*_TOOLS[request.source.kind]) | {"python": platform.python_version()},
     )
 
 
@@ -113,9 +137,15 @@ def _reuse(workspace: Path, out: Path) -> Exported:
     folder = workspace / "source"
     exported = read_export(folder)
     out.mkdir(parents=True, exist_ok=True)
-    for entry in (exported.program, exported.examples):
+    for entry in _files(exported):
+        (out / entry.path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / entry.path, out / entry.path)
     return exported
+
+
+def _files(exported: Exported) -> tuple[FileEntry, ...]:
+    """All files of an export but its description."""
+    return (exported.program, exported.examples, *exported.program_data, *exported.assets)
 
 
 def read_export(folder: Path) -> Exported:
@@ -126,7 +156,7 @@ def read_export(folder: Path) -> Exported:
     """
     try:
         exported = decode((folder / SOURCE_JSON).read_bytes(), Exported)
-        for entry in (exported.program, exported.examples):
+        for entry in _files(exported):
             check_file(entry, folder)
     except (OSError, msgspec.DecodeError, BackendError) as error:
         raise ConvertError(

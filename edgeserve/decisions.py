@@ -1,7 +1,9 @@
 """Decisions: how sure a record is, and whether two records decide the same.
 
-What the gate counts, the Wrapper proves and a report shows. Classification is handled; the records
-of other tasks exist (`edgeserve.types.records`) and are refused here by code until their rules are.
+What the gate counts, the Wrapper proves and a report shows. Classifications decide one by one. What
+an embedding decides is its nearest neighbour in a set: `edgeserve.neighbours` says which, and by
+how much; alone it has neither margin nor sameness. The records of other tasks exist
+(`edgeserve.types.records`) and are refused by code until their rules are.
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ from collections import Counter
 from typing import Final
 
 from edgeserve.errors import ProcessingError
-from edgeserve.types.records import Classification, Record
+from edgeserve.types.records import Classification, Embedding, Record
 from edgeserve.types.words import Task
 
 __all__ = ["DECIDED_MARGIN", "decided", "describe", "margin", "same", "same_top"]
 
-#: The margin from which a decision counts as decided: flipping it is harm.
+#: The margin from which a decision counts as decided: flipping it is harm. Of probabilities; for
+#: feature-extraction of cosines, by which the nearest neighbour is nearer than the next.
 DECIDED_MARGIN: Final[dict[Task, float]] = {
     "image-classification": 0.05,
     "text-classification": 0.05,
     "audio-classification": 0.05,
+    "feature-extraction": 0.01,
 }
 
 
@@ -31,11 +35,13 @@ def margin(record: Record) -> float | None:
     sum to 1.
 
     Returns:
-        The margin; None for a task whose decisions have none (no such task is handled yet).
+        The margin; None for an embedding, which has one only among others.
 
     Raises:
         ProcessingError: EDGE-PROCESS-013, the record's task is not handled in this version.
     """
+    if isinstance(record, Embedding):
+        return None
     record = _classification(record)
     if len(record.top) > 1:
         return record.top[0][1] - record.top[1][1]
@@ -44,6 +50,8 @@ def margin(record: Record) -> float | None:
 
 def decided(record: Record) -> bool:
     """Whether the decision is sure enough that a flip is harm (`DECIDED_MARGIN`).
+
+    An embedding alone decides nothing.
 
     Raises:
         ProcessingError: EDGE-PROCESS-013, the record's task is not handled in this version.
@@ -82,11 +90,13 @@ def same_top(reference: Record, answer: Record, k: int = 5) -> bool:
 
 
 def describe(record: Record) -> str:
-    """A decision in a few words for people: "Egyptian cat 0.83".
+    """A decision in a few words for people: "Egyptian cat 0.83", "vector of 384".
 
     Raises:
         ProcessingError: EDGE-PROCESS-013, the record's task is not handled in this version.
     """
+    if isinstance(record, Embedding):
+        return f"vector of {record.vector.size}"
     record = _classification(record)
     return f"{record.label} {record.score:.2f}"
 
@@ -98,10 +108,15 @@ def _labels(record: Classification, k: int) -> list[str]:
 def _classification(record: Record) -> Classification:
     if isinstance(record, Classification):
         return record
+    alone = isinstance(record, Embedding)
     raise ProcessingError(
         "EDGE-PROCESS-013",
         "decision",
         wanted="a Classification",
-        got=f"{type(record).__name__}, which is not handled in this version",
-        hint="compare such outputs as tensors: declare the task 'tensors'",
+        got="one Embedding, which decides nothing alone"
+        if alone
+        else f"{type(record).__name__}, which is not handled in this version",
+        hint="compare the nearest neighbours in a set of at least three (edgeserve.neighbours)"
+        if alone
+        else "compare such outputs as tensors: declare the task 'tensors'",
     )

@@ -12,7 +12,9 @@ The tree::
     ├── BundleError              a bundle, workspace or manifest breaks its rules
     ├── ProcessingError          a processing step cannot be applied
     ├── BackendError             a runtime or converter is missing or refused
+    │   └── MilError             a Core ML package that the interpreter cannot load or run
     ├── ConvertError             a source could not be loaded, exported or converted
+    │   └── QuantizeError        another precision could not be made, or not be calibrated
     ├── ValidateError            the gate could not be run
     ├── MeasureError             a measurement could not be taken
     ├── PackageError             a bundle could not be written
@@ -44,9 +46,11 @@ __all__ = [
     "FilesError",
     "InputError",
     "MeasureError",
+    "MilError",
     "PackageError",
     "ProcessingError",
     "ProfileError",
+    "QuantizeError",
     "ReportError",
     "UnsupportedOp",
     "UsageError",
@@ -179,10 +183,22 @@ class BackendError(EdgeError):
     area = "BACKEND"
 
 
+class MilError(BackendError):
+    """A Core ML package cannot be loaded or run by the interpreter."""
+
+    area = "MIL"
+
+
 class ConvertError(EdgeError):
     """A source could not be loaded, exported or converted."""
 
     area = "CONVERT"
+
+
+class QuantizeError(ConvertError):
+    """Another precision could not be made, or not be calibrated."""
+
+    area = "QUANTIZE"
 
 
 class ValidateError(EdgeError):

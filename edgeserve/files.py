@@ -26,8 +26,17 @@ from edgeserve.errors import FilesError
 from edgeserve.types.artifact import FileEntry
 
 __all__ = [
-    "LOCAL", "Fs", "describe", "describe_tree", "sha256_bytes", "sha256_file", "staged",
-    "staged_file", "sweep", "write_atomic",
+    "LOCAL",
+    "Fs",
+    "describe",
+    "describe_tree",
+    "sha256_bytes",
+    "sha256_file",
+    "staged",
+    "staged_file",
+    "sweep",
+    "unwritable",
+    "write_atomic",
 ]  # fmt: skip
 
 _CHUNK = 1 << 20
@@ -228,7 +237,8 @@ def _unreadable(error: OSError, path: Path) -> FilesError:
     )  # fmt: skip
 
 
-def _unwritable(error: OSError, path: Path) -> FilesError:
+def unwritable(error: OSError, path: Path) -> FilesError:
+    """The coded error (EDGE-FILES-001) for a write that the system refused."""
     return FilesError("EDGE-FILES-001", str(path), got=_said(error), hint=_hint(error))
 
 
@@ -260,7 +270,7 @@ def staged_file(path: Path, fs: Fs = LOCAL) -> Iterator[Path]:
         yield temporary
         fs.replace(temporary, path)
     except OSError as error:
-        raise _unwritable(error, path) from error
+        raise unwritable(error, path) from error
     finally:
         with contextlib.suppress(OSError):
             fs.unlink(temporary)
@@ -284,7 +294,7 @@ def staged(target: Path, fs: Fs = LOCAL) -> Iterator[Path]:
         fs.sync_tree(stage)
         _swap(stage, target, fs)
     except OSError as error:
-        raise _unwritable(error, _named(error, target)) from error
+        raise unwritable(error, _named(error, target)) from error
     finally:
         with contextlib.suppress(OSError):
             _remove(stage, fs)
@@ -336,4 +346,4 @@ def sweep(folder: Path, fs: Fs = LOCAL) -> None:
             else:
                 _remove(left, fs)
         except OSError as error:
-            raise _unwritable(error, left) from error
+            raise unwritable(error, left) from error

@@ -12,10 +12,13 @@ A *verb* is a function ``verb(request) -> result`` over two `Value` types, named
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,11 +26,11 @@ from typing import TypeVar
 
 import msgspec
 
-from edgeserve.errors import WorkerError, revive
-from edgeserve.files import write_atomic
+from edgeserve.errors import EdgeError, WorkerError, revive
+from edgeserve.files import unwritable, write_atomic
 from edgeserve.types.base import Value, decode, encode
 
-__all__ = ["PROGRESS", "Job", "Progress", "log_tail", "progress", "run"]
+__all__ = ["PROGRESS", "Job", "Progress", "log_tail", "progress", "run", "stopped"]
 
 R = TypeVar("R", bound=Value)
 
@@ -36,6 +39,8 @@ PROGRESS = "EDGESERVE_PROGRESS"
 
 _COMMAND = (sys.executable, "-P", "-m", "edgeserve.worker")
 _POLL = 0.02
+#: Free bytes below which a worker without an answer is put down to the full disk.
+_FULL = 1 << 16
 
 
 class Job(Value, frozen=True):
@@ -71,6 +76,7 @@ def run(
     timeout: float = 3600.0,
     path: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> R:
     """Run ``verb(request)`` in a worker process and return its result.
 
@@ -82,16 +88,17 @@ def run(
         timeout: Seconds after which the whole process group is killed.
         path: Folders appended to the worker's ``sys.path`` (the user's own modules).
         on_progress: Called in this process with each step forward.
+        stop: Once set, the worker is ended.
 
     Raises:
         EdgeError: the same error that the verb raised in the worker.
         WorkerError: EDGE-WORKER-001 unexpected exception, -002 crash, -003 timeout, -004 not a
-            verb, -005 the result is not a ``result``.
+            verb, -005 the result is not a ``result``, -006 stopped.
         FilesError: EDGE-FILES-001, the job folder cannot be written.
     """
     folder = folder.absolute()
     _lay_out(folder, Job(verb=verb, request=msgspec.Raw(encode(request)), path=tuple(path)))
-    code = _wait(_start(folder), folder, timeout, on_progress, verb)
+    code = _wait(_start(folder), folder, timeout, on_progress, verb, stop or threading.Event())
     if (folder / "error.json").exists():
         raise revive(decode((folder / "error.json").read_bytes(), dict[str, str | None]))
     if code != 0 or not (folder / "result.json").exists():
@@ -103,6 +110,15 @@ def run(
             "EDGE-WORKER-005", verb, wanted=f"a {result.__name__}", got=str(error),
             hint="run the command again; should it stay, report it as a fault of edgeserve",
         ) from error  # fmt: skip
+
+
+def stopped(verb: str) -> WorkerError:
+    """The error of a worker that was ended, or not started, because its result is not wanted."""
+    return WorkerError(
+        "EDGE-WORKER-006", verb, wanted="to go on",
+        got="a stop: another part of the command failed",
+        hint="see what the other part said, and run the command again",
+    )  # fmt: skip
 
 
 def _lay_out(folder: Path, job: Job) -> None:
@@ -138,6 +154,7 @@ def _wait(
     timeout: float,
     on_progress: Callable[[Progress], None] | None,
     verb: str,
+    stop: threading.Event,
 ) -> int:
     """Wait for the worker, passing progress on; whatever happens, its process group ends here."""
     deadline = time.monotonic() + timeout
@@ -145,6 +162,8 @@ def _wait(
     try:
         while not _ended(process):
             seen = _report(folder, seen, on_progress)
+            if stop.is_set():
+                raise stopped(verb)
             if time.monotonic() > deadline:
                 raise WorkerError(
                     "EDGE-WORKER-003", verb, wanted=f"an answer within {timeout:g} s",
@@ -198,9 +217,11 @@ def _report(folder: Path, seen: int, on_progress: Callable[[Progress], None] | N
     return seen + len(whole)
 
 
-def _crash(verb: str, code: int, folder: Path) -> WorkerError:
+def _crash(verb: str, code: int, folder: Path) -> EdgeError:
     """Say how a worker died without a word of its own."""
     how = f"signal {_signal_name(-code)}" if code < 0 else f"exit status {code}"
+    if shutil.disk_usage(folder).free < _FULL:  # it could not even write its own error
+        return unwritable(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), folder)
     hint = f"the log is {folder / 'log.txt'}"
     if code == -signal.SIGKILL:
         hint = f"the system may have run out of memory; {hint}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
+import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +20,7 @@ from typing import get_type_hints
 import msgspec
 
 from edgeserve.errors import EdgeError, WorkerError
-from edgeserve.files import write_atomic
+from edgeserve.files import unwritable, write_atomic
 from edgeserve.jobs import PROGRESS, Job
 from edgeserve.types.base import Value, decode, encode
 
@@ -74,6 +78,7 @@ def _run(folder: Path, job: Path) -> None:
 
 def main(argv: list[str]) -> int:
     """Run the job described in ``argv[1]``; write result.json or error.json beside it."""
+    began = time.monotonic()
     _die_with_parent()
     job = Path(argv[1]).absolute()
     folder = job.parent
@@ -83,14 +88,45 @@ def main(argv: list[str]) -> int:
     except EdgeError as error:
         traceback.print_exc()
         said: EdgeError = error
+    except OSError as error:
+        traceback.print_exc()
+        said = _refused_by_system(error, folder)
     except Exception as error:  # the border to third-party code: everything becomes a coded error
         traceback.print_exc()
-        said = WorkerError(
-            "EDGE-WORKER-001", type(error).__name__, got=str(error) or "no message",
-            hint=f"the whole trace is in {folder / 'log.txt'}",
-        )  # fmt: skip
+        said = _unexpected(error, folder)
+    finally:
+        _note_usage(folder, began)
     write_atomic(folder / "error.json", encode(said.fields()))
     return 1
+
+
+def _refused_by_system(error: OSError, folder: Path) -> EdgeError:
+    """A full disk is no fault of the code that hit it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return unwritable(error, Path(error.filename or folder))
+    return _unexpected(error, folder)
+
+
+def _unexpected(error: Exception, folder: Path) -> WorkerError:
+    return WorkerError(
+        "EDGE-WORKER-001", type(error).__name__, got=str(error) or "no message",
+        hint=f"the whole trace is in {folder / 'log.txt'}",
+    )  # fmt: skip
+
+
+def _note_usage(folder: Path, began: float) -> None:
+    """Leave what the job cost beside its log; a courtesy that must not cost the result."""
+    own, below = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    cpu = own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
+    usage = {
+        "cpu_s": round(cpu, 3),
+        "wall_s": round(time.monotonic() - began, 3),
+        "peak_mb": round(max(own.ru_maxrss, below.ru_maxrss) / 1024, 1),
+    }
+    with contextlib.suppress(OSError, EdgeError):
+        write_atomic(folder / "usage.json", encode(usage))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""What is fed while measuring: sizes for dynamic dimensions, seeded tensors, or a sample's own."""
+"""What is fed while measuring: sizes for dynamic dimensions, seeded tensors, or a sample's own.
+
+Feeds are the source's, by its names, types and shapes; `edgeserve.backends.adapter` makes them fit
+a file that takes int32 ids or a few fixed lengths only, as it does for the Wrapper.
+"""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +15,9 @@ import numpy as np
 from edgeserve.errors import MeasureError
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
-__all__ = ["bad_sample", "batch_size", "named_tensors", "seeded_tensors", "sizes", "sizes_of"]
+__all__ = [
+    "bad_sample", "batch_size", "grown", "named_tensors", "seeded_tensors", "sizes", "sizes_of",
+]  # fmt: skip
 
 #: A dynamic dimension is measured at the top of its range, but not above this.
 _USUAL_TOP = 256
@@ -56,71 +62,101 @@ def _wrong_batch(size: int | None, wanted: str) -> MeasureError:
     )  # fmt: skip
 
 
-def sizes(io: IO, signature: Signature, batch: int, given: Mapping[str, int]) -> dict[str, int]:
-    """A size for each dynamic dimension, by the source's name for it.
+def sizes(
+    ios: Sequence[IO], signature: Signature, batch: int, given: Mapping[str, int],
+    padded: Collection[str] = (),
+) -> dict[str, int]:  # fmt: skip
+    """A size for each dynamic dimension of the source, by its name.
+
+    Args:
+        ios: All signatures of the file.
+        signature: The source's.
+        batch: Size of the batch.
+        given: Sizes asked for.
+        padded: Inputs that may be padded to a larger size that the file is fixed to.
 
     Raises:
-        MeasureError: EDGE-MEASURE-003, a size is out of range or cannot be chosen.
+        MeasureError: EDGE-MEASURE-003, a size is out of range.
     """
-    found = {}
-    for index, spec in enumerate(io.inputs):
+    found: dict[str, int] = {}
+    for index, spec in enumerate(signature.inputs):
         for axis, dim in enumerate(spec.shape):
-            if isinstance(dim, str):
-                name = _name(signature, index, axis, dim)
-                found[name] = (
-                    batch if name == signature.batch_dim else _size(name, signature, given)
-                )
+            if not isinstance(dim, str) or dim in found:
+                continue
+            taken = [io.inputs[index].shape[axis] for io in ios]
+            fixed = sorted(size for size in taken if isinstance(size, int))
+            found[dim] = (
+                batch
+                if dim == signature.batch_dim
+                else _size(dim, signature.dims[dim], given, fixed, spec.name in padded)
+            )
     return found
 
 
-def _name(signature: Signature, index: int, axis: int, own: str) -> str:
-    """The source's name for a dimension; converters may have renamed it in the file."""
-    if own in signature.dims:
-        return own
-    spec = signature.inputs[index] if index < len(signature.inputs) else None
-    theirs = spec.shape[axis] if spec and axis < len(spec.shape) else own
-    return theirs if isinstance(theirs, str) else own
-
-
-def _size(name: str, signature: Signature, given: Mapping[str, int]) -> int:
-    low, high = signature.dims.get(name, (0, 0))
-    size = given.get(name, max(low, min(high, _USUAL_TOP)))
-    known = name in signature.dims
-    if (known and not low <= size <= high) or (not known and name not in given):
+def _size(
+    name: str, ends: tuple[int, int], given: Mapping[str, int], fixed: Sequence[int], padded: bool
+) -> int:
+    low, high = ends
+    if fixed and not padded:
+        usual = max((size for size in fixed if size <= _USUAL_TOP), default=fixed[0])
+        wanted, allowed = f"one of {list(fixed)}", given.get(name, usual) in fixed
+    else:
+        high = min([high, *fixed[-1:]])
+        usual = max(low, min(high, _USUAL_TOP))
+        wanted, allowed = f"{low} to {high}", low <= given.get(name, usual) <= high
+    size = given.get(name, usual)
+    if not allowed:
         raise MeasureError(
-            "EDGE-MEASURE-003", f"dimension {name!r}",
-            wanted=f"{low} to {high}" if known else "a size", got=str(size) if known else "none",
+            "EDGE-MEASURE-003", f"dimension {name!r}", wanted=wanted, got=str(size),
             hint=f"give the request a size for {name!r} in dims",
         )  # fmt: skip
     return size
 
 
-def sizes_of(tensors: Mapping[str, np.ndarray], io: IO, signature: Signature) -> dict[str, int]:
+def sizes_of(tensors: Mapping[str, np.ndarray], signature: Signature) -> dict[str, int]:
     """The sizes that given tensors have in the dynamic dimensions."""
     return {
-        _name(signature, index, axis, dim): tensors[spec.name].shape[axis]
-        for index, spec in enumerate(io.inputs)
+        dim: tensors[spec.name].shape[axis]
+        for spec in signature.inputs
         for axis, dim in enumerate(spec.shape)
         if isinstance(dim, str)
     }
 
 
+def grown(ios: Sequence[IO], signature: Signature, dims: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that dimensions are padded to, where the file is fixed to larger ones."""
+    found: dict[str, int] = {}
+    for index, spec in enumerate(signature.inputs):
+        for axis, dim in enumerate(spec.shape):
+            if isinstance(dim, str) and dim != signature.batch_dim:
+                taken = [io.inputs[index].shape[axis] for io in ios]
+                holding = [s for s in taken if isinstance(s, int) and s >= dims[dim]]
+                if holding and min(holding) > dims[dim]:
+                    found[dim] = min(holding)
+    return found
+
+
 def seeded_tensors(
-    io: IO, signature: Signature, dims: Mapping[str, int], seed: int
+    signature: Signature, dims: Mapping[str, int], seed: int, masks: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
     """Tensors of the right shapes: standard normal floats, whole-range bytes, and integers 0 and 1.
+
+    Args:
+        signature: The source's.
+        dims: Sizes of the dynamic dimensions.
+        seed: The same seed gives the same tensors.
+        masks: Inputs that say which positions count: all ones, as zeros would make NaN and save
+            work.
 
     Raises:
         MeasureError: EDGE-MEASURE-004, a dtype that no numbers can be drawn for.
     """
     rng = np.random.default_rng(seed)
     feed = {}
-    for index, spec in enumerate(io.inputs):
-        shape = tuple(
-            dims[_name(signature, index, axis, dim)] if isinstance(dim, str) else dim
-            for axis, dim in enumerate(spec.shape)
-        )
-        feed[spec.name] = _draw(rng, spec, shape)
+    for spec in signature.inputs:
+        shape = tuple(dims[dim] if isinstance(dim, str) else dim for dim in spec.shape)
+        drawn = _draw(rng, spec, shape)
+        feed[spec.name] = np.ones_like(drawn) if spec.name in masks else drawn
     return feed
 
 
@@ -139,14 +175,14 @@ def _draw(rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]) ->
     return rng.integers(0, 2, shape).astype(dtype)
 
 
-def named_tensors(path: Path, io: IO, batch: int) -> dict[str, np.ndarray]:
-    """Read an ``.npz`` of the model's inputs by name; rows are repeated to fill the batch.
+def named_tensors(path: Path, signature: Signature, batch: int) -> dict[str, np.ndarray]:
+    """Read an ``.npz`` of the source's inputs by name; rows are repeated to fill the batch.
 
     Raises:
         MeasureError: EDGE-MEASURE-005, the file cannot be read or holds other tensors.
     """
     arrays = _load(path)
-    wanted = {spec.name: spec for spec in io.inputs}
+    wanted = {spec.name: spec for spec in signature.inputs}
     if set(arrays) != set(wanted):
         raise bad_sample(path, f"tensors {sorted(wanted)}", str(sorted(arrays)))
     return {name: _fit(path, spec, arrays[name], batch) for name, spec in wanted.items()}

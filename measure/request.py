@@ -41,9 +41,10 @@ class MeasureRequest(Value, frozen=True):
         min_runs: Runs taken even when that exceeds ``seconds`` (but never beyond three times it).
         max_runs: No more runs than this.
         max_warmup: Runs thrown away at most.
-        sample: A raw input (photo) to split the time over the processing steps, or an ``.npz`` of
-            named tensors; None: seeded tensors, and no split.
+        sample: A raw input (a photo, a text in UTF-8) to split the time over the processing steps,
+            or an ``.npz`` of named tensors; None: seeded tensors, and no split.
         seed: Seed of the tensors.
+        assets: Folder that files named by the processing (a tokenizer) lie in; None: ``root``.
     """
 
     artifact: Artifact
@@ -63,6 +64,7 @@ class MeasureRequest(Value, frozen=True):
     max_warmup: int = 50
     sample: str | None = None
     seed: int = 0
+    assets: str | None = None
 
 
 def measure(
@@ -79,7 +81,7 @@ def measure(
         on_progress: Called with each step forward.
 
     Raises:
-        MeasureError: the request cannot be carried out (EDGE-MEASURE-001 to -007).
+        MeasureError: the request cannot be carried out (EDGE-MEASURE-001 to -008).
         BackendError: the runtime is missing or refuses the artifact.
         WorkerError: the process crashed or hung.
     """

@@ -48,7 +48,7 @@ class _Feed(NamedTuple):
     batch: int
     dims: dict[str, int]
     name: str
-    raw: bytes | None = None
+    raw: bytes | str | None = None
     processor: Processor | None = None
 
 
@@ -69,6 +69,7 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
     Raises:
         MeasureError: EDGE-MEASURE-001 another target, -002 to -005 no fitting input, -006 a figure
             of the request makes no sense, -007 no way to read memory here.
+            -008 another engine stands in for the format's own.
         BackendError: the runtime is missing, or refuses the artifact or its input.
     """
     began = time.perf_counter()
@@ -79,6 +80,7 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
     progress(f"loading {request.artifact.name}")
     session, load_ms = _load(backend, request)
     with session:
+        _check_engine(session, request)
         runs = _runs(session, feed, request)
         return Measurement(
             artifact_sha256=request.artifact.sha256, format=request.artifact.format,
@@ -88,7 +90,7 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
             split=runs.split, rss_mb=number(peak_mb()), rss_before_mb=number(before),
             size_bytes=request.artifact.size, noisy=_noisy(runs, request, session.delegate),
             environment=environment(), wall_ms=tuple(runs.times.wall), cpu_ms=tuple(runs.times.cpu),
-            dims=feed.dims, input=feed.name, notes=_notes(runs, request),
+            dims=feed.dims, input=feed.name, notes=_notes(runs, request, feed),
             seconds=number(time.perf_counter() - began),
         )  # fmt: skip
 
@@ -114,18 +116,31 @@ def _check(request: MeasureRequest) -> None:
         )  # fmt: skip
 
 
+def _check_engine(session: Session, request: MeasureRequest) -> None:
+    if session.simulated:
+        raise MeasureError(
+            "EDGE-MEASURE-008", request.artifact.name, wanted="the format's own engine",
+            got=f"{session.runtime.name}, which stands in for it: its times say nothing",
+            hint="measure this artifact on a device that has the engine",
+        )  # fmt: skip
+
+
 def _feed(request: MeasureRequest) -> _Feed:
     """Make the tensors to feed: from the sample where there is one, else from the seed."""
-    io, signature = request.artifact.io, request.signature
-    batch = feeds.batch_size(io, signature, request.batch)
+    artifact, signature = request.artifact, request.signature
+    batch = feeds.batch_size(artifact.io, signature, request.batch)
     if request.sample is None:
-        dims = feeds.sizes(io, signature, batch, request.dims)
-        tensors = feeds.seeded_tensors(io, signature, dims, request.seed)
+        padding = request.processing.padding
+        masks = {name for name, step in padding.items() if step.part == "attention_mask"}
+        masks |= {spec.name for spec in signature.inputs if "mask" in spec.name.lower()}
+        ios = artifact.buckets or (artifact.io,)
+        dims = feeds.sizes(ios, signature, batch, request.dims, padding)
+        tensors = feeds.seeded_tensors(signature, dims, request.seed, masks)
         return _Feed(tensors, batch, dims, "seeded tensors")
     path = Path(request.sample)
     if path.suffix == ".npz":
-        tensors = feeds.named_tensors(path, io, batch)
-        return _Feed(tensors, batch, feeds.sizes_of(tensors, io, signature), path.name)
+        tensors = feeds.named_tensors(path, signature, batch)
+        return _Feed(tensors, batch, feeds.sizes_of(tensors, signature), path.name)
     return _raw_feed(request, path, batch)
 
 
@@ -133,16 +148,26 @@ def _raw_feed(request: MeasureRequest, path: Path, batch: int) -> _Feed:
     """Prepare a raw sample as the Wrapper would."""
     from edgeserve.processing import Processor
 
-    processor = Processor(request.processing, request.signature, request.task, request.labels)
+    folder = Path(request.assets or request.root)
+    processor = Processor(
+        request.processing, request.signature, request.task, request.labels,
+        assets=lambda name: (folder / name).read_bytes(),
+    )  # fmt: skip
     if processor.medium == "tensors":
         raise feeds.bad_sample(path, "an .npz: this model has no processing", "a raw input")
+    raw = _raw(path, processor.medium)
+    tensors = processor.batch([processor.prepare(raw)] * batch)
+    dims = feeds.sizes_of(tensors, request.signature)
+    return _Feed(tensors, batch, dims, path.name, raw, processor)
+
+
+def _raw(path: Path, medium: str) -> bytes | str:
     try:
-        raw = path.read_bytes()
+        return path.read_text("utf-8-sig") if medium == "text" else path.read_bytes()
     except OSError as error:
         raise feeds.bad_sample(path, "a readable file", error.strerror or str(error)) from error
-    tensors = processor.batch([processor.prepare(raw)] * batch)
-    dims = feeds.sizes_of(tensors, request.artifact.io, request.signature)
-    return _Feed(tensors, batch, dims, path.name, raw, processor)
+    except UnicodeDecodeError as error:
+        raise feeds.bad_sample(path, "a text in UTF-8", str(error)) from error
 
 
 def _imported(request: MeasureRequest) -> Backend:
@@ -167,8 +192,12 @@ def _load(backend: Backend, request: MeasureRequest) -> tuple[Session, float]:
 
 
 def _runs(session: Session, feed: _Feed, request: MeasureRequest) -> _Runs:
+    from edgeserve.backends.adapter import Adapter
+
+    adapter = Adapter(session, request.signature, request.processing.padding)
+
     def run() -> Mapping[str, np.ndarray]:
-        return session.run(feed.tensors)
+        return adapter.run(feed.tensors)
 
     first, _ = once(run)
     progress("warming up", 1, 3)
@@ -181,7 +210,7 @@ def _runs(session: Session, feed: _Feed, request: MeasureRequest) -> _Runs:
     parts: dict[str, Timing] = {}
     if feed.processor and feed.raw is not None:
         parts = split(
-            feed.processor, feed.raw, session.run, batch=feed.batch, runs=request.max_runs,
+            feed.processor, feed.raw, adapter.run, batch=feed.batch, runs=request.max_runs,
             seconds=_FOR_SPLIT * request.seconds,
         )  # fmt: skip
     progress("timing runs", 3, 3)
@@ -199,8 +228,10 @@ def _noisy(runs: _Runs, request: MeasureRequest, delegate: str) -> str | None:
     )  # fmt: skip
 
 
-def _notes(runs: _Runs, request: MeasureRequest) -> tuple[str, ...]:
-    notes = []
+def _notes(runs: _Runs, request: MeasureRequest, feed: _Feed) -> tuple[str, ...]:
+    ios = request.artifact.buckets or (request.artifact.io,)
+    larger = feeds.grown(ios, request.signature, feed.dims)
+    notes = [f"{dim} {feed.dims[dim]} runs as {size}" for dim, size in larger.items()]
     if runs.around.load is not None:
         notes.append(f"load average before the runs: {runs.around.load:.2f}")
     if request.threads > usable_cores():

@@ -64,7 +64,7 @@ class Stopwatch:
 
 def split(
     processor: Processor,
-    raw: bytes,
+    raw: bytes | str,
     run: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]],
     *,
     batch: int,
@@ -89,7 +89,7 @@ def split(
 def _pass(
     watch: Stopwatch,
     processor: Processor,
-    raw: bytes,
+    raw: bytes | str,
     run: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]],
     batch: int,
 ) -> float:
@@ -98,6 +98,6 @@ def _pass(
     watch.mark("batch")
     outputs = run(feed)
     watch.mark("run")
-    processor.finish(outputs)
+    processor.finish(outputs, feed)
     watch.mark("finish")
     return watch.end()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgeserve.report import cost, harm
 from edgeserve.report.detail import detail
 from edgeserve.report.load import Loaded
-from edgeserve.report.page import Fact, Page, Plot, RefusedLine, Row, Tile
+from edgeserve.report.matrix import clock, matrix
+from edgeserve.report.page import Fact, Page, Plot, RefusedLine, Row
+from edgeserve.report.pareto import size_against_latency
+from edgeserve.report.scope import compared, not_compared
 from edgeserve.report.series import Series
-from edgeserve.report.story import by_numbers, compared, headline, not_compared
+from edgeserve.report.story import by_numbers, headline, not_run_here
 from edgeserve.report.thumbs import Thumbnails
+from edgeserve.report.tiles import tiles
 from edgeserve.report.words import (
     VERDICT_MEANING,
     VERDICT_WORD,
@@ -31,7 +37,7 @@ _MB = 1024.0 * 1024.0
 
 _BOUNDS = (
     "The bar spans what the share of changed answers may be, the dot is what was seen; the diamond "
-    "counts all inputs, sure or not. An fp32 artifact within the tensor limit is judged by its "
+    "counts all inputs, clear or not. An fp32 artifact within the tensor limit is judged by its "
     "numbers; its pale bar says what answers alone could show."
 )
 _DIFFERENCES = (
@@ -39,8 +45,22 @@ _DIFFERENCES = (
     "precisions are judged by their answers."
 )
 _SPLIT = "Processing counts: a faster model shortens only its own part."
-_COST = "Down and to the left is better; the colour is the verdict."
+_COST = (
+    "Down and to the left is better; the colour is the verdict. Ringed, the Pareto front: no other "
+    "is as small, as fast and as faithful."
+)
 _LATENCY = "Wall time to the right of CPU time means waiting. The ticks are p50, p90 and p99."
+
+_CLEAR = (
+    "An answer is clear where the reference's first choice leads by a probability of at least 0.05."
+)
+_CLEAR_NEIGHBOURS = (
+    "The answer to an input is which other one is nearest to it; it is clear where that one leads "
+    "the next by a cosine of at least 0.01."
+)
+
+#: With more artifacts than this, those that pass without remark are folded up.
+_OPEN = 3
 
 
 def build(loaded: Loaded, thumbnails: Thumbnails) -> Page:
@@ -56,15 +76,33 @@ def build(loaded: Loaded, thumbnails: Thumbnails) -> Page:
         for r in manifest.refused
         if _key(r) in loaded.reports
     ]
-    rows = tuple(_row(loaded, a) for a in artifacts)
+    if len(details) > _OPEN:
+        details = [replace(d, open=d.verdict != "pass") for d in details]
+    series = [_series(loaded, a) for a in artifacts]
     return Page(
         title=clean(manifest.name), about=_about(loaded), headline=headline(loaded),
-        tiles=_tiles(loaded, artifacts[0]) if artifacts else (), rows=rows,
+        tiles=tiles(loaded, artifacts, [_row(loaded, a) for a in artifacts]),
+        rows=tuple(_row(loaded, a) for a in artifacts),
         refused=tuple(_refused(loaded, r) for r in manifest.refused),
-        plots=_plots(loaded, artifacts), details=tuple(details), compared=compared(loaded),
-        missing=not_compared(loaded), environment=_environment(loaded), warnings=_warnings(loaded),
+        plots=_plots(loaded, series), details=tuple(details), compared=compared(loaded),
+        missing=not_compared(loaded), environment=_environment(loaded), clear=_clear(loaded),
+        matrix=matrix(loaded), chart=_chart(loaded, series), warnings=_warnings(loaded),
         pictures=sum(w.picture is not None for d in details for w in d.worst),
+        texts=sum(w.text != "" for d in details for w in d.worst),
     )  # fmt: skip
+
+
+def _clear(loaded: Loaded) -> str:
+    """What makes an answer a clear one, for the tasks that the reports are of."""
+    stats = [r.decisions for r in loaded.reports.values() if r.decisions]
+    if not stats:
+        return ""
+    return _CLEAR_NEIGHBOURS if any(s.embedding for s in stats) else _CLEAR
+
+
+def _chart(loaded: Loaded, series: list[Series]) -> Plot | None:
+    svg = size_against_latency(series, clock(loaded))
+    return Plot("Size, latency and agreement", svg, _COST) if svg else None
 
 
 def _key(one: Artifact | Refused) -> str:
@@ -97,12 +135,19 @@ def _row(loaded: Loaded, artifact: Artifact) -> Row:
     judgement = artifact.judgement
     return Row(
         name=artifact_name(artifact.format, artifact.precision), anchor=f"a-{artifact.name}",
-        verdict=verdict, word=VERDICT_WORD[verdict], meaning=VERDICT_MEANING[verdict],
+        verdict=verdict, word="Not run here" if not_run_here(artifact) else VERDICT_WORD[verdict],
+        meaning="" if not_run_here(artifact) else VERDICT_MEANING[verdict],
         size=mebibytes(artifact.size / _MB), **_times(measured), **_agreement(report),
         **_difference(report),
-        executed_by=clean(judgement.executed_by if judgement else "") or "nobody",
-        noisy=clean(measured.noisy or "") if measured else "",
+        executed_by=clean(judgement.executed_by if judgement else "") or "not run here",
+        noisy=clean(measured.noisy or "") if measured else "", eight_bit=_eight_bit(artifact),
     )  # fmt: skip
+
+
+def _eight_bit(artifact: Artifact) -> str:
+    """How much of it is stored small, where that was counted."""
+    share = artifact.provenance.eight_bit_share
+    return f"{percent(share)} of weights in 8 bits" if share else ""
 
 
 def _times(m: Measurement | None) -> dict[str, str]:
@@ -119,10 +164,13 @@ def _agreement(report: Report | None) -> dict[str, str]:
         word = "not compared" if report else "not validated"
         return {"agreement": word, "agreement_note": "", "agreement_count": "", "harm": "unknown"}
     stats = report.decisions
+    if not stats.decided.n:
+        word = "none was clear"
+        return {"agreement": word, "agreement_note": "", "agreement_count": "", "harm": "unknown"}
     return {
         "agreement": percent(1.0 - plain(stats.decided.rate)),
         "agreement_note": f"at least {percent(1.0 - plain(stats.decided.upper))}",
-        "agreement_count": f"{stats.decided.n - stats.decided.count} of {stats.decided.n} sure",
+        "agreement_count": f"{stats.decided.n - stats.decided.count} of {stats.decided.n} clear",
         "harm": percent(stats.minimum_harm),
     }
 
@@ -141,40 +189,6 @@ def _badness(value: float) -> float:
     return float("inf") if value != value else value
 
 
-def _tiles(loaded: Loaded, best: Artifact) -> tuple[Tile, ...]:
-    """Four figures of the best artifact."""
-    row = _row(loaded, best)
-    report, measured = loaded.reports.get(best.name), loaded.measurements.get(best.name)
-    largest = Tile("Largest difference", row.difference, row.difference_note, row.verdict)
-    if report is not None and report.decisions is None:
-        tiles = [largest]
-    elif report is not None and by_numbers(report):
-        tiles = [Tile("Answers as the reference", row.agreement, row.agreement_count, row.verdict)]
-        tiles.append(largest)
-    else:
-        tiles = [Tile("Answers as the reference", row.agreement, _both(row), row.verdict)]
-        tiles.append(Tile("Smallest harm it would notice", row.harm, "of sure answers changing"))
-    tiles.append(_time_tile(row, measured is not None))
-    memory = (
-        f"{mebibytes(measured[0].rss_mb)} memory at its peak" if measured else "memory not measured"
-    )
-    tiles.append(Tile("Size", row.size, memory))
-    return tuple(tiles)
-
-
-def _time_tile(row: Row, measured: bool) -> Tile:
-    """The median run: CPU time where wall time is not to be trusted."""
-    if not measured:
-        return Tile("Median run", row.wall, "run `edgeserve measure`")
-    if row.noisy:
-        return Tile("Median run, CPU time", row.cpu, f"wall {row.wall} is noisy", "degraded")
-    return Tile("Median run", row.wall, f"{row.wall_note}; CPU {row.cpu}")
-
-
-def _both(row: Row) -> str:
-    return ", ".join(note for note in (row.agreement_note, row.agreement_count) if note)
-
-
 def _refused(loaded: Loaded, one: Refused) -> RefusedLine:
     return RefusedLine(
         name=artifact_name(one.format, one.precision), code=clean(one.code),
@@ -183,22 +197,19 @@ def _refused(loaded: Loaded, one: Refused) -> RefusedLine:
     )  # fmt: skip
 
 
-def _plots(loaded: Loaded, artifacts: list[Artifact]) -> tuple[tuple[Plot, ...], ...]:
-    """The plots in up to two columns."""
-    series = [_series(loaded, a) for a in artifacts]
+def _plots(loaded: Loaded, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
+    """The other plots in up to two columns; one that would hold a single mark is left out."""
     judged = series + [
         _series(loaded, r) for r in loaded.manifest.refused if _key(r) in loaded.reports
     ]
-    left = (
+    found = [
         ("Changed answers", harm.bounds(judged), _BOUNDS),
+        ("Run times", cost.latency(series), _LATENCY),
         ("Difference per output", harm.differences(judged), _DIFFERENCES),
         ("From raw input to answer", cost.split(series), _SPLIT),
-    )
-    right = (
-        ("Size and latency", cost.size_against_latency(series), _COST),
-        ("Run times", cost.latency(series), _LATENCY),
-    )
-    columns = [tuple(Plot(t, svg, c) for t, svg, c in some if svg) for some in (left, right)]
+    ]
+    plots = [Plot(title, svg, caption) for title, svg, caption in found if svg]
+    columns = (tuple(plots[0::2]), tuple(plots[1::2]))
     return tuple(column for column in columns if column)
 
 

@@ -1,4 +1,4 @@
-"""Plots of cost: size against latency, the distribution of run times, and where the time goes."""
+"""Plots of cost: the distribution of run times, and where the time goes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeserve.report.series import Series, canvas, name_rows
 from edgeserve.report.svg import COLOURS, drawing, embed
-from edgeserve.report.words import mebibytes, milliseconds, percent, shorten
+from edgeserve.report.words import milliseconds, shorten
 from edgeserve.types.base import plain
 from edgeserve.types.reports import Measurement
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-__all__ = ["latency", "size_against_latency", "split", "step_order"]
+__all__ = ["latency", "split", "step_order"]
 
 #: Steps in the order in which they run; a split read from JSON has lost it.
 _ORDER = (
@@ -29,54 +29,6 @@ def step_order(step: str) -> tuple[int, str]:
     first = step.partition("+")[0]  # fused steps are called "normalize+layout"
     place = _ORDER.index(first) if first in _ORDER else _ORDER.index("batch")
     return (len(_ORDER) if step == "total" else place), step
-
-
-def size_against_latency(series: Sequence[Series]) -> Markup | None:
-    """Size against the median run, each point labelled with the share of equal answers."""
-    shown = [(s, s.measurement) for s in series if s.measurement and s.size_mb]
-    if not shown:
-        return None
-    # One noisy wall clock makes all of them incomparable; CPU time stays true.
-    clock = "CPU" if any(m.noisy for _, m in shown) else "wall"
-    with drawing():
-        figure, axes = canvas(0, 2.6)
-        axes.grid(True, axis="both")
-        points = []
-        for one, measured in shown:
-            spread = measured.run.cpu if clock == "CPU" else measured.run.wall
-            x, right = plain(spread.p50), plain(spread.p90)
-            y = one.size_mb or 0.0
-            axes.plot([x, right], [y, y], color=COLOURS[one.verdict], lw=2, alpha=0.5)
-            axes.plot([x], [y], "o", color=COLOURS[one.verdict], ms=9, mec=COLOURS["card"], mew=1.5)
-            points.append((y, right))
-            _label(axes, one, x, y)
-        axes.set_xlim(0, 1.45 * max(right for _, right in points))
-        axes.set_ylim(0, 1.35 * max(y for y, _ in points))
-        axes.set_xlabel(f"{clock} time of one run, ms (median to 90th percentile)")
-        axes.set_ylabel("size, MiB")
-        said = "; ".join(
-            f"{s.name}: {mebibytes(s.size_mb or 0)}, {milliseconds(m.run.wall.p50)} wall, "
-            f"{milliseconds(m.run.cpu.p50)} CPU, {_agrees(s)}"
-            for s, m in shown
-        )
-        return embed(figure, "plot-cost", "Size against latency", said)
-
-
-def _agrees(one: Series) -> str:
-    if one.decisions is None:
-        return "answers not compared"
-    return f"{percent(1 - plain(one.decisions.decided.rate))} equal answers"
-
-
-def _label(axes: Axes, one: Series, x: float, y: float) -> None:
-    axes.annotate(
-        one.name, (x, y), xytext=(8, 8), textcoords="offset points", color=COLOURS["ink"],
-        fontsize=9, fontweight="bold",
-    )  # fmt: skip
-    axes.annotate(
-        _agrees(one), (x, y), xytext=(8, -12), textcoords="offset points",
-        color=COLOURS["muted"], fontsize=8,
-    )  # fmt: skip
 
 
 def latency(series: Sequence[Series]) -> Markup | None:

@@ -13,6 +13,7 @@ from edgeserve.report.words import (
     VERDICT_WORD,
     artifact_name,
     clean,
+    listed,
     mebibytes,
     milliseconds,
     percent,
@@ -20,9 +21,17 @@ from edgeserve.report.words import (
     scientific,
     shorten,
 )
-from edgeserve.types.artifact import Artifact, Reason
+from edgeserve.types.artifact import Artifact, Provenance, Reason
 from edgeserve.types.base import plain
-from edgeserve.types.reports import Check, Measurement, OutputDiff, Report, Spread, WorstInput
+from edgeserve.types.reports import (
+    Check,
+    EmbeddingStats,
+    Measurement,
+    OutputDiff,
+    Report,
+    Spread,
+    WorstInput,
+)
 from edgeserve.types.words import Format, Precision, Verdict
 
 __all__ = ["detail"]
@@ -76,9 +85,30 @@ def _check(check: Check) -> CheckLine:
 def _outputs(report: Report) -> tuple[Fact, ...]:
     facts = [_output(o, "") for o in report.outputs]
     facts += [_output(o, " (generated inputs)") for o in report.generated]
+    if report.decisions and report.decisions.embedding:
+        facts += _vectors(report.decisions.embedding)
     if plain(report.error) != 0.0:
-        facts.append(Fact("largest error of a score", scientific(report.error)))
+        embeds = report.decisions is not None and report.decisions.embedding is not None
+        what = "deciding cosine" if embeds else "score"
+        facts.append(Fact(f"largest error of a {what}", scientific(report.error)))
     return tuple(facts)
+
+
+def _vectors(stats: EmbeddingStats) -> list[Fact]:
+    rank = plain(stats.rank)
+    return [
+        Fact(
+            "vectors",
+            f"cosine with the reference's {plain(stats.cosine_mean):.5f} on average, "
+            f"{plain(stats.cosine_min):.5f} at least",
+        ),
+        Fact(
+            "ranking",
+            f"of all other inputs by nearness: rank correlation {rank:.5f} with the reference's"
+            if math.isfinite(rank)
+            else "too few inputs to rank",
+        ),
+    ]
 
 
 def _output(output: OutputDiff, where: str) -> Fact:
@@ -94,7 +124,8 @@ def _worst(worst: WorstInput, thumbnails: Thumbnails) -> Worst:
     margin = plain(worst.margin) if worst.margin is not None else math.nan
     known = math.isfinite(margin)
     return Worst(
-        id=shorten(worst.id, 44), picture=thumbnails(worst.path), reference=clean(worst.reference),
+        id=shorten(worst.id, 44), text=clean(worst.text or ""),
+        picture=None if worst.text else thumbnails(worst.path), reference=clean(worst.reference),
         answer=clean(worst.answer), margin=f"{margin:.2f}" if known else "unknown",
         share=min(1.0, max(0.0, margin)) if known else None,
         difference=scientific(worst.difference), flipped=worst.flipped,
@@ -105,10 +136,14 @@ def _worst_said(report: Report | None) -> str:
     if report is None or not report.worst:
         return ""
     flipped = sum(w.flipped for w in report.worst[:_WORST])
-    if not flipped:
-        return "None of them changed its answer; on these the numbers differ most."
     shown = min(_WORST, len(report.worst))
-    return f"{plural(flipped, 'of these changed', 'of these changed')} the answer, {shown} shown."
+    if flipped:
+        said = f"{flipped} of these {shown} changed the answer."
+    else:
+        said = "None of them changed its answer; on these the numbers differ most."
+    if report.decisions and report.decisions.embedding:
+        said += " Reference and answer are the nearest other inputs, each with its cosine."
+    return said
 
 
 def _costs(measured: Sequence[Measurement]) -> tuple[Fact, ...]:
@@ -160,6 +195,8 @@ def _origin(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...
         facts.append(Fact("sha256", artifact.sha256))
         if made.route or tools:
             facts.append(Fact("Made by", clean(f"{made.route or 'unknown route'}; {tools}")))
+        if made.weights:
+            facts.append(Fact("Weights", _weights(made)))
         if made.rewrites:
             facts.append(Fact("Rewrites", clean(", ".join(made.rewrites))))
     if report:
@@ -167,6 +204,12 @@ def _origin(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...
         facts.append(Fact("Judged in", f"{plain(report.seconds):.1f} s"))
         facts += [Fact("Note", clean(note)) for note in report.notes]
     return tuple(facts)
+
+
+def _weights(made: Provenance) -> str:
+    kinds = listed([plural(count, dtype, dtype) for dtype, count in sorted(made.weights.items())])
+    share = made.eight_bit_share
+    return f"{kinds}; {percent(share)} of them in 8 bits" if share else kinds
 
 
 def _limits(report: Report) -> str:

@@ -19,9 +19,12 @@ __all__ = ["bounds", "differences"]
 
 
 def bounds(series: Sequence[Series]) -> Markup | None:
-    """Share of changed decisions with 95 % bounds, over the zones of the verdicts."""
-    shown = [s for s in series if s.decisions and s.limits and math.isfinite(_upper(s))]
-    if not shown:
+    """Share of changed decisions with 95 % bounds, over the zones of the verdicts.
+
+    None for a single artifact: its figures stand above.
+    """
+    shown = [s for s in series if s.limits and s.decisions and s.decisions.decided.n]
+    if len(shown) < 2:
         return None
     limits = shown[0].limits
     assert limits is not None
@@ -35,7 +38,7 @@ def bounds(series: Sequence[Series]) -> Markup | None:
             _interval(axes, row, one)
         name_rows(axes, [s.name for s in shown])
         axes.set_xlim(-0.015 * top, top)
-        axes.set_xlabel("changed answers, % of the sure inputs")
+        axes.set_xlabel("changed answers, % of the clear ones")
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         _zone_names(axes, edges)
         said = "; ".join(
@@ -73,7 +76,10 @@ def _zone_names(axes: Axes, edges: Sequence[float]) -> None:
 
 
 def differences(series: Sequence[Series]) -> Markup | None:
-    """Largest difference of each output relative to its scale, against the limit, on a log axis."""
+    """Largest difference of each output relative to its scale, against the limit, on a log axis.
+
+    None for a single one.
+    """
     rows = [
         (s, o, max(plain(o.relative), 1e-9))
         for s in series
@@ -81,7 +87,7 @@ def differences(series: Sequence[Series]) -> Markup | None:
         if math.isfinite(plain(o.relative))
     ][:24]
     limits = {s.limits.tensor for s, _, _ in rows if s.limits}
-    if not rows or not limits:
+    if len(rows) < 2 or not limits:
         return None
     with drawing():
         figure, axes = canvas(len(rows), 0.9)

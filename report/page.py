@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 __all__ = [
-    "CheckLine", "Detail", "Fact", "Headline", "Page", "Plot", "RefusedLine", "Row", "Tile",
-    "Timed", "Worst",
+    "Cell", "CheckLine", "Detail", "Fact", "Headline", "Matrix", "MatrixRow", "Page", "Plot",
+    "RefusedLine", "Row", "Tile", "Timed", "Worst",
 ]  # fmt: skip
 
 
@@ -38,6 +38,45 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """One artifact at a glance; figures that are not known are empty."""
+
+    verdict: Verdict
+    word: str
+    meaning: str
+    anchor: str
+    size: str
+    time: str
+    same: str
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """One format: a cell a precision, None where it was not asked for."""
+
+    name: str
+    engine: str
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Formats against precisions.
+
+    Attributes:
+        columns: The precisions.
+        rows: The formats.
+        clock: "wall" or "CPU": which time is shown.
+        same: What is compared: "answers" or "nearest neighbours".
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[MatrixRow, ...]
+    clock: str
+    same: str
+
+
+@dataclass(frozen=True)
 class Row:
     """One line of the table of artifacts; every figure in words, "not measured" included."""
 
@@ -59,6 +98,7 @@ class Row:
     difference_note: str
     executed_by: str
     noisy: str = ""
+    eight_bit: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,6 +129,7 @@ class Worst:
 
     id: str
     picture: str | None
+    text: str
     reference: str
     answer: str
     margin: str
@@ -140,6 +181,7 @@ class Detail:
     times: tuple[Timed, ...]
     noisy: str
     origin: tuple[Fact, ...]
+    open: bool = True
 
 
 @dataclass(frozen=True)
@@ -157,5 +199,9 @@ class Page:
     compared: tuple[Fact, ...]
     missing: tuple[Fact, ...]
     environment: tuple[Fact, ...]
+    clear: str
+    matrix: Matrix | None = None
+    chart: Plot | None = None
     warnings: tuple[str, ...] = ()
     pictures: int = 0
+    texts: int = 0

@@ -1,4 +1,4 @@
-"""The report's sentences: what the figures allow to be said, and not a word more."""
+"""The report's first sentences: what the figures allow to be said, and not a word more."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import math
 from collections.abc import Sequence
 
 from edgeserve.report.load import Loaded
-from edgeserve.report.page import Fact, Headline
+from edgeserve.report.page import Headline
 from edgeserve.report.words import artifact_name, clean, listed, percent, plural, scientific
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import plain
-from edgeserve.types.reports import Report
+from edgeserve.types.reports import DecisionStats, Report
 
-__all__ = ["by_numbers", "compared", "headline", "not_compared", "reference_words"]
+__all__ = ["by_numbers", "headline", "names", "not_run_here", "reference_words"]
+
+#: Artifacts that are called by their names in a sentence; more are counted.
+_NAMED = 2
+_NOT_RUN = "EDGE-CHECK-002"
 
 
 def reference_words(loaded: Loaded, report: Report | None) -> str:
@@ -27,17 +31,32 @@ def reference_words(loaded: Loaded, report: Report | None) -> str:
     return f"your server ({clean(said)})"
 
 
+def _whom(loaded: Loaded, report: Report | None) -> str:
+    """The same for a headline: its exact name stands below."""
+    return reference_words(loaded, report).partition(" (")[0]
+
+
+def not_run_here(artifact: Artifact) -> bool:
+    """Whether nothing is known of an artifact because no engine for it is on this machine."""
+    judgement = artifact.judgement
+    return judgement is not None and any(r.code == _NOT_RUN for r in judgement.reasons)
+
+
+def names(artifacts: Sequence[Artifact]) -> str:
+    """All of them by name, as in a sentence."""
+    return listed([artifact_name(a.format, a.precision) for a in artifacts])
+
+
 def headline(loaded: Loaded) -> Headline:
-    """The verdict over all artifacts: the best one speaks, the refused are counted."""
+    """The verdict over all artifacts: the best ones speak, the others are counted."""
     artifacts, refused = loaded.manifest.artifacts, loaded.manifest.refused
     by = {v: [a for a in artifacts if a.verdict == v] for v in ("pass", "degraded", "unproven")}
-    also = _also(loaded, by)
     if by["pass"]:
-        return _ready(loaded, by["pass"], also)
+        return _ready(loaded, by["pass"], _also(loaded, by))
     if by["degraded"]:
-        return _degraded(loaded, by["degraded"], also)
+        return _degraded(loaded, by["degraded"], _also(loaded, by))
     if by["unproven"]:
-        return _unproven(loaded, by["unproven"], also)
+        return _unproven(loaded, by["unproven"], _also(loaded, by))
     if refused:
         one = len(refused) == 1
         count = "Its only conversion was" if one else f"All {len(refused)} conversions were"
@@ -51,39 +70,50 @@ def headline(loaded: Loaded) -> Headline:
     )  # fmt: skip
 
 
-def _names(artifacts: Sequence[Artifact]) -> str:
-    return listed([artifact_name(a.format, a.precision) for a in artifacts])
+def _subject(loaded: Loaded, artifacts: Sequence[Artifact]) -> str:
+    """Who a sentence is about: by name while they are few, else how many of all."""
+    total = len(loaded.manifest.artifacts) + len(loaded.manifest.refused)
+    if len(artifacts) <= _NAMED:
+        return names(artifacts)
+    return f"{'All' if len(artifacts) == total else f'{len(artifacts)} of'} {total} conversions"
 
 
 def _also(loaded: Loaded, by: dict[str, list[Artifact]]) -> str:
     """What else there is beside those that the headline speaks of."""
+    first = next((verdict for verdict in ("pass", "degraded", "unproven") if by[verdict]), "")
+    absent = [a for a in by["unproven"] if not_run_here(a)]
+    unproven = [a for a in by["unproven"] if not not_run_here(a)]
     parts = []
-    if by["pass"] and by["degraded"]:
-        parts.append(f"{_names(by['degraded'])} changes some answers")
-    if (by["pass"] or by["degraded"]) and by["unproven"]:
-        parts.append(f"{_names(by['unproven'])} is not proven")
-    if loaded.manifest.refused:
-        parts.append(f"{len(loaded.manifest.refused)} more refused")
-    return f"{'; '.join(parts)}." if parts else ""
+    if by["degraded"] and first != "degraded":
+        parts.append(_counted(by["degraded"], "changes some answers", "change some answers"))
+    if unproven and first != "unproven":
+        parts.append(_counted(unproven, "is not proven", "are not proven"))
+    if absent and first != "unproven":
+        parts.append(_counted(absent, "was not run here", "were not run here"))
+    if count := len(loaded.manifest.refused):
+        parts.append(f"{count} {'was' if count == 1 else 'were'} refused")
+    return f"{listed(parts)}." if parts else ""
+
+
+def _counted(artifacts: Sequence[Artifact], one: str, many: str) -> str:
+    who = names(artifacts) if len(artifacts) <= _NAMED else str(len(artifacts))
+    return f"{who} {one if len(artifacts) == 1 else many}"
 
 
 def _ready(loaded: Loaded, artifacts: list[Artifact], also: str) -> Headline:
     reports = [r for a in artifacts if (r := loaded.reports.get(a.name))]
-    verb = "decides" if len(artifacts) == 1 else "decide"
+    who = _subject(loaded, artifacts)
+    one = len(artifacts) == 1
     if not reports:
-        sentence = f"{_names(artifacts)} passed the gate."
+        sentence = f"{who} passed the gate."
         return Headline(
             "pass", "Ready", sentence, "The gate's report is not in this workspace.", also
         )
-    whom = reference_words(loaded, reports[0])
-    if all(r.decisions for r in reports):
-        return Headline(
-            "pass", "Ready", f"{_names(artifacts)} {verb} as {whom} does.", _decided(reports), also
-        )
-    return Headline(
-        "pass", "Ready", f"{_names(artifacts)} {verb.replace('decide', 'compute')} as {whom} does.",
-        _tensors(reports), also,
-    )  # fmt: skip
+    whom = _whom(loaded, reports[0])
+    decided = all(r.decisions for r in reports)
+    verb = ("decide" if decided else "compute") + ("s" if one else "")
+    evidence = _decided(reports) if decided else _tensors(reports)
+    return Headline("pass", "Ready", f"{who} {verb} as {whom} does.", evidence, also)
 
 
 def _decided(reports: Sequence[Report]) -> str:
@@ -91,10 +121,7 @@ def _decided(reports: Sequence[Report]) -> str:
     least = max(reports, key=lambda r: plain(r.decisions.decided.upper) if r.decisions else 1.0)
     stats = least.decisions
     assert stats is not None
-    same = (
-        f"Same answer on {stats.raw.n - stats.raw.count} of {plural(stats.raw.n, 'input')} from "
-        f"{plural(stats.groups, 'independent group')}"
-    )
+    same = _same(stats, several=len(reports) > 1)
     if all(by_numbers(r) for r in reports):
         return (
             f"{same}, and no number differs by more than {scientific(_largest(reports))} of its "
@@ -102,9 +129,23 @@ def _decided(reports: Sequence[Report]) -> str:
             f"from {percent(stats.minimum_harm)} up would have been seen (95\u00a0% confidence)."
         )
     return (
-        f"{same}. Had {percent(stats.minimum_harm)} of the sure answers changed, this test would "
+        f"{same}. Had {percent(stats.minimum_harm)} of the clear answers changed, this test would "
         f"have seen it (95\u00a0% confidence)."
     )
+
+
+def _same(stats: DecisionStats, *, several: bool) -> str:
+    """On how many inputs nothing changed; of several artifacts, on how many at least."""
+    what = "nearest neighbour" if stats.embedding else "answer"
+    subject = f"Each gives the same {what}" if several else f"Same {what}"
+    least = "at least " if several and stats.raw.count else ""
+    count = f"{least}{stats.raw.n - stats.raw.count} of {plural(stats.raw.n, 'input')}"
+    return f"{subject} on {count}{_independent(stats)}"
+
+
+def _independent(stats: DecisionStats) -> str:
+    """How many inputs really stand for themselves, where some belong together."""
+    return f" ({stats.groups} of them independent)" if stats.groups < stats.inputs else ""
 
 
 def by_numbers(report: Report) -> bool:
@@ -135,13 +176,14 @@ def _degraded(loaded: Loaded, artifacts: list[Artifact], also: str) -> Headline:
     ]
     verb = "changes" if len(artifacts) == 1 else "change"
     evidence = (
-        f"At most {percent(max(uppers))} of the answers that {reference_words(loaded, None)} is "
-        f"sure of come out differently (95\u00a0% confidence)."
+        f"At most {percent(max(uppers))} of the clear answers of {_whom(loaded, None)} "
+        f"come out differently (95\u00a0% confidence)."
         if uppers
         else "The harm was measured and lies within the looser limit."
     )
     return Headline(
-        "degraded", "Usable with known harm", f"{_names(artifacts)} {verb} some answers.", evidence,
+        "degraded", "Usable with known harm", f"{_subject(loaded, artifacts)} {verb} some answers.",
+        evidence,
         f"{also} Whether that is acceptable is your decision, not a matter of rounding.".strip(),
     )  # fmt: skip
 
@@ -152,7 +194,8 @@ def _unproven(loaded: Loaded, artifacts: list[Artifact], also: str) -> Headline:
         for a in artifacts
         if (r := loaded.reports.get(a.name)) and r.decisions and r.decisions.more_groups
     ]
-    then = f"About {plural(max(needs), 'more group')} of inputs would settle it." if needs else ""
+    more = plural(max(needs), "more independent input") if needs else ""
+    then = f"About {more} would settle it." if needs else ""
     reasons = [
         clean(a.judgement.reasons[0].message)
         for a in artifacts
@@ -160,7 +203,7 @@ def _unproven(loaded: Loaded, artifacts: list[Artifact], also: str) -> Headline:
     ]
     verb = "is" if len(artifacts) == 1 else "are"
     return Headline(
-        "unproven", "Not proven", f"{_names(artifacts)} {verb} not proven yet.",
+        "unproven", "Not proven", f"{_subject(loaded, artifacts)} {verb} not proven yet.",
         _sentence(reasons[0]) if reasons else "The evidence does not reach a verdict.",
         f"{then} {also}".strip(),
     )  # fmt: skip
@@ -169,74 +212,3 @@ def _unproven(loaded: Loaded, artifacts: list[Artifact], also: str) -> Headline:
 def _sentence(text: str) -> str:
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def compared(loaded: Loaded) -> tuple[Fact, ...]:
-    """What the verdicts rest on."""
-    facts: list[Fact] = []
-    for report in loaded.reports.values():
-        who = artifact_name(report.format, report.precision) if len(loaded.reports) > 1 else ""
-        prefix = f"{who}: " if who else ""
-        facts.append(Fact(f"{prefix}inputs", clean(report.inputs)))
-        facts.append(Fact(f"{prefix}compared with", reference_words(loaded, report)))
-        if report.decisions:
-            stats = report.decisions
-            facts.append(Fact(f"{prefix}decisions", _counts(report)))
-            facts.append(
-                Fact(
-                    f"{prefix}evidence",
-                    f"{plain(stats.decided.n_eff):.0f} effective inputs; the smallest harm it "
-                    f"could have seen is {percent(stats.minimum_harm)}",
-                )
-            )
-        facts.append(Fact(f"{prefix}tensors", plural(len(report.outputs), "output")))
-        facts.append(Fact(f"{prefix}preprocessing", clean(report.preprocessing)))
-    return tuple(facts)
-
-
-def _counts(report: Report) -> str:
-    stats = report.decisions
-    assert stats is not None
-    text = (
-        f"{stats.raw.count} of {stats.raw.n} changed; of the {stats.decided.n} that the reference "
-        f"was sure of, {stats.decided.count}"
-    )
-    if stats.top5:
-        text += f"; top-5 sets differ on {stats.top5.count} of {stats.top5.n}"
-    return text
-
-
-def not_compared(loaded: Loaded) -> tuple[Fact, ...]:
-    """What nobody should read into this report."""
-    facts = []
-    reports = loaded.reports.values()
-    if not reports:
-        facts.append(Fact("Proof", "no artifact has been validated"))
-    if any("not compared" in r.preprocessing for r in reports):
-        facts.append(
-            Fact(
-                "Preprocessing",
-                "declared, not compared: both sides used the packaged steps, so a difference from "
-                "your server's own preprocessing would not show (give --reference module:fn)",
-            )
-        )
-    if any(r.decisions is None for r in reports):
-        facts.append(Fact("Decisions", "some artifacts were compared by their numbers alone"))
-    facts.append(Fact("Accuracy", "true labels: the reference's answers are the measure"))
-    facts.append(Fact("Devices", f"any other than where this ran: {_where(loaded)}"))
-    unmeasured = [a for a in loaded.manifest.artifacts if a.name not in loaded.measurements]
-    if unmeasured:
-        facts.append(Fact("Cost", f"{_names(unmeasured)} was not measured"))
-    return tuple(facts)
-
-
-def _where(loaded: Loaded) -> str:
-    engines = {
-        f"{r.runtime.name} {r.runtime.version} ({r.runtime.delegate}), {r.environment.machine}"
-        for r in loaded.reports.values()
-    } | {
-        f"{m.runtime.name} {m.runtime.version} ({m.runtime.delegate}), {m.environment.machine}"
-        for some in loaded.measurements.values()
-        for m in some
-    }
-    return clean(listed(sorted(engines))) or "nowhere yet"

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.spatial.distance import cdist
 
 from edgeserve.decisions import DECIDED_MARGIN, decided, describe, margin, same, same_top
 from edgeserve.errors import ProcessingError
+from edgeserve.neighbours import distances, nearest, unit
 from edgeserve.types.base import decode, encode
-from edgeserve.types.records import Classification, Detection, Record
+from edgeserve.types.records import Classification, Detection, Embedding, Record
 
 LISTING = json.loads(
     (Path(__file__).parent / "conformance" / "decisions" / "cases.json").read_text()
@@ -41,8 +44,66 @@ def test_conformance(case: dict[str, Any]) -> None:
     assert describe(reference) == case["describe"]
 
 
-def test_the_cases_use_the_margin_in_force() -> None:
-    assert set(DECIDED_MARGIN.values()) == {LISTING["decided_margin"]}
+def test_the_cases_use_the_margins_in_force() -> None:
+    margins = dict(DECIDED_MARGIN)
+    assert margins.pop("feature-extraction") == LISTING["neighbour_margin"]
+    assert set(margins.values()) == {LISTING["decided_margin"]}
+
+
+@pytest.mark.parametrize("case", LISTING["neighbours"], ids=lambda case: case["id"])
+def test_conformance_of_neighbours(case: dict[str, Any]) -> None:
+    found, sure = nearest(np.array(case["vectors"], np.float64))
+    assert found.tolist() == case["nearest"]
+    np.testing.assert_allclose(sure, case["margin"], rtol=0, atol=1e-9)
+    assert (sure >= LISTING["neighbour_margin"]).tolist() == case["decided"]
+
+
+def test_neighbours_are_scipys() -> None:
+    """In more rows than are looked at together, and in float32 as models give them."""
+    vectors = np.random.default_rng(0).normal(size=(1100, 24)).astype(np.float32)
+    cosines = 1 - cdist(vectors, vectors, "cosine")
+    np.fill_diagonal(cosines, -np.inf)
+    ranked = np.sort(cosines, axis=1)
+    found, sure = nearest(vectors)
+    np.testing.assert_array_equal(found, cosines.argmax(axis=1))
+    np.testing.assert_allclose(sure, ranked[:, -1] - ranked[:, -2], rtol=0, atol=1e-12)
+
+
+def test_distances_keep_their_digits() -> None:
+    """Two vectors a millionth apart: ``1 - cosine`` in float64 would be noise."""
+    angle = 1e-6
+    first = np.array([[1.0, 0.0], [3.0, 4.0], [0.0, 0.0], [1.0, np.nan]])
+    second = np.array([[np.cos(angle), np.sin(angle)], [-4.0, 3.0], [1.0, 0.0], [1.0, 0.0]])
+    apart = distances(first, second)
+    assert apart[0] == pytest.approx(angle**2 / 2, rel=1e-6)
+    assert apart[1:3] == pytest.approx([1.0, 1.0])
+    assert np.isnan(apart[3])
+
+
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(hnp.arrays(np.float32, st.tuples(st.integers(0, 9), st.integers(1, 4)), elements=FINITE))
+def test_laws_of_neighbours(vectors: np.ndarray) -> None:
+    found, sure = nearest(vectors)
+    count = len(vectors)
+    assert (found != np.arange(count)).all()
+    assert ((found >= 0) & (found < count)).all() if count > 1 else (found == -1).all()
+    assert ((sure >= 0) & (sure <= 2 + 1e-12)).all()
+    lengths = np.linalg.norm(unit(vectors), axis=1)
+    np.testing.assert_allclose(lengths, vectors.any(axis=1).astype(float), atol=1e-12)
+
+
+def test_neighbours_want_a_matrix() -> None:
+    with pytest.raises(ValueError, match=r"\(3,\)"):
+        nearest(np.ones(3))
+
+
+def test_an_embedding_in_words() -> None:
+    vector = Embedding(vector=np.ones(384))
+    assert describe(vector) == "vector of 384"
+    assert margin(vector) is None
+    assert not decided(vector)
 
 
 @st.composite

@@ -14,19 +14,22 @@ import msgspec
 
 from edgeserve import jobs
 from edgeserve.data import Feed, Reader, fingerprint, read_arrays, scan, split
-from edgeserve.data.reading import RawInput
 from edgeserve.decisions import DECIDED_MARGIN
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.files import sha256_bytes, staged
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import encode, number
+from edgeserve.types.records import Embedding
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.source import Exported
+from edgeserve.validate.candidates import draw, keep
+from edgeserve.validate.choice import choose_each
+from edgeserve.validate.deciding import processor_of
 from edgeserve.validate.feeds import in_batches
-from edgeserve.validate.fillers import Statistics, fillers
+from edgeserve.validate.fillers import Statistics
+from edgeserve.validate.generated import Generated, edge_inputs, media
 from edgeserve.validate.oracle import Answered, Oracle
-from edgeserve.validate.pictures import picture
-from edgeserve.validate.request import Answers, AnswersRequest, Filler
+from edgeserve.validate.request import Answers, AnswersRequest, Candidate, Filler
 from edgeserve.validate.server import PT2, check_reference, code_key
 from edgeserve.validate.store import (
     FillerTensors,
@@ -34,14 +37,17 @@ from edgeserve.validate.store import (
     load_exported,
     program_key,
     read_answers,
+    set_apart,
     write_answers,
     write_fillers,
 )
 
-__all__ = ["PICTURES", "collect_answers"]
+__all__ = ["collect_answers"]
 
-#: Drawn pictures that stand in for photos: 12 cost little and show several classes.
-PICTURES = 12
+#: Golden candidates are drawn until there are enough that are this many times as sure as needed.
+_COMFORTABLE = 4.0
+
+_MADE = {"image": "pictures", "audio": "sounds", "text": "texts"}
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,8 @@ def _data(request: AnswersRequest, exported: Exported) -> _Data:
     """The evaluation half without repeated inputs; nothing without ``--data``."""
     if request.data is None:
         return _Data()
-    found = scan(Path(request.data), exported.signature)
+    medium = processor_of(exported, Path(request.source_folder)).medium
+    found = scan(Path(request.data), exported.signature, medium)
     samples = split(found.samples, request.seed)["evaluation"]
     hashes: dict[str, Sample] = {}
     with Reader(exported.signature) as reader:
@@ -138,13 +145,17 @@ def _collect(
         collected.notes.append(
             f"tensors were compared on the first {writer.stored} of {len(data.samples)} inputs"
         )
-    file = _over_fillers(request, oracle, statistics, collected, stage)
+    file = _over_generated(request, oracle, statistics, collected, stage)
+    answers, vectors = set_apart(stage, collected.answers)
+    candidates, candidates_file = _candidates(request, oracle, stage)
     return Answers(
         program_key=keys[0], reference_key=keys[1], data_key=keys[2],
         reference=oracle.reference, preprocessing=_preprocessing(oracle, data, collected),
         own_tensors=_own(oracle, collected), runtime=oracle.runtime, data=data.path,
-        samples=data.samples, answers=tuple(collected.answers), chunks=tuple(writer.chunks),
+        samples=data.samples, answers=answers, chunks=tuple(writer.chunks),
         fillers=tuple(collected.fillers), fillers_file=file, notes=tuple(collected.notes),
+        vectors=vectors, candidates=candidates, candidates_file=candidates_file,
+        seed=request.seed,
     )  # fmt: skip
 
 
@@ -188,52 +199,71 @@ def _stored(answered: Answered, digest: str) -> StoredAnswer:
     )
 
 
-def _over_fillers(
+def _over_generated(
     request: AnswersRequest, oracle: Oracle, statistics: dict[str, Statistics],
     collected: _Collected, stage: Path,
 ) -> FileEntry:  # fmt: skip
     """Ask about generated inputs: natural ones as if they were data, the others as tensors."""
     tensors: list[FillerTensors] = []
-    for name, natural, raw, feed in _generated(request, oracle, statistics):
+    for each in _generated(request, oracle, statistics):
         jobs.progress("reference on generated inputs", len(tensors))
         try:
-            if natural and raw is not None:
-                (answered,) = oracle.answer([name], [raw], [feed])
-                collected.own.add(answered.own)
-            else:
-                answered = oracle.of_program(oracle.run([feed])[0])
+            answered = _ask(oracle, each, collected)
         except BackendError as error:  # a program may refuse an extreme input
-            collected.notes.append(f"generated input {name!r} left out: {error.message}")
+            collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
             continue
-        asked = answered if raw is not None or not oracle.is_server else None
-        answer = _stored(asked, fingerprint(feed)) if asked and asked.record else None
-        collected.fillers.append(Filler(name=name, natural=natural, answer=answer))
-        tensors.append(FillerTensors(feed=feed, outputs=answered.outputs))
+        answer = _answer_to(oracle, each, answered)
+        collected.fillers.append(Filler(name=each.name, natural=each.natural, answer=answer))
+        tensors.append(FillerTensors(feed=each.feed, outputs=answered.outputs))
     return write_fillers(stage, tensors)
-
-
-_Generated = tuple[str, bool, RawInput | None, Feed]
 
 
 def _generated(
     request: AnswersRequest, oracle: Oracle, statistics: dict[str, Statistics]
-) -> Iterator[_Generated]:
-    """Name, whether natural, raw form where a server could be asked, and feed."""
-    exported = oracle.exported
-    tensors_are_raw = oracle.processor.medium == "tensors"
+) -> Iterator[Generated]:
+    """Natural inputs first; without data they say what numbers the tensors hold."""
+    exported, processor = oracle.exported, oracle.processor
     example = read_arrays(Path(request.source_folder) / exported.examples.path)
-    pictures: list[_Generated] = []
-    if oracle.processor.medium == "image":
-        for i in range(PICTURES):
-            raw = picture(i, request.seed)
-            pictures.append((f"picture-{i}", True, raw, oracle.feed(raw, f"picture-{i}")))
+    made = list(media(exported, processor, request.seed))
     if request.data is None:
-        _note_statistics(statistics, [feed for *_, feed in pictures] or [example])
-    yield from pictures
-    yield "example", tensors_are_raw, example if tensors_are_raw else None, example
-    for name, feed in fillers(exported.signature, example, statistics, request.seed):
-        natural = tensors_are_raw and name.startswith("random-")
-        yield name, natural, feed if natural else None, feed
+        _note_statistics(statistics, [each.feed for each in made if each.natural] or [example])
+    yield from made
+    yield from edge_inputs(exported, processor, example, statistics, request.seed)
+
+
+def _ask(oracle: Oracle, each: Generated, collected: _Collected) -> Answered:
+    if each.natural and each.raw is not None:
+        (answered,) = oracle.answer([each.name], [each.raw], [each.feed])
+        collected.own.add(answered.own)
+        return answered
+    return oracle.of_program(oracle.run([each.feed])[0], each.feed)
+
+
+def _answer_to(oracle: Oracle, each: Generated, answered: Answered) -> StoredAnswer | None:
+    """The reference's decision, where it was asked; of embeddings only those among neighbours."""
+    asked = each.raw is not None or not oracle.is_server
+    if not asked or answered.record is None:
+        return None
+    if isinstance(answered.record, Embedding) and not each.natural:
+        return None
+    return _stored(answered, fingerprint(each.feed))
+
+
+def _candidates(
+    request: AnswersRequest, oracle: Oracle, stage: Path
+) -> tuple[tuple[Candidate, ...], FileEntry | None]:
+    """Inputs to choose golden cases from, while the reference is at hand; more than are needed."""
+    if not request.golden:
+        return (), None
+    task = oracle.exported.task
+    least = DECIDED_MARGIN.get(task, 0.0)
+    folder = Path(request.source_folder)
+    drawn = draw(oracle, folder, request.golden, _COMFORTABLE * least, request.seed, least)
+    if task in DECIDED_MARGIN and task != "feature-extraction":
+        drawn = choose_each(drawn, 2 * request.golden, lambda _: least)
+    elif task in DECIDED_MARGIN:
+        drawn = [each for each in drawn if each.record is not None]
+    return keep(drawn, stage)
 
 
 def _own(oracle: Oracle, collected: _Collected) -> bool:
@@ -253,5 +283,9 @@ def _preprocessing(oracle: Oracle, data: _Data, collected: _Collected) -> str:
     if not oracle.is_server:
         return "declared, not compared"
     through = "tensors" if collected.own == {True} else "decisions"
-    on = "compared" if data.samples else "compared on generated pictures only"
+    on = (
+        "compared"
+        if data.samples
+        else f"compared on generated {_MADE[oracle.processor.medium]} only"
+    )
     return f"{on} (through the reference's {through})"

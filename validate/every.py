@@ -36,7 +36,7 @@ def judge_workspace(
     asked = AnswersRequest(
         source_folder=str(opened.source.absolute()), out=str(samples), folder=user,
         data=data or (stored.data if stored else None),
-        reference=reference or (None if stored else manifest.reference),
+        reference=reference or (None if stored else manifest.reference), golden=0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         answers = jobs.run(

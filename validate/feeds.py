@@ -6,17 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from edgeserve.backends.base import Session
+from edgeserve.backends.adapter import Adapter
+from edgeserve.backends.session import Session
 from edgeserve.data import Feed
 from edgeserve.data.reading import RawInput
-from edgeserve.errors import DataError, InputError
+from edgeserve.errors import DataError, InputError, ProcessingError
 from edgeserve.processing import Processor
-from edgeserve.types.tensors import Signature, TensorSpec
+from edgeserve.types.processing import Tokenize
+from edgeserve.types.tensors import IO, Signature
 
 __all__ = ["BATCH", "Runner", "feed_of", "in_batches"]
 
 #: Most inputs held and run at once.
 BATCH = 16
+
+#: What an input has to be, by the model's medium, and how to give it.
+_WANTED = {
+    "tensors": ("named tensors", "give an .npz of tensors"),
+    "image": ("an image file", "give a folder of files or a data.jsonl"),
+    "audio": ("an audio file", "give a folder of files or a data.jsonl"),
+    "text": ("a text", "give a data.jsonl of texts, a folder of .txt files, or an .npz of ids"),
+}
+
+#: What processing says of an input that is at fault itself.
+_OF_THE_INPUT = ("EDGE-PROCESS-027",)
 
 
 def in_batches(count: int, size: int = BATCH) -> Iterator[range]:
@@ -31,38 +44,42 @@ def feed_of(processor: Processor, raw: RawInput, thing: str) -> Feed:
     Raises:
         DataError: EDGE-DATA-020, the input cannot be used with this model.
     """
-    takes_rows = processor.medium == "tensors"
+    medium = processor.medium
     try:
         if isinstance(raw, dict):
-            if takes_rows:
+            if medium in ("tensors", "text"):  # texts may come as the numbers of their tokens
                 return processor.check_feed(raw)
-        elif not takes_rows and isinstance(raw, bytes):
+        elif medium != "tensors" and isinstance(raw, str) == (medium == "text"):
             return processor.batch([processor.prepare(raw)])
-    except InputError as error:
+    except (InputError, ProcessingError) as error:
+        if error.code not in _OF_THE_INPUT and not isinstance(error, InputError):
+            raise
         raise DataError(
             "EDGE-DATA-020", thing, wanted="an input that the model's processing takes",
             got=error.message, hint=error.hint,
         ) from error  # fmt: skip
-    kind = {"dict": "named tensors", "str": "a text"}.get(type(raw).__name__, "a file")
-    wanted = "named tensors" if takes_rows else f"an {processor.medium} file"
-    raise DataError(
-        "EDGE-DATA-020", thing, wanted=wanted, got=kind,
-        hint="give an .npz of tensors" if takes_rows else "give a folder of files or a data.jsonl",
-    )  # fmt: skip
+    got = {"dict": "named tensors", "str": "a text"}.get(type(raw).__name__, "a file")
+    wanted, hint = _WANTED[medium]
+    raise DataError("EDGE-DATA-020", thing, wanted=wanted, got=got, hint=hint)
 
 
 class Runner:
     """A session under the signature's names: joins feeds into batches and takes answers apart.
 
-    A file may call its tensors otherwise and take other integer types than the signature; order
-    is what the two share. Where a file's batch is fixed above 1, an input is repeated to fill it.
+    The file's own integer types, batch and fixed lengths are `Adapter`'s business. Where the
+    source's batch is fixed above 1, an input is repeated to fill it.
+
+    Args:
+        session: What to run.
+        signature: The source's.
+        padding: How inputs may be padded (`edgeserve.types.processing.Processing.padding`).
     """
 
-    def __init__(self, session: Session, signature: Signature) -> None:
-        self._session = session
-        self._inputs = tuple(zip(signature.inputs, session.io.inputs, strict=True))
-        self._outputs = tuple(zip(signature.outputs, session.io.outputs, strict=True))
-        self._low, self._high = self._range(signature)
+    def __init__(
+        self, session: Session, signature: Signature, padding: Mapping[str, Tokenize] | None = None
+    ) -> None:
+        self._adapter = Adapter(session, signature, padding)
+        self._low, self._high = _range(session.io, signature)
 
     @property
     def most(self) -> int:
@@ -74,28 +91,9 @@ class Runner:
         """The batch cannot be chosen."""
         return self._low == self._high
 
-    def _range(self, signature: Signature) -> tuple[int, int]:
-        """Smallest and largest batch of one run, as both the file and the signature have it."""
-        specs = (*self._session.io.inputs, *self._session.io.outputs)
-        first = {spec.shape[0] if spec.shape else None for spec in specs}
-        only = first.pop() if len(first) == 1 else None
-        if isinstance(only, int):
-            return only, only
-        if only is None or signature.batch_dim is None:
-            return 1, 1
-        low, high = signature.dims[signature.batch_dim]
-        return max(low, 1), max(1, min(high, BATCH))
-
     def takes(self, feed: Feed) -> bool:
         """Whether a feed's shapes are ones that the file takes, alone or repeated to its batch."""
-        for outer, inner in self._inputs:
-            shape = feed[outer.name].shape
-            batched = self._low > 1 and shape[:1] == (1,)
-            pairs = zip(shape, inner.shape, strict=True)
-            for axis, (size, wanted) in enumerate(pairs):
-                if isinstance(wanted, int) and size != wanted and not (batched and axis == 0):
-                    return False
-        return True
+        return self._adapter.takes(self._filled(feed))
 
     def run(self, feeds: Sequence[Feed]) -> list[Feed]:
         """Run feeds and return their outputs, both with batch axis and by the signature's names.
@@ -107,6 +105,10 @@ class Runner:
         for group in self._groups(feeds):
             outputs += self._run([feeds[i] for i in group])
         return outputs
+
+    def run_once(self, feed: Mapping[str, np.ndarray]) -> Feed:
+        """Run one feed as it is."""
+        return self._adapter.run(feed)
 
     def _groups(self, feeds: Sequence[Feed]) -> Iterator[list[int]]:
         """Runs of neighbours that fit into one batch."""
@@ -128,25 +130,40 @@ class Runner:
         )
 
     def _run(self, feeds: list[Feed]) -> list[Feed]:
-        count = len(feeds)
-        sizes = {array.shape[0] if array.ndim else 0 for array in feeds[0].values()}
-        single = count > 1 or sizes == {1}
-        padded = feeds + feeds[-1:] * (self._low - count) if single else feeds
-        joined = {name: np.concatenate([f[name] for f in padded]) for name in padded[0]}
-        outputs = self.run_once(joined if len(padded) > 1 else feeds[0])
-        if len(padded) == 1:
-            return [outputs]
-        return [{name: array[i : i + 1] for name, array in outputs.items()} for i in range(count)]
+        if len(feeds) == 1:
+            return [self._only(feeds[0])]
+        joined = {name: np.concatenate([f[name] for f in feeds]) for name in feeds[0]}
+        outputs = self.run_once(self._filled(joined))
+        return [
+            {name: array[i : i + 1] for name, array in outputs.items()} for i in range(len(feeds))
+        ]
 
-    def run_once(self, feed: Mapping[str, np.ndarray]) -> Feed:
-        """Run one feed as it is."""
-        given = {inner.name: _cast(feed[outer.name], inner) for outer, inner in self._inputs}
-        outputs = self._session.run(given)
-        return {outer.name: outputs[inner.name] for outer, inner in self._outputs}
+    def _only(self, feed: Feed) -> Feed:
+        filled = self._filled(feed)
+        outputs = self.run_once(filled)
+        if filled is feed:
+            return outputs
+        return {name: array[:1] for name, array in outputs.items()}
+
+    def _filled(self, feed: Feed) -> Feed:
+        """A feed of fewer inputs than the smallest batch, its last one repeated to fill it."""
+        sizes = {array.shape[0] if array.ndim else 0 for array in feed.values()}
+        size = sizes.pop() if len(sizes) == 1 else 0
+        if not 0 < size < self._low:
+            return feed
+        lack = self._low - size
+        return {n: np.concatenate([a, *[a[-1:]] * lack]) for n, a in feed.items()}
 
 
-def _cast(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """Between integer types as the file has them; anything else is for the session to refuse."""
-    if array.dtype.kind in "iu" and spec.dtype.startswith(("int", "uint")):
-        return array.astype(spec.dtype, copy=False)
-    return array
+def _range(io: IO, signature: Signature) -> tuple[int, int]:
+    """Smallest and largest batch of one run, as both the file and the signature have it."""
+    first = {spec.shape[0] if spec.shape else None for spec in (*io.inputs, *io.outputs)}
+    only = first.pop() if len(first) == 1 else None
+    if signature.batch_dim is None:
+        return (only, only) if isinstance(only, int) else (1, 1)
+    if isinstance(only, int):
+        return 1, only  # the adapter fills it up
+    if only is None:
+        return 1, 1
+    low, high = signature.dims[signature.batch_dim]
+    return max(low, 1), max(1, min(high, BATCH))

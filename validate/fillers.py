@@ -8,17 +8,22 @@ rate on them; see ``docs/verdicts.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 
 from edgeserve.data import Feed
 from edgeserve.types.tensors import Signature, TensorSpec
+from edgeserve.validate.texts import prime_between
 
-__all__ = ["RANDOM", "Statistics", "fillers"]
+__all__ = ["RANDOM", "Statistics", "fillers", "lengths"]
 
 #: How many random inputs there are: the natural ones where a model brings no medium.
 RANDOM = 4
+
+#: Free dimensions are tried up to this size, and until an input has so many numbers.
+_LONGEST = 1024
+_MOST_NUMBERS = 1 << 18
 
 _Make = Callable[["Statistics", tuple[int, ...], np.random.Generator], np.ndarray]
 
@@ -98,7 +103,7 @@ _KINDS: dict[str, _Make] = {
 
 def fillers(
     signature: Signature, example: Mapping[str, np.ndarray], statistics: Mapping[str, Statistics],
-    seed: int,
+    seed: int, masks: Collection[str] = (),
 ) -> Iterator[tuple[str, Feed]]:  # fmt: skip
     """Generated feeds by name; each has the example's shapes, with a batch of 1 where it is free.
 
@@ -109,22 +114,90 @@ def fillers(
         example: Its example inputs, for the sizes of dynamic dimensions.
         statistics: By input name.
         seed: The same seed gives the same feeds.
+        masks: Inputs that say which positions count: never all zero, which many models answer
+            with NaN, but ones and then zeros, as padding leaves them.
     """
+    sizes = {name: _shape(spec, example, signature) for name, spec in _specs(signature).items()}
     for number, (name, make) in enumerate(_KINDS.items()):
         rng = np.random.default_rng((seed, number))
-        feed = {}
-        for spec in signature.inputs:
-            shape = _shape(spec, example[spec.name], signature)
-            feed[spec.name] = _fitted(make(statistics[spec.name], shape, rng), spec, statistics)
-        yield name, feed
+        yield name, _feed(signature, sizes, statistics, masks, make, rng)
 
 
-def _shape(spec: TensorSpec, example: np.ndarray, signature: Signature) -> tuple[int, ...]:
-    """The example's shape; a free batch axis becomes as small as it may."""
-    batch = signature.batch_dim
-    if batch is None:
-        return example.shape
-    return (max(1, signature.dims[batch][0]), *example.shape[1:])
+def lengths(
+    signature: Signature, example: Mapping[str, np.ndarray], statistics: Mapping[str, Statistics],
+    seed: int, masks: Collection[str] = (),
+) -> Iterator[tuple[str, Feed]]:  # fmt: skip
+    """Random feeds with the free dimensions (the batch left out) at their ends, and at a prime.
+
+    Sizes end where inputs become huge. Arguments are those of `fillers`.
+    """
+    free = {dim: ends for dim, ends in signature.dims.items() if dim != signature.batch_dim}
+    free = {dim: (max(1, low), high) for dim, (low, high) in free.items() if low < high}
+    if not free:
+        return
+    cap = _cap(signature, example, free)
+    top = {dim: max(low, min(high, cap)) for dim, (low, high) in free.items()}
+    chosen = {
+        "smallest": {dim: low for dim, (low, _) in free.items()},
+        "prime": {dim: prime_between(low, top[dim]) or low for dim, (low, _) in free.items()},
+        "largest": top,
+    }
+    for number, (word, dims) in enumerate(chosen.items()):
+        rng = np.random.default_rng((seed, len(_KINDS) + number))
+        sizes = {n: _shape(s, example, signature, dims) for n, s in _specs(signature).items()}
+        said = ", ".join(f"{dim} {size}" for dim, size in dims.items())
+        yield f"{word} ({said})", _feed(signature, sizes, statistics, masks, _random, rng)
+
+
+def _cap(
+    signature: Signature, example: Mapping[str, np.ndarray], free: Mapping[str, tuple[int, int]]
+) -> int:
+    """The size up to which dimensions may grow before an input holds too many numbers."""
+    cap = _LONGEST
+    while cap > 1:
+        dims = {dim: max(low, min(high, cap)) for dim, (low, high) in free.items()}
+        shapes = [_shape(spec, example, signature, dims) for spec in signature.inputs]
+        if all(math.prod(shape) <= _MOST_NUMBERS for shape in shapes):
+            break
+        cap = cap * 7 // 8
+    return cap
+
+
+def _specs(signature: Signature) -> dict[str, TensorSpec]:
+    return {spec.name: spec for spec in signature.inputs}
+
+
+def _feed(
+    signature: Signature, sizes: Mapping[str, tuple[int, ...]],
+    statistics: Mapping[str, Statistics], masks: Collection[str], make: _Make,
+    rng: np.random.Generator,
+) -> Feed:  # fmt: skip
+    feed = {}
+    for spec in signature.inputs:
+        array = make(statistics[spec.name], sizes[spec.name], rng)
+        fitted = _fitted(array, spec, statistics)
+        feed[spec.name] = _as_mask(fitted) if spec.name in masks else fitted
+    return feed
+
+
+def _as_mask(array: np.ndarray) -> np.ndarray:
+    """As many ones as there are, first; at least one."""
+    if not array.ndim or not array.shape[-1]:
+        return array
+    ones = np.maximum((array != 0).sum(axis=-1, keepdims=True), 1)
+    return np.asarray(np.arange(array.shape[-1]) < ones, array.dtype)
+
+
+def _shape(
+    spec: TensorSpec, example: Mapping[str, np.ndarray], signature: Signature,
+    dims: Mapping[str, int] | None = None,
+) -> tuple[int, ...]:  # fmt: skip
+    """The example's shape; a free batch axis becomes as small as it may, others as ``dims`` say."""
+    sizes = dict(dims or {})
+    if signature.batch_dim is not None:
+        sizes[signature.batch_dim] = max(1, signature.dims[signature.batch_dim][0])
+    shape = example[spec.name].shape
+    return tuple(sizes.get(str(dim), size) for dim, size in zip(spec.shape, shape, strict=True))
 
 
 def _fitted(

@@ -24,6 +24,8 @@ _CODES: dict[str, str] = {
     "outputs-in-place": "EDGE-CHECK-010",
     "inputs-in-place": "EDGE-CHECK-011",
     "decides": "EDGE-CHECK-013",
+    "weights": "EDGE-CHECK-053",
+    "weights-8bit": "EDGE-CHECK-053",
 }
 
 
@@ -35,12 +37,14 @@ class Findings:
         checks: In the order they were made.
         broken: Reasons of those that do not hold.
         vacuous: Why the reference's outputs prove nothing.
+        remarks: What the verdict should be read with, whatever it is.
         notes: What else a reader should know.
     """
 
     checks: list[Check] = field(default_factory=list)
     broken: list[Reason] = field(default_factory=list)
     vacuous: list[Reason] = field(default_factory=list)
+    remarks: list[Reason] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def check(
@@ -63,3 +67,7 @@ class Findings:
         """Note that the reference's outputs carry no evidence; the check itself holds."""
         self.vacuous.append(Reason(code=code, message=message))
         self.check("evidence", True, message)
+
+    def remark(self, code: str, message: str) -> None:
+        """Note a reason that changes no verdict and stands beside it."""
+        self.remarks.append(Reason(code=code, message=message))

@@ -9,25 +9,31 @@ from edgeserve import backends
 from edgeserve.backends.base import Backend, Session
 from edgeserve.environment import environment
 from edgeserve.errors import BackendError, ValidateError
-from edgeserve.processing import Processor
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
 from edgeserve.types.records import Runtime
 from edgeserve.types.reports import Report, WorstInput
+from edgeserve.validate.deciding import processor_of
 from edgeserve.validate.findings import Findings
 from edgeserve.validate.invariants import (
     check_batch,
-    check_declared,
     check_optimizer,
     check_places,
     check_repeatable,
     self_limit,
 )
+from edgeserve.validate.promises import check_declared, check_weights
 from edgeserve.validate.request import JudgeRequest
-from edgeserve.validate.store import load_exported, program_key, read_answers
+from edgeserve.validate.store import (
+    load_exported,
+    program_key,
+    read_answers,
+    stored_answers,
+)
 from edgeserve.validate.tally import worst_tensors
+from edgeserve.validate.together import Together
 from edgeserve.validate.trial import Case, Stopped, Trial
-from edgeserve.validate.verdict import SCORE_DRIFT, Evidence, decide
+from edgeserve.validate.verdict import Evidence, decide
 
 __all__ = ["judge"]
 
@@ -56,21 +62,22 @@ def judge(request: JudgeRequest) -> Report:
         unknown = Runtime(name=request.artifact.format, version="", delegate=request.delegate or "")
         return _report(case, unknown, findings, _unloadable(error, findings), started)
     with opened as session:
-        findings.check("loads", True, _executed_by(session.runtime))
+        findings.check("loads", True, _executed_by(session))
         return _judged(case, backend, session, findings, started)
 
 
 def _case(request: JudgeRequest) -> Case:
-    exported = load_exported(Path(request.source_folder))
-    answers = read_answers(Path(request.samples))
+    folder, samples = Path(request.source_folder), Path(request.samples)
+    exported = load_exported(folder)
+    answers = read_answers(samples)
     if answers is None or answers.program_key != program_key(exported):
         raise ValidateError(
             "EDGE-VALIDATE-010", request.samples, wanted="the reference's answers",
             got="those to another program" if answers else "none",
             hint="run validate, which asks the reference first",
         )  # fmt: skip
-    processor = Processor(exported.processing, exported.signature, exported.task, exported.labels)
-    return Case(request, exported, answers, processor)
+    stored = stored_answers(samples, answers)
+    return Case(request, exported, answers, stored, processor_of(exported, folder))
 
 
 def _load(backend: Backend, request: JudgeRequest, *, optimize: bool) -> Session:
@@ -80,8 +87,10 @@ def _load(backend: Backend, request: JudgeRequest, *, optimize: bool) -> Session
     )  # fmt: skip
 
 
-def _executed_by(runtime: Runtime) -> str:
-    return f"{runtime.name} {runtime.version} ({runtime.delegate})"
+def _executed_by(session: Session) -> str:
+    runtime = session.runtime
+    named = f"{runtime.name} {runtime.version} ({runtime.delegate})"
+    return f"{named}; {session.note}" if session.note else named
 
 
 def _unloadable(error: BackendError, findings: Findings) -> Judgement:
@@ -98,6 +107,7 @@ def _judged(
 ) -> Report:
     """Try the session, and put what was found into a report."""
     trial = Trial.of(case, findings)
+    check_weights(case.request.artifact, findings)
     if check_declared(case.request.artifact, case.exported.signature, findings):
         try:
             _examine(trial, backend, session)
@@ -105,7 +115,7 @@ def _judged(
             pass  # its finding says why
         except BackendError as error:
             findings.check("runs", False, f"fails on inputs it has answered: {error.got}")
-    judgement = decide(_evidence(trial), _executed_by(session.runtime))
+    judgement = decide(_evidence(trial), _executed_by(session))
     return _report(case, session.runtime, findings, judgement, started, trial)
 
 
@@ -117,11 +127,12 @@ def _examine(trial: Trial, backend: Backend, session: Session) -> None:
     precision, floor = case.request.artifact.precision, case.limits.scale_floor
     limit = self_limit(precision, case.limits)
     feeds = [probe.feed for probe in trial.probes]
-    check_batch(runner, feeds, findings, floor, limit)
+    together = Together.of(case.processor, case.exported)
+    check_batch(runner, feeds, findings, floor, limit, together)
     check_repeatable(runner, feeds, findings, floor)
     check_optimizer(
-        runner, lambda: _load(backend, case.request, optimize=False), case.exported.signature,
-        feeds, findings, floor, limit,
+        runner, lambda: _load(backend, case.request, optimize=False), trial.runner, feeds, findings,
+        floor, limit,
     )  # fmt: skip
     reference = [probe.outputs for probe in trial.probes]
     check_places(runner, case.exported.signature, feeds, reference, findings, floor, limit)
@@ -169,6 +180,7 @@ def _evidence(trial: Trial) -> Evidence:
         drift=trial.tally.drift(),
         broken=tuple(trial.findings.broken),
         vacuous=tuple(trial.findings.vacuous),
+        remarks=tuple(trial.findings.remarks),
     )
 
 
@@ -180,7 +192,7 @@ def _report(
     trial = trial or Trial.of(case, findings)
     evidence = _evidence(trial)
     notes = (*answers.notes, *findings.notes, *_drift_note(case, evidence))
-    error = trial.error if case.decides else _largest(evidence)
+    error = trial.error.largest() if case.decides else _largest(evidence)
     return Report(
         artifact_sha256=artifact.sha256, format=artifact.format, precision=artifact.precision,
         runtime=runtime, reference=answers.reference, preprocessing=answers.preprocessing,
@@ -213,5 +225,6 @@ def _drift_note(case: Case, evidence: Evidence) -> tuple[str, ...]:
     if evidence.own_tensors or evidence.drift is None:
         return ()
     drift = plain(evidence.drift)
-    far = ", too much for its answers to count as reproduced" if drift > SCORE_DRIFT else ""
-    return (f"scores differ from those of {case.answers.reference} by up to {drift:.2g}{far}",)
+    far = ", too much for its answers to count as reproduced" if evidence.drifts else ""
+    what = "cosines" if case.exported.task == "feature-extraction" else "scores"
+    return (f"{what} differ from those of {case.answers.reference} by up to {drift:.2g}{far}",)

@@ -6,24 +6,25 @@ is a callable, its decisions (or its own tensors) take the place of the program'
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from edgeserve import backends, decisions
-from edgeserve.backends.torch import reference_artifact
+from edgeserve import decisions
+from edgeserve.backends.reference import reference as reference_program
 from edgeserve.data import Feed
 from edgeserve.data.reading import RawInput
-from edgeserve.errors import ProcessingError, ValidateError
-from edgeserve.processing import Processor
-from edgeserve.types.records import Record, Runtime, Tensors
+from edgeserve.errors import ValidateError
+from edgeserve.types.records import Embedding, Record, Runtime
 from edgeserve.types.source import Exported
+from edgeserve.validate.deciding import decision, processor_of
 from edgeserve.validate.feeds import Runner, feed_of
 from edgeserve.validate.said import Said, understand
 from edgeserve.validate.server import PT2, Server
 
-__all__ = ["Answered", "Oracle", "decision"]
+__all__ = ["Answered", "Oracle"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Answered:
         scored: ``record`` holds its own scores.
         outputs: Output tensors with batch axis: its own, or the exported program's.
         own: ``outputs`` are its own.
+        program: The decision of the exported program.
     """
 
     record: Record | None
@@ -43,25 +45,7 @@ class Answered:
     scored: bool
     outputs: Feed
     own: bool
-
-
-def decision(processor: Processor, outputs: Feed) -> Record | None:
-    """The decision in the outputs of one input, for a task that has decisions.
-
-    Returns:
-        None where the scores are NaN, or the outputs are those of several inputs.
-
-    Raises:
-        ProcessingError: the outputs are no scores.
-    """
-    try:
-        results = processor.finish(outputs)
-    except ProcessingError as error:
-        if error.code == "EDGE-PROCESS-009":
-            return None
-        raise
-    only = results[0] if len(results) == 1 else None
-    return None if isinstance(only, Tensors) else only
+    program: Record | None
 
 
 class Oracle:
@@ -81,12 +65,10 @@ class Oracle:
     def __init__(self, exported: Exported, folder: Path, reference: str, user_folder: Path) -> None:
         self.exported = exported
         self.reference = reference
-        self.processor = Processor(
-            exported.processing, exported.signature, exported.task, exported.labels
-        )
+        self.processor = processor_of(exported, folder)
         self._server = None if reference == PT2 else Server(reference, user_folder)
-        self._labels = exported.labels
-        self._session = backends.get("torch").load(reference_artifact(exported), folder)
+        backend, program = reference_program(exported)
+        self._session = backend.load(program, folder)
         self._runner = Runner(self._session, exported.signature)
 
     def __enter__(self) -> Oracle:
@@ -132,45 +114,62 @@ class Oracle:
             ValidateError: the callable failed, or gave an answer that is none.
         """
         outputs = self.run(feeds)
-        programs = [self.of_program(each) for each in outputs]
+        programs = [self.of_program(*each) for each in zip(outputs, feeds, strict=True)]
         if self._server is None:
             return programs
-        asked = zip(things, raws, programs, strict=True)
+        asked = zip(things, raws, feeds, programs, strict=True)
         return [self._of_server(self._server, *each) for each in asked]
 
-    def of_program(self, outputs: Feed) -> Answered:
-        """What the exported program says with these outputs."""
+    def of_program(self, outputs: Feed, feed: Feed) -> Answered:
+        """What the exported program says with these outputs of ``feed``."""
         decides = self.exported.task in decisions.DECIDED_MARGIN
-        record = decision(self.processor, outputs) if decides else None
+        record = decision(self.processor, outputs, feed) if decides else None
         margin = None if record is None else decisions.margin(record)
-        return Answered(record=record, margin=margin, scored=True, outputs=outputs, own=True)
+        return Answered(
+            record=record, margin=margin, scored=True, outputs=outputs, own=True, program=record
+        )
 
-    def _of_server(self, server: Server, thing: str, raw: RawInput, program: Answered) -> Answered:
+    def _of_server(
+        self, server: Server, thing: str, raw: RawInput, feed: Feed, program: Answered
+    ) -> Answered:
         called = f"answer of {server.reference} to {thing}"
+        exported = self.exported
         said = understand(
-            server.ask(raw, thing),
-            self.exported.task,
-            self.exported.signature,
-            self._labels,
-            called,
+            server.ask(raw, thing), exported.task, exported.signature, exported.labels, called
         )
         if said.tensors is not None:
-            return self._of_tensors(said.tensors, program.outputs, called)
+            _check_tensors(said.tensors, program.outputs, called)
+            own = self.of_program(said.tensors, feed)
+            return dataclasses.replace(own, program=program.record)
+        _check_size(said.record, program.record, called)
         return Answered(
             record=said.record, margin=_margin(said, program), scored=said.scored,
-            outputs=program.outputs, own=False,
+            outputs=program.outputs, own=False, program=program.record,
         )  # fmt: skip
 
-    def _of_tensors(self, tensors: Feed, outputs: Feed, called: str) -> Answered:
-        for name, array in outputs.items():
-            if tensors[name].shape != array.shape or tensors[name].dtype.kind != array.dtype.kind:
-                raise ValidateError(
-                    "EDGE-VALIDATE-006", called,
-                    wanted=f"{name!r} as {array.dtype} {list(array.shape)}",
-                    got=f"{tensors[name].dtype} {list(tensors[name].shape)}",
-                    hint="return each output as the model gives it for one input",
-                )  # fmt: skip
-        return self.of_program(tensors)
+
+def _check_tensors(tensors: Feed, outputs: Feed, called: str) -> None:
+    for name, array in outputs.items():
+        if tensors[name].shape != array.shape or tensors[name].dtype.kind != array.dtype.kind:
+            raise ValidateError(
+                "EDGE-VALIDATE-006", called,
+                wanted=f"{name!r} as {array.dtype} {list(array.shape)}",
+                got=f"{tensors[name].dtype} {list(tensors[name].shape)}",
+                hint="return each output as the model gives it for one input",
+            )  # fmt: skip
+
+
+def _check_size(said: Record | None, program: Record | None, called: str) -> None:
+    """A vector has as many numbers as the model's own, or it was made by another model."""
+    if not isinstance(said, Embedding) or not isinstance(program, Embedding):
+        return
+    if said.vector.size != program.vector.size:
+        raise ValidateError(
+            "EDGE-VALIDATE-020", called,
+            wanted=f"a vector of {program.vector.size}, as the model's",
+            got=f"one of {said.vector.size}",
+            hint="let the function use the model that was converted, with the same pooling",
+        )  # fmt: skip
 
 
 def _margin(said: Said, program: Answered) -> float | None:

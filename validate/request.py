@@ -6,11 +6,14 @@ from typing import Literal
 
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Number, Value
-from edgeserve.types.records import Runtime
+from edgeserve.types.records import Record, Runtime
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 
-__all__ = ["Answers", "AnswersRequest", "Chunk", "Filler", "GoldenRequest", "JudgeRequest"]
+__all__ = [
+    "Answers", "AnswersRequest", "Candidate", "Chunk", "Filler", "GoldenRequest", "JudgeRequest",
+    "Placed",
+]  # fmt: skip
 
 
 class AnswersRequest(Value, frozen=True):
@@ -26,6 +29,8 @@ class AnswersRequest(Value, frozen=True):
         seed: Of the split and of generated inputs.
         refresh: Ask again even where nothing that is known of has changed.
         tensor_bytes: How much of the reference's outputs may be stored.
+        golden: How many golden cases will be wanted: inputs to choose them from are generated and
+            asked about too, which saves `make_golden` from starting the reference. 0: none will.
     """
 
     source_folder: str
@@ -36,6 +41,7 @@ class AnswersRequest(Value, frozen=True):
     seed: int = 0
     refresh: bool = False
     tensor_bytes: int = 1 << 30
+    golden: int = 8
 
 
 class Chunk(Value, frozen=True):
@@ -66,6 +72,26 @@ class Filler(Value, frozen=True):
     answer: StoredAnswer | None = None
 
 
+class Candidate(Value, frozen=True):
+    """A generated input that may become a golden case, and what the reference says to it.
+
+    Attributes:
+        thing: What it is, in words.
+        suffix: Of a file that holds it (".png", ".txt", ".npz").
+        record: The decision to hold a device to; None for a task without decisions.
+        margin: How far it is from flipping; of an embedding 0, it depends on the others chosen.
+        program: Of an embedding, the exported program's.
+        size: Length of the longest free dimension, so that cases of several lengths are chosen.
+    """
+
+    thing: str
+    suffix: str
+    record: Record | None = None
+    margin: Number = 0.0
+    program: Record | None = None
+    size: int = 0
+
+
 class Answers(Value, frozen=True):
     """What the reference answered. Lies as ``answers.json`` in the samples folder.
 
@@ -79,12 +105,18 @@ class Answers(Value, frozen=True):
         runtime: The engine of the exported program.
         data: Absolute path of the data set; None without.
         samples: The evaluation half, without inputs whose bytes occur twice.
-        answers: One per sample.
+        answers: One per sample; of embeddings without their records, which are in ``vectors``.
         chunks: The stored outputs, in order; may end before the samples do.
         fillers: Generated inputs.
         fillers_file: ``.npz``: ``{filler}.in.{input}`` and ``{filler}.out.{output}``, by number.
         notes: For the report.
         cached: Nothing was run; this was there already.
+        vectors: ``.npz`` with the samples' embeddings ``vectors``, float32 [samples, d]; None for
+            other tasks.
+        candidates: Generated inputs that golden cases are chosen from.
+        candidates_file: ``.npz``: the raw bytes of each, ``{candidate}.raw``, and where nothing is
+            decided its outputs, ``{candidate}.out.{output}``, by number.
+        seed: Of what was generated.
     """
 
     program_key: str
@@ -102,6 +134,10 @@ class Answers(Value, frozen=True):
     fillers_file: FileEntry
     notes: tuple[str, ...] = ()
     cached: bool = False
+    vectors: FileEntry | None = None
+    candidates: tuple[Candidate, ...] = ()
+    candidates_file: FileEntry | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.answers):
@@ -130,18 +166,29 @@ class JudgeRequest(Value, frozen=True):
     threads: int | None = None
 
 
+class Placed(Value, frozen=True):
+    """An artifact and the absolute folder that its files lie under."""
+
+    artifact: Artifact
+    root: str
+
+
 class GoldenRequest(Value, frozen=True):
     """Make golden cases (`edgeserve.validate.golden:make_golden`).
 
     Attributes:
         source_folder: As in `AnswersRequest`.
         out: The workspace; cases are written below ``out/golden``, which is replaced as a whole.
+            Where ``out/samples`` holds the answers of this reference, generated cases are chosen
+            from them, and the reference is asked again only if too few are left.
         reference: "pt2" or ``module:callable``.
         folder: The user's folder.
         given: ``--golden DIR``: files that may be shipped; None: generate.
         error: Largest `Report.error` of the artifacts; margins must exceed three times as much.
         count: How many to generate.
         seed: Of what is generated.
+        artifacts: Those that the cases must hold for. Where too few inputs exceed ``error``, which
+            is of the worst input, each artifact is asked how far it moves on each of them.
     """
 
     source_folder: str
@@ -152,3 +199,4 @@ class GoldenRequest(Value, frozen=True):
     error: Number = 0.0
     count: int = 8
     seed: int = 0
+    artifacts: tuple[Placed, ...] = ()

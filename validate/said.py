@@ -11,12 +11,13 @@ import numpy as np
 from edgeserve.data import Feed
 from edgeserve.decisions import DECIDED_MARGIN
 from edgeserve.errors import ValidateError
-from edgeserve.types.records import Classification
+from edgeserve.types.records import Classification, Embedding
 from edgeserve.types.tensors import Signature
 from edgeserve.types.words import Task
 
 __all__ = ["Said", "understand"]
 
+_VECTOR = 'a list or array of numbers, an Embedding, {"embedding": vector}, or named outputs'
 _FORMS = (
     "a Classification, a dict with label or index (and score, top), a label, a class index,"
     " or a dict of the model's named outputs"
@@ -33,7 +34,7 @@ class Said:
         scored: ``record`` holds the reference's own scores.
     """
 
-    record: Classification | None = None
+    record: Classification | Embedding | None = None
     tensors: Feed | None = None
     scored: bool = False
 
@@ -45,7 +46,7 @@ def understand(
 
     Args:
         answer: What the callable returned.
-        task: The model's; decisions are understood for classification only in this version.
+        task: The model's; decisions are understood for classification and feature-extraction.
         signature: The model's, for the names of outputs.
         labels: The model's, by index.
         thing: What to call the reference and input in errors.
@@ -58,6 +59,8 @@ def understand(
     if task not in DECIDED_MARGIN:
         names = [spec.name for spec in signature.outputs]
         raise _not_understood(thing, answer, f"a dict of the model's outputs {names}")
+    if task == "feature-extraction":
+        return Said(record=_embedding(answer, thing), scored=True)
     if isinstance(answer, Classification):
         _check_scores(answer, thing)
         return Said(record=_indexed(answer, labels, thing), scored=True)
@@ -73,6 +76,33 @@ def _tensors(answer: Mapping[str, Any], signature: Signature) -> Feed:
         array = np.asarray(answer[spec.name])
         found[spec.name] = array if array.ndim == len(spec.shape) else array[None]
     return found
+
+
+def _embedding(answer: object, thing: str) -> Embedding:
+    """A vector [d], or the only row of [1, d]."""
+    given = answer
+    if isinstance(given, Mapping) and set(given) == {"embedding"}:
+        given = given["embedding"]
+    if isinstance(given, Embedding):
+        given = given.vector
+    if hasattr(given, "detach"):  # a tensor of torch, maybe on a GPU and with a gradient
+        given = given.detach().cpu().float().numpy()
+    try:
+        with np.errstate(over="ignore"):
+            vector = np.asarray(given).astype(np.float32, casting="same_kind")
+    except (TypeError, ValueError) as error:
+        raise _no_vector(thing, answer, _VECTOR) from error
+    vector = vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
+    if vector.ndim != 1 or not vector.size:
+        raise _no_vector(thing, answer, f"one vector [d], not {list(vector.shape)}")
+    if not np.isfinite(vector).all():
+        raise _no_vector(thing, answer, "a vector of finite numbers")
+    return Embedding(vector=vector)
+
+
+def _no_vector(thing: str, answer: object, wanted: str) -> ValidateError:
+    hint = "return the sentence's or picture's vector: model.encode(text), not one for each token"
+    return _not_understood(thing, answer, wanted, hint)
 
 
 def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> Said:
@@ -144,10 +174,10 @@ def _unknown(thing: str, got: str, labels: Sequence[str]) -> ValidateError:
     )  # fmt: skip
 
 
-def _not_understood(thing: str, answer: object, wanted: str) -> ValidateError:
+def _not_understood(
+    thing: str, answer: object, wanted: str,
+    hint: str = 'return, for example, {"label": "cat", "score": 0.9, "top": [("cat", 0.9), ...]}',
+) -> ValidateError:  # fmt: skip
     shown = repr(answer)
     got = shown if len(shown) <= 80 else f"{type(answer).__name__} {shown[:60]}..."
-    return ValidateError(
-        "EDGE-VALIDATE-006", thing, wanted=wanted, got=got,
-        hint='return, for example, {"label": "cat", "score": 0.9, "top": [("cat", 0.9), ...]}',
-    )  # fmt: skip
+    return ValidateError("EDGE-VALIDATE-006", thing, wanted=wanted, got=got, hint=hint)

@@ -11,15 +11,19 @@ import numpy as np
 from edgeserve.data import Feed, read_arrays, write_arrays
 from edgeserve.errors import ValidateError
 from edgeserve.files import LOCAL, describe, sha256_bytes, sha256_file, write_atomic
+from edgeserve.neighbours import nearest
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.base import decode, encode
+from edgeserve.types.base import decode, encode, number
+from edgeserve.types.records import Embedding
+from edgeserve.types.samples import StoredAnswer
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 from edgeserve.validate.request import Answers, Chunk
 
 __all__ = [
     "FillerTensors", "TensorReader", "TensorWriter", "load_exported", "program_key",
-    "read_answers", "read_fillers", "write_answers", "write_fillers",
+    "read_answers", "read_fillers", "set_apart", "stored_answers", "verified", "write_answers",
+    "write_fillers",
 ]  # fmt: skip
 
 _FILE = "answers.json"
@@ -44,7 +48,8 @@ def load_exported(folder: Path) -> Exported:
 def program_key(exported: Exported) -> str:
     """Hash over the exported program and what is declared around it."""
     said = (exported.signature, exported.processing, exported.task, exported.labels)
-    return sha256_bytes(encode([exported.program.sha256, exported.examples.sha256, *said]))
+    data = [file.sha256 for file in exported.program_data]
+    return sha256_bytes(encode([exported.program.sha256, *data, exported.examples.sha256, *said]))
 
 
 def read_answers(folder: Path) -> Answers | None:
@@ -58,6 +63,44 @@ def read_answers(folder: Path) -> Answers | None:
 def write_answers(folder: Path, answers: Answers) -> None:
     """Store the answers beside their tensors."""
     write_atomic(folder / _FILE, encode(answers))
+
+
+def set_apart(
+    folder: Path, answers: Sequence[StoredAnswer]
+) -> tuple[tuple[StoredAnswer, ...], FileEntry | None]:
+    """Embeddings into a file of their own, and how sure each is of its nearest neighbour.
+
+    Both are known when all inputs have been seen. Answers of other kinds stay as they are.
+
+    Returns:
+        The answers without their vectors, and the file: ``vectors``, float32 [samples, d].
+    """
+    vectors = [a.record.vector for a in answers if isinstance(a.record, Embedding)]
+    if not vectors or len(vectors) < len(answers):
+        return tuple(answers), None
+    matrix = np.stack(vectors)
+    _, margins = nearest(matrix)
+    LOCAL.write(folder / "vectors.npz", write_arrays({"vectors": matrix}))
+    bare = tuple(
+        msgspec.structs.replace(answer, record=None, margin=number(float(margin)))
+        for answer, margin in zip(answers, margins, strict=True)
+    )
+    return bare, describe(folder, "vectors.npz")
+
+
+def stored_answers(folder: Path, answers: Answers) -> tuple[StoredAnswer, ...]:
+    """What the reference answered to each sample, embeddings put back into their records.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-008, the file of the embeddings is not the one written.
+    """
+    if answers.vectors is None:
+        return answers.answers
+    vectors = verified(folder, answers.vectors)["vectors"]
+    return tuple(
+        msgspec.structs.replace(answer, record=Embedding(vector=vector))
+        for answer, vector in zip(answers.answers, vectors, strict=True)
+    )
 
 
 class TensorWriter:
@@ -85,9 +128,9 @@ class TensorWriter:
         """Take the next sample's outputs; nothing once the limit is reached."""
         if self.full:
             return
-        for number, name in enumerate(self._names):
+        for place, name in enumerate(self._names):
             array = outputs[name]
-            self._held[f"{self._count}.{number}"] = array
+            self._held[f"{self._count}.{place}"] = array
             self._bytes += array.nbytes
             self._left -= array.nbytes
         self._count += 1
@@ -120,7 +163,7 @@ class TensorReader:
 
     def _read(self, chunks: Sequence[Chunk]) -> Iterator[Feed]:
         for chunk in chunks:
-            arrays = _verified(self._folder, chunk.file)
+            arrays = verified(self._folder, chunk.file)
             for i in range(chunk.count):
                 yield {name: arrays[f"{i}.{j}"] for j, name in enumerate(self._names)}
 
@@ -148,7 +191,7 @@ def read_fillers(folder: Path, answers: Answers, signature: Signature) -> list[F
     Raises:
         ValidateError: EDGE-VALIDATE-008, the file is not the one that was written.
     """
-    arrays = _verified(folder, answers.fillers_file)
+    arrays = verified(folder, answers.fillers_file)
     return [
         FillerTensors(
             feed={spec.name: arrays[f"{i}.in.{j}"] for j, spec in enumerate(signature.inputs)},
@@ -158,8 +201,12 @@ def read_fillers(folder: Path, answers: Answers, signature: Signature) -> list[F
     ]
 
 
-def _verified(folder: Path, file: FileEntry) -> Feed:
-    """The arrays of a stored file whose bytes are what they were."""
+def verified(folder: Path, file: FileEntry) -> Feed:
+    """The arrays of a stored file whose bytes are what they were.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-008, they are not.
+    """
     path = folder / file.path
     try:
         if sha256_file(path) == file.sha256:

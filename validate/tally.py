@@ -1,7 +1,13 @@
-"""Decisions counted: flips, raw and where the reference was sure, and the worst inputs."""
+"""Decisions counted: flips, raw and where the reference was sure, and the worst inputs.
+
+A `Tally` holds one row an input. Which rows there are is the task's business: a classification
+decides each input by itself (`EachTally`), an embedding among all the others
+(`edgeserve.validate.neighbourhood`), which is known when all of them have been seen.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,122 +15,191 @@ from edgeserve import decisions
 from edgeserve.decisions import DECIDED_MARGIN
 from edgeserve.types.base import Number, number, plain
 from edgeserve.types.records import Classification, Record
-from edgeserve.types.reports import DecisionStats, Limits, Rate, WorstInput
+from edgeserve.types.reports import DecisionStats, EmbeddingStats, Limits, Rate, WorstInput
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.words import Task
 from edgeserve.validate.bounds import minimum_harm, rate
 from edgeserve.validate.verdict import more_groups
 
-__all__ = ["WORST", "Tally", "score_gap", "worst_tensors"]
+__all__ = ["NO_DECISION", "WORST", "EachTally", "Row", "Tally", "shortened", "worst_tensors"]
 
 #: How many worst inputs a report shows.
 WORST = 12
-_NO_DECISION = "no decision"
-
-
-def score_gap(reference: Record | None, answer: Record | None) -> float:
-    """Largest difference between the scores of classes that both records keep; 0 where none."""
-    if not isinstance(reference, Classification) or not isinstance(answer, Classification):
-        return 0.0
-    wanted, got = _scores(reference), _scores(answer)
-    return max((abs(wanted[c] - got[c]) for c in wanted.keys() & got.keys()), default=0.0)
-
-
-def _scores(record: Classification) -> dict[int | str, float]:
-    if record.indexes:
-        scores = (score for _, score in record.top)
-        return dict(zip(record.indexes, scores, strict=True))
-    return dict(record.top)
+NO_DECISION = "no decision"
+_TEXT = 160
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
+    """One input's decisions.
+
+    Attributes:
+        sample: The input.
+        reference: The reference's decision in words.
+        answer: The artifact's.
+        margin: How sure the reference was; None where that is not known.
+        flipped: The two differ.
+        decided: The reference was sure.
+    """
+
     sample: Sample
-    stored: StoredAnswer
-    answer: Record | None
+    reference: str
+    answer: str
+    margin: float | None
     flipped: bool
     decided: bool
 
 
-class Tally:
-    """Compares an artifact's decisions with the reference's, one input after the other."""
+class Tally(ABC):
+    """Compares an artifact's decisions with the reference's.
+
+    Args:
+        task: Whose decisions.
+    """
 
     def __init__(self, task: Task) -> None:
         self._task: Task = task
-        self._rows: list[_Row] = []
 
+    @abstractmethod
     def __len__(self) -> int:
-        return len(self._rows)
+        """How many inputs have been added."""
 
+    @abstractmethod
     def add(self, sample: Sample, stored: StoredAnswer, answer: Record | None) -> None:
-        """Count one input. No answer where the reference has one is a flip."""
-        if stored.record is None:
-            return
-        flipped = answer is None or not decisions.same(stored.record, answer)
-        margin = -1.0 if stored.margin is None else plain(stored.margin)
-        decided = margin >= DECIDED_MARGIN[self._task]
-        self._rows.append(_Row(sample, stored, answer, flipped, decided))
+        """Count one input. No answer where the reference has one is a flip.
+
+        Args:
+            sample: The input; where it is a text, with that text.
+            stored: What the reference answered; passed over where it decided nothing.
+            answer: What the artifact answered.
+        """
+
+    @abstractmethod
+    def rows(self) -> Sequence[Row]:
+        """What each input came to, in the order they were added."""
+
+    def drift(self) -> Number | None:
+        """Largest difference of a score from the reference's own; None where it told none."""
+        return None
+
+    def _top5(self) -> Rate | None:
+        """Inputs whose best five are others; None where there is no such thing."""
+        return None
+
+    def _embedding(self) -> EmbeddingStats | None:
+        return None
 
     def decided(self) -> Rate:
         """Flips where the reference was sure: what is judged."""
-        return rate((row.sample.group, row.flipped) for row in self._rows if row.decided)
+        return rate((row.sample.group, row.flipped) for row in self.rows() if row.decided)
 
     def stats(self, limits: Limits) -> DecisionStats:
         """All figures."""
-        decided = self.decided()
+        rows, decided = self.rows(), self.decided()
         return DecisionStats(
             task=self._task,
-            inputs=len(self._rows),
-            groups=len({row.sample.group for row in self._rows}),
-            raw=rate((row.sample.group, row.flipped) for row in self._rows),
+            inputs=len(rows),
+            groups=len({row.sample.group for row in rows}),
+            raw=rate((row.sample.group, row.flipped) for row in rows),
             decided=decided,
             top5=self._top5(),
             minimum_harm=minimum_harm(plain(decided.n_eff)),
             more_groups=more_groups(decided, limits),
+            embedding=self._embedding(),
         )
 
-    def _top5(self) -> Rate | None:
-        """Inputs whose best five classes are others, where the reference tells them."""
-        known = [row for row in self._rows if row.stored.scored and _keeps_several(row.stored)]
-        if not known:
-            return None
-        return rate((row.sample.group, _other_top(row)) for row in known)
-
-    def drift(self) -> Number | None:
-        """Largest difference of the best class's score, where the reference told its own."""
-        gaps = [
-            abs(wanted.score - row.answer.score)
-            for row in self._rows
-            if row.stored.scored and not row.flipped
-            if isinstance(wanted := row.stored.record, Classification)
-            if isinstance(row.answer, Classification)
-        ]
-        return number(max(gaps)) if gaps else None
-
-    def worst(self, differences: dict[str, float]) -> tuple[WorstInput, ...]:
+    def worst(self, differences: Mapping[str, float]) -> tuple[WorstInput, ...]:
         """The worst inputs: flips that are harm, other flips, then the largest differences.
 
         Args:
             differences: Largest relative tensor difference by sample id, where there is one.
         """
-        rows = sorted(self._rows, key=lambda row: self._badness(row, differences), reverse=True)
-        return tuple(
-            WorstInput(
-                id=row.sample.id,
-                path=row.sample.path if row.sample.row is None else None,
-                reference=_words(row.stored),
-                answer=decisions.describe(row.answer) if row.answer else _NO_DECISION,
-                margin=row.stored.margin,
-                difference=number(differences.get(row.sample.id, 0.0)),
-                flipped=row.flipped,
+
+        def badness(row: Row) -> tuple[bool, bool, float, float]:
+            margin = (row.margin or 0.0) if row.flipped else 0.0
+            apart = differences.get(row.sample.id, 0.0)
+            return row.flipped and row.decided, row.flipped, margin, apart
+
+        rows = sorted(self.rows(), key=badness, reverse=True)
+        return tuple(_worst(row, differences) for row in rows[:WORST])
+
+
+def _worst(row: Row, differences: Mapping[str, float]) -> WorstInput:
+    sample = row.sample
+    return WorstInput(
+        id=sample.id,
+        path=sample.path if sample.row is None else None,
+        reference=row.reference,
+        answer=row.answer,
+        margin=None if row.margin is None else number(row.margin),
+        difference=number(differences.get(sample.id, 0.0)),
+        flipped=row.flipped,
+        text=None if sample.text is None else shortened(sample.text),
+    )
+
+
+def shortened(text: str) -> str:
+    """A text in one line, cut at its end."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT else f"{line[: _TEXT - 1]}…"
+
+
+@dataclass(frozen=True)
+class _Pair:
+    sample: Sample
+    stored: StoredAnswer
+    answer: Record | None
+
+
+class EachTally(Tally):
+    """Each input decides by itself, as classifications do."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._pairs: list[_Pair] = []
+        self._rows: list[Row] = []
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def add(self, sample: Sample, stored: StoredAnswer, answer: Record | None) -> None:
+        """See `Tally.add`."""
+        if stored.record is None:
+            return
+        margin = None if stored.margin is None else plain(stored.margin)
+        self._pairs.append(_Pair(sample, stored, answer))
+        self._rows.append(
+            Row(
+                sample,
+                _words(stored),
+                decisions.describe(answer) if answer else NO_DECISION,
+                margin,
+                flipped=answer is None or not decisions.same(stored.record, answer),
+                decided=margin is not None and margin >= DECIDED_MARGIN[self._task],
             )
-            for row in rows[:WORST]
         )
 
-    def _badness(self, row: _Row, differences: dict[str, float]) -> tuple[bool, bool, float, float]:
-        margin = 0.0 if row.stored.margin is None else plain(row.stored.margin)
-        apart = differences.get(row.sample.id, 0.0)
-        return row.flipped and row.decided, row.flipped, margin if row.flipped else 0.0, apart
+    def rows(self) -> Sequence[Row]:
+        """See `Tally.rows`."""
+        return self._rows
+
+    def _top5(self) -> Rate | None:
+        """Inputs whose best five classes are others, where the reference tells them."""
+        known = [pair for pair in self._pairs if _keeps_several(pair.stored)]
+        if not known:
+            return None
+        return rate((pair.sample.group, _other_top(pair)) for pair in known)
+
+    def drift(self) -> Number | None:
+        """Largest difference of the best class's score, where the reference told its own."""
+        gaps = [
+            abs(wanted.score - pair.answer.score)
+            for pair, row in zip(self._pairs, self._rows, strict=True)
+            if pair.stored.scored and not row.flipped
+            if isinstance(wanted := pair.stored.record, Classification)
+            if isinstance(pair.answer, Classification)
+        ]
+        return number(max(gaps)) if gaps else None
 
 
 def worst_tensors(
@@ -133,26 +208,17 @@ def worst_tensors(
     """The inputs with the largest tensor differences, for a task without decisions."""
     known = [sample for sample in samples if sample.id in differences]
     known.sort(key=lambda sample: differences[sample.id], reverse=True)
-    return tuple(
-        WorstInput(
-            id=sample.id,
-            path=sample.path if sample.row is None else None,
-            reference=_NO_DECISION,
-            answer=_NO_DECISION,
-            margin=None,
-            difference=number(differences[sample.id]),
-            flipped=False,
-        )
-        for sample in known[:WORST]
-    )
+    rows = [Row(s, NO_DECISION, NO_DECISION, None, flipped=False, decided=False) for s in known]
+    return tuple(_worst(row, differences) for row in rows[:WORST])
 
 
 def _keeps_several(stored: StoredAnswer) -> bool:
-    return isinstance(stored.record, Classification) and len(stored.record.top) > 1
+    record = stored.record
+    return stored.scored and isinstance(record, Classification) and len(record.top) > 1
 
 
-def _other_top(row: _Row) -> bool:
-    reference, answer = row.stored.record, row.answer
+def _other_top(pair: _Pair) -> bool:
+    reference, answer = pair.stored.record, pair.answer
     if reference is None or answer is None:
         return True
     return not decisions.same_top(reference, answer)
@@ -160,7 +226,7 @@ def _other_top(row: _Row) -> bool:
 
 def _words(stored: StoredAnswer) -> str:
     if stored.record is None:
-        return _NO_DECISION
+        return NO_DECISION
     if not stored.scored and isinstance(stored.record, Classification):
         return stored.record.label
     return decisions.describe(stored.record)

@@ -6,24 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from edgeserve import jobs
-from edgeserve.backends.base import Session
+from edgeserve.backends.session import Session
 from edgeserve.data import Feed, Reader, fingerprint
 from edgeserve.decisions import DECIDED_MARGIN
 from edgeserve.errors import BackendError, DataError, ProcessingError
 from edgeserve.processing import Processor
 from edgeserve.types.records import Record
 from edgeserve.types.reports import Limits
-from edgeserve.types.samples import Sample
+from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.source import Exported
+from edgeserve.validate.deciding import decision
 from edgeserve.validate.difference import Difference
 from edgeserve.validate.feeds import Runner, feed_of, in_batches
 from edgeserve.validate.findings import Findings
-from edgeserve.validate.invariants import check_outputs
-from edgeserve.validate.oracle import decision
+from edgeserve.validate.promises import check_outputs
 from edgeserve.validate.request import Answers, JudgeRequest
+from edgeserve.validate.spread import Error, error_of, tally_of
 from edgeserve.validate.store import FillerTensors, TensorReader, read_fillers
-from edgeserve.validate.tally import Tally, score_gap
+from edgeserve.validate.tally import Tally
 
 __all__ = ["Case", "Stopped", "Trial"]
 
@@ -43,12 +46,14 @@ class Case:
         request: What was asked.
         exported: The source.
         answers: What the reference answered.
+        stored: Its answers to the samples, with their records.
         processor: The packaged processing.
     """
 
     request: JudgeRequest
     exported: Exported
     answers: Answers
+    stored: tuple[StoredAnswer, ...]
     processor: Processor
 
     @property
@@ -72,9 +77,9 @@ class Trial:
         difference: Tensors compared.
         tally: Decisions on the user's inputs compared.
         synthetic: Decisions on generated inputs compared.
+        error: How far decisions moved from the exported program's.
         by_id: Largest relative tensor difference by sample id; filled by `run`.
         probes: A few feeds, and the reference's outputs for them.
-        error: Largest difference of a score.
     """
 
     case: Case
@@ -82,16 +87,18 @@ class Trial:
     difference: Difference
     tally: Tally
     synthetic: Tally
+    error: Error
     by_id: dict[str, float] = field(default_factory=dict)
     probes: list[FillerTensors] = field(default_factory=list)
-    error: float = 0.0
 
     @classmethod
     def of(cls, case: Case, findings: Findings) -> Trial:
         """A trial that has seen nothing yet."""
         task = case.exported.task
         floor = case.limits.scale_floor
-        return cls(case, findings, Difference(floor), Tally(task), Tally(task))
+        return cls(
+            case, findings, Difference(floor), tally_of(task), tally_of(task), error_of(task)
+        )
 
     def run(self, session: Session) -> Runner:
         """Run everything.
@@ -100,11 +107,16 @@ class Trial:
             Stopped: the artifact failed to run, or does not give what it declares.
             DataError: the data has changed since the reference saw it.
         """
-        runner = Runner(session, self.case.exported.signature)
+        runner = self.runner(session)
         self._over_fillers(runner)
         self._over_data(runner)
         self.findings.check("runs", True, f"answered {len(self.case.answers.samples)} inputs")
         return runner
+
+    def runner(self, session: Session) -> Runner:
+        """Runs a session of the artifact with feeds of the source."""
+        exported = self.case.exported
+        return Runner(session, exported.signature, exported.processing.padding)
 
     @property
     def _name(self) -> str:
@@ -125,8 +137,9 @@ class Trial:
             if filler.natural:
                 self._probe(tensors)
             if self.case.decides:
-                record = self._decide(filler.name, outputs)
-                self._note_error(self._reference(tensors.outputs), record)
+                record = self._decide(filler.name, outputs, tensors.feed)
+                program = self._reference(tensors.outputs, tensors.feed)
+                self.error.add(program, record, filler.natural)
                 if filler.answer is not None:
                     sample = Sample(id=filler.name, group=filler.name)
                     self.synthetic.add(sample, filler.answer, record)
@@ -137,16 +150,16 @@ class Trial:
         compared: list[str] = []
         with Reader(case.exported.signature) as data:
             for batch in in_batches(len(answers.samples)):
-                samples = [answers.samples[i] for i in batch]
-                feeds = [self._feed(data, i) for i in batch]
-                outputs = self._outputs(runner, [s.id for s in samples], feeds)
-                for i, feed, each in zip(batch, feeds, outputs, strict=True):
-                    compared += self._compare(i, feed, each, reader.next())
+                prepared = [self._prepared(data, i) for i in batch]
+                things = [sample.id for sample, _ in prepared]
+                outputs = self._outputs(runner, things, [feed for _, feed in prepared])
+                for i, (sample, feed), each in zip(batch, prepared, outputs, strict=True):
+                    compared += self._compare(i, sample, feed, each, reader.next())
                 jobs.progress(f"judging {self._name}", batch.stop, len(answers.samples))
         self.by_id = {name: self.difference.of(i) for i, name in enumerate(compared)}
 
-    def _feed(self, data: Reader, index: int) -> Feed:
-        """A sample prepared; it must be the one that the reference saw."""
+    def _prepared(self, data: Reader, index: int) -> tuple[Sample, Feed]:
+        """A sample (with its text) prepared; it must be the one that the reference saw."""
         sample = self.case.answers.samples[index]
         raw = data.read(sample)
         if fingerprint(raw) != self.case.answers.answers[index].input_sha256:
@@ -154,18 +167,20 @@ class Trial:
                 "EDGE-DATA-021", sample.id, wanted="the input that the reference answered",
                 got="other bytes", hint="run validate again with --data",
             )  # fmt: skip
-        return feed_of(self.case.processor, raw, sample.id)
+        feed = feed_of(self.case.processor, raw, sample.id)
+        return (msgspec.structs.replace(sample, text=raw) if isinstance(raw, str) else sample), feed
 
     def _compare(
-        self, index: int, feed: Feed, outputs: Feed, reference: Feed | None
+        self, index: int, sample: Sample, feed: Feed, outputs: Feed, reference: Feed | None
     ) -> Sequence[str]:
         """Compare one sample; returns its id where its tensors were compared."""
-        sample, stored = self.case.answers.samples[index], self.case.answers.answers[index]
+        stored = self.case.stored[index]
         if self.case.decides:
-            record = self._decide(sample.id, outputs)
+            record = self._decide(sample.id, outputs, feed)
             self.tally.add(sample, stored, record)
             own = self.case.answers.own_tensors or reference is None
-            self._note_error(stored.record if own else self._reference(reference or {}), record)
+            program = stored.record if own else self._reference(reference or {}, feed)
+            self.error.add(program, record, natural=True)
         if reference is None:
             return ()
         self._check_shapes(sample.id, reference, outputs)
@@ -198,17 +213,14 @@ class Trial:
                 self.findings.check("declared", False, f"output {name!r} is {said} (on {thing})")
                 raise Stopped
 
-    def _decide(self, thing: str, outputs: Feed) -> Record | None:
+    def _decide(self, thing: str, outputs: Feed, feed: Feed) -> Record | None:
         """The artifact's decision; None where its scores are none."""
         try:
-            return decision(self.case.processor, outputs)
+            return decision(self.case.processor, outputs, feed)
         except ProcessingError as error:
             if not any(check.name == "decides" for check in self.findings.checks):
                 self.findings.check("decides", False, f"on {thing}: {error.message}")
             return None
 
-    def _reference(self, outputs: Feed) -> Record | None:
-        return decision(self.case.processor, outputs)
-
-    def _note_error(self, reference: Record | None, answer: Record | None) -> None:
-        self.error = max(self.error, score_gap(reference, answer))
+    def _reference(self, outputs: Feed, feed: Feed) -> Record | None:
+        return decision(self.case.processor, outputs, feed)

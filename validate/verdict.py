@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from edgeserve.decisions import DECIDED_MARGIN
 from edgeserve.errors import EdgeError
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import Number, plain
@@ -23,16 +24,20 @@ from edgeserve.types.reports import DecisionStats, Limits, OutputDiff, Rate
 from edgeserve.types.words import Precision, Task, Verdict
 from edgeserve.validate.bounds import first_settled, lower_bound, upper_bound
 
-__all__ = ["GROSS", "SCORE_DRIFT", "Evidence", "by_bounds", "crashed", "decide", "more_groups"]
+__all__ = ["GROSS", "Evidence", "by_bounds", "crashed", "decide", "drift_limit", "more_groups"]
 
 #: A float32 output that is off by a tenth of its own scale is another function, not rounding.
 GROSS = 0.1
 
-#: Largest difference of a score that leaves the reference's answer "reproduced": a fifth of the
-#: margin from which an input counts as decided, far below what could turn it.
-SCORE_DRIFT = 0.01
-
 _Word = tuple[Verdict, tuple[Reason, ...]]
+
+
+def drift_limit(task: Task) -> float:
+    """Largest difference of a score that leaves the reference's answer "reproduced".
+
+    A fifth of the margin from which an input counts as decided, far below what could turn it.
+    """
+    return DECIDED_MARGIN.get(task, 0.0) / 5
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Evidence:
         drift: Largest difference of a score from the reference's, where it tells its scores.
         broken: Invariants that do not hold.
         vacuous: Why the reference's outputs prove nothing.
+        remarks: Reasons that change no verdict and stand last beside it.
     """
 
     precision: Precision
@@ -63,6 +69,12 @@ class Evidence:
     drift: Number | None = None
     broken: tuple[Reason, ...] = ()
     vacuous: tuple[Reason, ...] = ()
+    remarks: tuple[Reason, ...] = ()
+
+    @property
+    def drifts(self) -> bool:
+        """The reference's own scores are not reproduced closely enough to count as the same."""
+        return self.drift is not None and plain(self.drift) > drift_limit(self.task)
 
     @property
     def worst(self) -> OutputDiff | None:
@@ -87,7 +99,7 @@ def decide(evidence: Evidence, executed_by: str) -> Judgement:
     decisions = evidence.decisions
     return Judgement(
         verdict=verdict,
-        reasons=reasons,
+        reasons=(*reasons, *evidence.remarks),
         minimum_harm=decisions.minimum_harm if decisions else None,
         executed_by=executed_by,
     )
@@ -141,9 +153,8 @@ def _within(evidence: Evidence) -> _Word | None:
             return None
         message = "equal to the exported program; the reference was not compared on data"
         return "pass", (Reason(code="EDGE-CHECK-050", message=message),)
-    agrees = evidence.drift is None or plain(evidence.drift) <= SCORE_DRIFT
     decided = evidence.decisions.decided
-    return ("pass", ()) if decided.n and not decided.count and agrees else None
+    return ("pass", ()) if decided.n and not decided.count and not evidence.drifts else None
 
 
 def _beyond(evidence: Evidence) -> Reason:
@@ -163,7 +174,7 @@ def _synthetic(evidence: Evidence) -> _Word | None:
         return None
     if plain(rate.lower) <= evidence.limits.degraded_flips:
         return None
-    message = f"{rate.count} of {rate.n} decided answers to generated inputs flip"
+    message = f"{rate.count} of {rate.n} clear answers to generated inputs change"
     return "fail", (Reason(code="EDGE-CHECK-045", message=message), *_tensor_note(evidence))
 
 
@@ -172,23 +183,31 @@ def _decisions(evidence: Evidence) -> _Word:
     if stats is None:
         message = "no data to compare decisions on"
         return "unproven", (Reason(code="EDGE-CHECK-043", message=message), *_tensor_note(evidence))
+    cause = _processing(evidence)
     if stats.decided.n == 0:
-        message = f"the reference was sure of none of {stats.inputs} inputs"
-        return "unproven", (Reason(code="EDGE-CHECK-044", message=message), *_tensor_note(evidence))
+        return "unproven", (*cause, _undecided(evidence, stats), *_tensor_note(evidence))
     verdict = by_bounds(stats.decided, evidence.limits)
     flips = _flips(stats, evidence.limits, verdict)
-    cause = _processing(evidence)
     both = (*flips, *cause) if verdict == "fail" else (*cause, *flips)
     return verdict, (*both, *_tensor_note(evidence))
 
 
+def _undecided(evidence: Evidence, stats: DecisionStats) -> Reason:
+    if evidence.task == "feature-extraction" and stats.inputs < 3:
+        message = f"a nearest neighbour needs at least 3 inputs, there are {stats.inputs}"
+        return Reason(code="EDGE-CHECK-051", message=message)
+    message = f"the reference's answer is clear on none of {stats.inputs} inputs"
+    return Reason(code="EDGE-CHECK-044", message=message)
+
+
 def _processing(evidence: Evidence) -> tuple[Reason, ...]:
     """The file computes what the program does, so a drift of scores comes in before the model."""
-    drift = 0.0 if evidence.drift is None else plain(evidence.drift)
-    if evidence.own_tensors or not evidence.within or drift <= SCORE_DRIFT:
+    if evidence.own_tensors or not evidence.within or not evidence.drifts:
         return ()
+    drift = plain(evidence.drift or 0.0)
+    what = "cosines" if evidence.task == "feature-extraction" else "scores"
     message = (
-        f"the file equals the exported program, yet scores differ from the reference's by up to"
+        f"the file equals the exported program, yet {what} differ from the reference's by up to"
         f" {drift:.2g}: the reference prepares its inputs in another way, or runs other weights"
     )
     return (Reason(code="EDGE-CHECK-046", message=message),)
@@ -216,12 +235,13 @@ def _flips(stats: DecisionStats, limits: Limits, verdict: Verdict) -> tuple[Reas
     rate = stats.decided
     limit = limits.pass_flips if verdict == "degraded" else limits.degraded_flips
     message = (
-        f"{rate.count} of {rate.n} decided inputs in {plain(rate.n_eff):g} groups flip:"
+        f"{rate.count} of {rate.n} clear answers change ({plain(rate.n_eff):g} independent inputs):"
         f" between {_percent(rate.lower)} and {_percent(rate.upper)}, limit {_percent(limit)}"
     )
     if verdict == "unproven":
         more = stats.more_groups
-        message += f"; about {more} more groups would settle it" if more else "; more data needed"
+        settled = f"about {more} more independent inputs would settle it"
+        message += f"; {settled}" if more else "; more data needed"
     return (Reason(code=_FLIPS[verdict], message=message),)
 
 

@@ -6,7 +6,7 @@
         result = tagger.predict("cat.jpg")
 
 `verify` runs the golden proof of a bundle and returns it as a `Certificate`. This room needs a
-runtime and Pillow, nothing of what converts models.
+runtime, and Pillow or tokenizers, nothing of what converts models.
 """
 
 from edgeserve.wrapper.certificate import Certificate, Proven

@@ -21,10 +21,11 @@ from edgeserve.backends import Session
 from edgeserve.bundle import Model
 from edgeserve.bundle.cache import default_root
 from edgeserve.errors import WorkerError
+from edgeserve.processing import Processor
 from edgeserve.wrapper.cache import Cache, Outcome, State
 from edgeserve.wrapper.choose import Candidate
 from edgeserve.wrapper.journal import Busy, Journal
-from edgeserve.wrapper.trial import VERB, TrialRequest, Trials, guarded, load
+from edgeserve.wrapper.trial import VERB, TrialRequest, Trials, guarded, load, processor
 
 __all__ = ["LIMIT_S", "Attempts"]
 
@@ -39,10 +40,19 @@ _TRIES = 3
 
 
 class Attempts:
-    """What is known, and finding out, for one open model."""
+    """What is known, and finding out, for one open model.
 
-    def __init__(self, model: Model, limit_s: float = LIMIT_S) -> None:
+    Args:
+        model: Open, with golden cases.
+        limit_s: What one candidate may take, seconds.
+        around: The model's processing; None: made where it is needed.
+    """
+
+    def __init__(
+        self, model: Model, limit_s: float = LIMIT_S, around: Processor | None = None
+    ) -> None:
         self._model = model
+        self._around = around
         self._limit = limit_s
         self._folder, self._temporary, self._trouble = _folder()
         self._cache, self._journal = Cache(self._folder), Journal(self._folder)
@@ -123,8 +133,9 @@ class Attempts:
         )
 
     def _here(self, candidate: Candidate, keep: bool) -> Outcome:
+        self._around = self._around or processor(self._model)
         outcome, session = guarded(
-            candidate, self._model, self._cache, self._journal, self._limit
+            candidate, self._model, self._around, self._cache, self._journal, self._limit
         )  # fmt: skip
         if session is not None and keep:
             self._open[candidate.key] = session

@@ -9,10 +9,12 @@ from edgeserve import __version__, backends
 from edgeserve.bundle import Model, open_model
 from edgeserve.bundle.manifest import check_wrapper
 from edgeserve.environment import environment
+from edgeserve.processing import Processor
 from edgeserve.wrapper.attempts import Attempts
 from edgeserve.wrapper.cache import Outcome
 from edgeserve.wrapper.certificate import Certificate, CertificateVerdict, Proven
 from edgeserve.wrapper.choose import Candidate, device_digest, field
+from edgeserve.wrapper.trial import processor
 from edgeserve.wrapper.wish import Wish
 
 __all__ = ["certify", "verify"]
@@ -28,21 +30,28 @@ def verify(bundle: str | Path) -> Certificate:
 
     Raises:
         BundleError: the bundle breaks its rules, or its bytes do not match their hashes.
+        ProcessingError: its processing is not in this version, or needs what is not installed.
     """
     with open_model(bundle) as model:
         check_wrapper(model.manifest, __version__)
-        return certify(model)
+        return certify(model, processor(model))
 
 
-def certify(model: Model, threads: int | None = None) -> Certificate:
-    """`verify` for a model that is open, with so many threads (None: each number worth trying)."""
+def certify(model: Model, around: Processor, threads: int | None = None) -> Certificate:
+    """`verify` for a model that is open.
+
+    Args:
+        model: The model.
+        around: Its processing.
+        threads: Only with so many threads; None: each number worth trying.
+    """
     manifest = model.manifest
-    found = field(manifest, Wish(threads=threads), backends.get, device_digest())
+    found = field(manifest, Wish(threads=threads, proofs=True), backends.get, device_digest())
     candidates = [candidate for tier in found.tiers for candidate in tier]
     asked = bool(manifest.golden and manifest.golden.cases)
     outcomes: dict[str, Outcome] = {}
     if asked and candidates:
-        attempts = Attempts(model)
+        attempts = Attempts(model, around=around)
         try:
             outcomes = attempts.outcomes(candidates, fresh=True)
         finally:

@@ -29,11 +29,13 @@ __all__ = ["Candidate", "Field", "PassedOver", "device_digest", "fastest", "fiel
 _TIERS = ("pass", "degraded", "unproven")
 #: Packages whose version may change an answer here.
 _RUNTIMES = (
-    "edgeserve", "numpy", "pillow", "onnxruntime", "onnxruntime-gpu", "ai-edge-litert",
-    "coremltools",
+    "edgeserve", "numpy", "pillow", "tokenizers", "onnxruntime", "onnxruntime-gpu",
+    "ai-edge-litert", "coremltools", "torch",
 )  # fmt: skip
 #: Out-of-tree drivers say their version here; those in the kernel's tree have the kernel's.
 _DRIVERS = ("nvidia", "amdgpu", "mali_kbase", "rknpu", "gasket")
+#: Delegates that carry a format out where its runtime is not, to prove an artifact: right and slow.
+_FOR_PROOFS = ("interpreter",)
 #: A later candidate must be faster by this share: times are noisy, choices should not be.
 _GAIN = 0.10
 
@@ -135,6 +137,9 @@ def _candidates(
     except EdgeError as error:
         return [], error.message
     delegates = _delegates(artifact, wish, usable, golden)
+    if not delegates and set(usable) <= set(_FOR_PROOFS):
+        told = f"its runtime is not here, and the {', '.join(usable)} is for proofs"
+        return [], f"{told} (format={artifact.format!r} takes it all the same)"
     if not delegates:
         return [], f"no delegate that is asked for is usable here, which are {', '.join(usable)}"
     return [
@@ -176,13 +181,16 @@ def _delegates(
     """Delegates worth trying, best first.
 
     Without golden cases nothing proves an accelerator here, and the gate's own proof was made on
-    the processor: so only that one is taken, unless the caller names another.
+    the processor: so only that one is taken, unless the caller names another. What is for proofs is
+    taken where the caller asks for it, for its format, or for a proof.
     """
     wanted: Iterable[str] = usable
+    if wish.delegate is None and not (wish.proofs or wish.format == artifact.format):
+        usable = [delegate for delegate in usable if delegate not in _FOR_PROOFS]
     if wish.delegate is not None:
         wanted = (wish.delegate,)
     elif not golden:
-        wanted = ("cpu",)
+        wanted = ("cpu", *_FOR_PROOFS)
     elif wish.device and artifact.format in wish.device.delegates:
         wanted = wish.device.delegates[artifact.format]
     return tuple(d for d in wanted if d in usable)

@@ -1,4 +1,8 @@
-"""`Engine`: a loaded session between the processing before it and after it, one input or many."""
+"""`Engine`: a loaded session between the processing before it and after it, one input or many.
+
+The session runs behind an `Adapter`: whatever sizes and integer types its file is fixed to, it is
+fed and answers as the source's signature says.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from edgeserve.backends import Session
+from edgeserve.backends.adapter import Adapter
 from edgeserve.errors import EdgeError, revive
 from edgeserve.processing import Processor, Raw
 from edgeserve.types.records import Record, Tensors
@@ -39,15 +44,17 @@ class Engine:
 
     Attributes:
         check: Named tensors of a caller made into a feed of the signature's dtypes (`InputError`).
-        run: One run of the model, batched feed to batched outputs.
-        finish: Batched outputs to one record a sample.
+        run: One run of the model, batched feed to batched outputs, both of the source's signature.
+        finish: Batched outputs, and the feed that they are of, to one record a sample.
         largest: Samples that go through the model together at most.
     """
 
     def __init__(self, session: Session, processor: Processor, signature: Signature) -> None:
         self.session = session
-        self.check, self.run, self.finish = processor.check_feed, session.run, processor.finish
+        self.check, self.finish = processor.check_feed, processor.finish
+        self.run = Adapter(session, signature, processor.padding).run
         self._prepare, self._stack = processor.prepare, processor.batch
+        self._of_text = processor.medium == "text"
         self._low, self._high = batch_range(signature)
         self.largest = max(self._low, min(self._high, _CHUNK))
         self._stacks = signature.batch_dim is not None
@@ -70,16 +77,20 @@ class Engine:
 
     def one(self, raw: Raw) -> Record | Tensors:
         """Answer one raw input (errors as `feed`)."""
-        return self.finish(self.run(self.feed(raw)))[0]
+        feed = self.feed(raw)
+        return self.finish(self.run(feed), feed)[0]
 
     def many(self, raws: Sequence[Raw]) -> list[Record | Tensors]:
         """Answer raw inputs in order, in batches within what the model takes.
 
-        Inputs are prepared as their batch is filled, so that a long list needs no more memory.
+        Pictures are prepared as their batch is filled, so that a long list needs no more memory.
+        Texts are sorted by length first, so that no batch is padded more than it must be.
 
         Raises:
             EdgeError: as `feed`, saying which item it is about.
         """
+        if self._of_text:
+            return self._texts([_item(i, self._prepare, raw) for i, raw in enumerate(raws)])
         answers: list[Record | Tensors] = []
         batch: list[Arrays] = []
         for i, raw in enumerate(raws):
@@ -90,6 +101,14 @@ class Engine:
             batch.append(sample)
         return answers + self._answer(batch) if batch else answers
 
+    def _texts(self, samples: list[Arrays]) -> list[Record | Tensors]:
+        order = sorted(range(len(samples)), key=lambda i: _longest(samples[i]))
+        found: dict[int, Record | Tensors] = {}
+        for start in range(0, len(order), self.largest):
+            places = order[start : start + self.largest]
+            found |= zip(places, self._answer([samples[i] for i in places]), strict=True)
+        return [found[i] for i in range(len(samples))]
+
     def many_named(self, feeds: Sequence[Mapping[str, np.ndarray]]) -> list[Arrays]:
         """`named` for each, in order, those that can be stacked in one run of the model."""
         answers: list[Arrays] = []
@@ -98,7 +117,8 @@ class Engine:
         return answers
 
     def _answer(self, samples: list[Arrays]) -> list[Record | Tensors]:
-        return self.finish(self.run(self._batch(samples)))[: len(samples)]
+        feed = self._batch(samples)
+        return self.finish(self.run(feed), feed)[: len(samples)]
 
     def _batch(self, samples: list[Arrays]) -> Arrays:
         """Stack samples; fewer than the smallest batch are filled up with the last one."""
@@ -121,6 +141,10 @@ class Engine:
 
 def _rows(feed: Arrays) -> int:
     return len(next(iter(feed.values())))
+
+
+def _longest(sample: Arrays) -> int:
+    return max(row.size for row in sample.values())
 
 
 def _same_shapes(one: Arrays, other: Arrays) -> bool:

@@ -6,17 +6,15 @@ import io
 import statistics
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgeserve import decisions
 from edgeserve.bundle import Model
 from edgeserve.errors import ProcessingError
 from edgeserve.types.base import Number, Value, number
-from edgeserve.types.records import Classification, Record
-from edgeserve.types.reports import Limits
 from edgeserve.types.samples import GoldenCase
+from edgeserve.wrapper.compare import Compared, compare_arrays, compare_records
 from edgeserve.wrapper.engine import Arrays, Engine
 
 __all__ = ["Proof", "prove", "read_arrays"]
@@ -24,7 +22,6 @@ __all__ = ["Proof", "prove", "read_arrays"]
 #: Runs that are timed: enough for a median, few enough for a first start.
 _RUNS = 7
 _SECONDS = 0.5
-_FLOOR = Limits().scale_floor
 
 
 class Proof(Value, frozen=True):
@@ -33,7 +30,8 @@ class Proof(Value, frozen=True):
     Attributes:
         passed: Cases answered as the reference did.
         total: Cases asked.
-        min_margin: Smallest margin among the answers; None where the task has none.
+        min_margin: Smallest margin among the answers, of embeddings among themselves; None where
+            the task has none.
         max_difference: Largest difference from the reference, in the terms of the cases'
         tolerance.
         wrong: One line for each case that does not hold.
@@ -49,14 +47,6 @@ class Proof(Value, frozen=True):
     run_ms: float | None = None
 
 
-class _Answer(Value, frozen=True):
-    """One case: why it does not hold (empty if it does), the difference, the answer's margin."""
-
-    wrong: str
-    difference: float = 0.0
-    margin: float | None = None
-
-
 def prove(engine: Engine, model: Model) -> Proof:
     """Ask every golden case of ``model``, and time the engine if all of them hold.
 
@@ -67,22 +57,21 @@ def prove(engine: Engine, model: Model) -> Proof:
     golden = model.manifest.golden
     if golden is None or not golden.cases:
         raise ValueError("there are no golden cases to prove anything by")
-    answers = [_ask(engine, model, case) for case in golden.cases]
+    cases = golden.cases
+    alone = _one_by_one(engine, model, cases)
     wrong = tuple(
         f"{case.input.path}: {answer.wrong or other}"
-        for case, answer, other in zip(
-            golden.cases, answers, _together(engine, model, golden.cases), strict=True
-        )
+        for case, answer, other in zip(cases, alone, _together(engine, model, cases), strict=True)
         if answer.wrong or other
     )
-    margins = [answer.margin for answer in answers if answer.margin is not None]
+    margins = [answer.margin for answer in alone if answer.margin is not None]
     return Proof(
-        passed=len(answers) - len(wrong),
-        total=len(answers),
+        passed=len(cases) - len(wrong),
+        total=len(cases),
         min_margin=number(min(margins)) if margins else None,
-        max_difference=number(max(answer.difference for answer in answers)),
+        max_difference=number(max(answer.difference for answer in alone)),
         wrong=wrong,
-        run_ms=None if wrong else _clock(engine, _feed(engine, model, golden.cases[0])),
+        run_ms=None if wrong else _clock(engine, _feed(engine, model, cases[0])),
     )
 
 
@@ -104,17 +93,35 @@ def _feed(engine: Engine, model: Model, case: GoldenCase) -> Arrays:
     return engine.check(read_arrays(data)) if case.medium == "tensors" else engine.feed(data)
 
 
-def _ask(engine: Engine, model: Model, case: GoldenCase) -> _Answer:
-    outputs = engine.run(_feed(engine, model, case))
-    if case.record is not None:
+def _one_by_one(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> list[Compared]:
+    """Each case in a run of its own."""
+    compared: dict[int, Compared] = {}
+    decided: dict[int, object] = {}
+    for i, case in enumerate(cases):
+        feed = _feed(engine, model, case)
+        outputs = engine.run(feed)
+        if case.record is None:
+            compared[i] = _arrays(model, case, outputs)
+            continue
         try:
-            answer = engine.finish(outputs)[0]
+            decided[i] = engine.finish(outputs, feed)[0]
         except ProcessingError as error:  # NaN scores, or outputs of another shape than declared
-            return _Answer(wrong=error.message, difference=float("inf"))
-        return _compare_records(case.record, answer, case.tolerance)
-    if case.outputs is not None:
-        return _compare_arrays(read_arrays(model.read(case.outputs.path)), outputs, case.tolerance)
-    return _Answer(wrong="the case holds no answer to compare with")
+            compared[i] = Compared(wrong=error.message, difference=float("inf"))
+    compared |= zip(decided, _decisions(cases, decided), strict=True)
+    return [compared[i] for i in range(len(cases))]
+
+
+def _arrays(model: Model, case: GoldenCase, outputs: Arrays) -> Compared:
+    if case.outputs is None:
+        return Compared(wrong="the case holds no answer to compare with")
+    return compare_arrays(read_arrays(model.read(case.outputs.path)), outputs, case.tolerance)
+
+
+def _decisions(cases: Sequence[GoldenCase], answers: Mapping[int, object]) -> list[Compared]:
+    """Compare the answers to those cases that have a record, by the cases' places."""
+    asked = [cases[i] for i in answers]
+    records = [case.record for case in asked if case.record is not None]
+    return compare_records(records, list(answers.values()), [case.tolerance for case in asked])
 
 
 def _together(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> list[str]:
@@ -127,52 +134,10 @@ def _together(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> list
         answers = engine.many([model.read(cases[i].input.path) for i in places])
     except ProcessingError as error:
         return [f"in a batch: {error.message}"] * len(cases)
-    for i, answer in zip(places, answers, strict=True):
-        record = cases[i].record
-        if record and (wrong := _compare_records(record, answer, cases[i].tolerance).wrong):
-            told[i] = f"in a batch: {wrong}"
+    decided = dict(zip(places, answers, strict=True))
+    for i, answer in zip(places, _decisions(cases, decided), strict=True):
+        told[i] = f"in a batch: {answer.wrong}" if answer.wrong else ""
     return told
-
-
-def _compare_records(reference: Record, answer: object, tolerance: float) -> _Answer:
-    """The same decision, and for a classification a score within the tolerance (NaN never is)."""
-    if not isinstance(answer, type(reference)):
-        return _Answer(wrong=f"wanted a {type(reference).__name__}, got {type(answer).__name__}")
-    difference = 0.0
-    if isinstance(reference, Classification) and isinstance(answer, Classification):
-        difference = abs(answer.score - reference.score)
-    same = decisions.same(reference, answer)
-    told = ""
-    if not (same and difference <= tolerance):
-        told = f"wanted {decisions.describe(reference)}, got {decisions.describe(answer)}"
-        if same:
-            told += f" (scores may differ by {tolerance:g})"
-    return _Answer(wrong=told, difference=difference, margin=decisions.margin(answer))
-
-
-def _compare_arrays(reference: Arrays, outputs: Arrays, tolerance: float) -> _Answer:
-    """Each output's largest difference relative to its own scale, which has a floor."""
-    worst, told = 0.0, ""
-    for name, wanted in reference.items():
-        got = outputs.get(name)
-        if got is None or got.shape != wanted.shape:
-            shape = "nothing" if got is None else f"shape {list(got.shape)}"
-            return _Answer(wrong=f"output {name}: wanted shape {list(wanted.shape)}, got {shape}")
-        difference = _relative(wanted, got)
-        if not difference <= tolerance and not told:
-            told = f"output {name}: wanted within {tolerance:g} of its scale, got {difference:g}"
-        worst = max(worst, difference)
-    return _Answer(wrong=told, difference=worst)
-
-
-def _relative(wanted: np.ndarray, got: np.ndarray) -> float:
-    """Largest difference over the largest wanted value; infinite where one is not finite."""
-    if np.array_equal(wanted, got, equal_nan=wanted.dtype.kind in "fc"):
-        return 0.0
-    if wanted.dtype.kind not in "biufc" or not (np.isfinite(wanted) & np.isfinite(got)).all():
-        return float("inf")
-    exact, seen = wanted.astype(np.float64), got.astype(np.float64)
-    return float(np.abs(exact - seen).max() / max(np.abs(exact).max(), _FLOOR))
 
 
 def _clock(engine: Engine, feed: Arrays) -> float:

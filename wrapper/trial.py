@@ -17,7 +17,6 @@ from edgeserve.bundle import Model, open_model
 from edgeserve.errors import BundleError, EdgeError, WrapperError
 from edgeserve.processing import Processor
 from edgeserve.types.base import Value
-from edgeserve.types.manifest import Manifest
 from edgeserve.wrapper.cache import Cache, Outcome
 from edgeserve.wrapper.choose import Candidate
 from edgeserve.wrapper.engine import Engine
@@ -51,9 +50,15 @@ class Trials(Value, frozen=True):
     outcomes: tuple[Outcome, ...]
 
 
-def processor(manifest: Manifest) -> Processor:
-    """The processing of a manifest (ProcessingError where a step or task is not known)."""
-    return Processor(manifest.processing, manifest.signature, manifest.task, manifest.labels)
+def processor(model: Model) -> Processor:
+    """The processing of an open model.
+
+    Raises:
+        ProcessingError: a step or task is not known, or what a step needs is not installed.
+        BundleError: an asset's bytes do not match their hash.
+    """
+    of = model.manifest
+    return Processor(of.processing, of.signature, of.task, of.labels, model.read)
 
 
 def load(candidate: Candidate, model: Model) -> Session:
@@ -81,12 +86,15 @@ def load(candidate: Candidate, model: Model) -> Session:
     return session
 
 
-def attempt(candidate: Candidate, model: Model, tries: int = 0) -> tuple[Outcome, Session | None]:
+def attempt(
+    candidate: Candidate, model: Model, around: Processor, tries: int = 0
+) -> tuple[Outcome, Session | None]:
     """Load and prove one candidate in this process; its session comes back open if the proof holds.
 
     Args:
         candidate: What to try.
         model: The open bundle, with golden cases.
+        around: Its processing.
         tries: How often in a row it has failed before.
 
     Raises:
@@ -95,7 +103,7 @@ def attempt(candidate: Candidate, model: Model, tries: int = 0) -> tuple[Outcome
     session = None
     try:
         session = load(candidate, model)
-        engine = Engine(session, processor(model.manifest), model.manifest.signature)
+        engine = Engine(session, around, model.manifest.signature)
         proof = prove(engine, model)
     except BundleError:
         _close(session)
@@ -143,6 +151,7 @@ def _told(wrong: Sequence[str], total: int) -> str:
 def guarded(
     candidate: Candidate,
     model: Model,
+    around: Processor,
     cache: Cache,
     journal: Journal,
     limit_s: float,
@@ -162,7 +171,7 @@ def guarded(
             if now is not None and now != before:
                 return now, None
             with _watchdog(candidate.key, limit_s) if child else contextlib.nullcontext():
-                outcome, session = attempt(candidate, model, now.tries if now else 0)
+                outcome, session = attempt(candidate, model, around, now.tries if now else 0)
             cache.put(outcome)
             if child:
                 jobs.progress(candidate.key, 1, 1)
@@ -177,9 +186,10 @@ def try_all(request: TrialRequest) -> Trials:
     cache, journal = Cache(Path(request.folder)), Journal(Path(request.folder))
     outcomes = []
     with open_model(request.bundle) as model:
+        around = processor(model)
         for candidate in request.candidates:
             outcome, session = guarded(
-                candidate, model, cache, journal, request.limit_s, child=True
+                candidate, model, around, cache, journal, request.limit_s, child=True
             )
             _close(session)
             outcomes.append(outcome)

@@ -28,6 +28,7 @@ class Wish:
         threads: Exactly this many threads.
         strict: Raise rather than take a second choice.
         device: Only what is worth trying on this class of device.
+        proofs: Also what can prove an artifact and is not fit to serve it.
     """
 
     format: str | None = None
@@ -36,6 +37,7 @@ class Wish:
     threads: int | None = None
     strict: bool = False
     device: DeviceProfile | None = None
+    proofs: bool = False
 
 
 def wish(

@@ -81,7 +81,8 @@ class Wrapper:
         Raises:
             BundleError: the bundle breaks its rules, asks for a newer edgeserve, or its bytes do
                 not match their hashes.
-            ProcessingError: its task or one of its processing steps is not in this version.
+            ProcessingError: its task or one of its processing steps is not in this version, or
+                needs a package that is not installed.
             WrapperError: EDGE-WRAPPER-001 nothing can be used here, -002 an argument is not in this
                 version, -003 its value is wrong, -004 strict forbids what could be used.
         """
@@ -94,15 +95,15 @@ class Wrapper:
             self._model = stack.enter_context(open_model(bundle))
             self.manifest = self._model.manifest
             check_wrapper(self.manifest, __version__)
-            around = processor(self.manifest)
-            attempts = Attempts(self._model)
+            self._around = processor(self._model)
+            attempts = Attempts(self._model, around=self._around)
             stack.callback(attempts.close)
             candidates = field(self.manifest, self._wish, backends.get, device_digest())
             chosen = select(self.manifest, candidates, attempts, self._wish.strict)
             stack.callback(chosen.session.close)
             self.threads = chosen.session.threads
             self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
-            engine = Engine(chosen.session, around, self.manifest.signature)
+            engine = Engine(chosen.session, self._around, self.manifest.signature)
             self._closing = stack.pop_all()
         self._engine: Engine | None = engine
 
@@ -134,9 +135,10 @@ class Wrapper:
         """Answer one input, or a list of them.
 
         Args:
-            x: An encoded picture as bytes, file object or path; a PIL image; an ndarray, HWC uint8
-                RGB; or a dict of named model tensors of the signature's dtypes and shapes, batch
-                axis included, which goes to the model as it is. A list holds any of the former, or
+            x: For a model of pictures an encoded picture as bytes, file object or path; a PIL
+                image; an ndarray, HWC uint8 RGB. For one of texts a str, or bytes in UTF-8. For any
+                a dict of named model tensors of the signature's dtypes and shapes, batch axis
+                included, which goes to the model as it is. A list holds any of the former, or
                 dicts.
 
         Returns:
@@ -167,7 +169,7 @@ class Wrapper:
         """
         if self._engine is None:
             raise _closed()
-        return certify(self._model, self._wish.threads)
+        return certify(self._model, self._around, self._wish.threads)
 
     def _batch(self, engine: Engine, items: Sequence[Any]) -> list[Answer]:
         named = sum(isinstance(item, Mapping) for item in items)

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.host import versions
+from edgeserve.backends.host import too_old, versions
 from edgeserve.backends.session import Session
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
@@ -26,6 +26,8 @@ class OnnxBackend(Backend):
     """Format "onnx": one ``model.onnx``; above 1.5 GB its weights lie beside it."""
 
     format: ClassVar[str] = "onnx"
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
+    takes: ClassVar[tuple[str, ...]] = ("torch", "onnx")
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("onnxruntime") is None:
@@ -36,10 +38,11 @@ class OnnxBackend(Backend):
         tools = ("torch", "onnx", "onnx_ir", "onnxscript")
         if not all(importlib.util.find_spec(name) for name in tools):
             return "pip install 'edgeserve[convert]'"
-        return None
+        return too_old("torch", "onnx", "onnx-ir", "onnxscript")
 
     def tools(self) -> dict[str, str]:
-        return versions("torch", "onnx", "onnx-ir", "onnxscript") | {"onnx-opset": str(OPSET)}
+        made_by = versions("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime")
+        return made_by | {"onnx-opset": str(OPSET)}
 
     def delegates(self) -> tuple[str, ...]:
         from edgeserve.backends.onnx.run import usable_delegates
@@ -50,6 +53,10 @@ class OnnxBackend(Backend):
         return ("dynamo",)
 
     def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
+        if exported.format == "onnx":
+            from edgeserve.backends.onnx.adopt import adopt_onnx
+
+            return adopt_onnx(exported, root, out)
         from edgeserve.backends.onnx.export import export_onnx
 
         return export_onnx(exported, root, out, route, self.tools())

@@ -15,12 +15,14 @@ from edgeserve.types.tensors import Shape, Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["MODULE", "SOURCE", "all_nodes", "clean"]
+__all__ = ["MODULE", "SOURCE", "TRACE", "all_nodes", "clean"]
 
 #: Keys of the node metadata that stays.
 SOURCE, MODULE = "edgeserve.source", "edgeserve.module"
 
-_TRACE = "pkg.torch.onnx.stack_trace"
+#: Key under which the exporter writes a node's stack trace.
+TRACE = "pkg.torch.onnx.stack_trace"
+
 _SYMBOL = re.compile(r"\b[su]\d+\b")
 
 
@@ -68,7 +70,7 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
 
 
 def _keep_source(node: ir.Node, modules: Mapping[str, str | None]) -> None:
-    source = node.metadata_props.get(_TRACE, "")
+    source = node.metadata_props.get(TRACE, "")
     node.metadata_props.clear()
     node.doc_string = None
     if source in modules:

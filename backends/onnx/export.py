@@ -8,30 +8,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
 from edgeserve.backends.onnx import OPSET
-from edgeserve.backends.onnx.clean import clean
+from edgeserve.backends.onnx.clean import TRACE, all_nodes, clean
 from edgeserve.backends.onnx.inspect import io_of
 from edgeserve.backends.onnx.refusals import refusal
+from edgeserve.backends.onnx.write import EXTERNAL_ABOVE, MODEL, check, listed, save
 from edgeserve.backends.torch import reference_artifact
-from edgeserve.backends.torch.blame import one_line
 from edgeserve.backends.torch.inspect import module_path
 from edgeserve.backends.torch.program import load_program, log_warnings
-from edgeserve.errors import ConvertError
-from edgeserve.files import LOCAL, Fs, describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 
 __all__ = ["EXTERNAL_ABOVE", "export_onnx", "save"]
-
-#: Bytes of weights above which they lie beside the file: a protobuf ends at 2 GB.
-EXTERNAL_ABOVE = 1_500_000_000
-
-_MODEL, _DATA = "model.onnx", "model.onnx.data"
 
 
 def export_onnx(
@@ -53,17 +45,17 @@ def export_onnx(
     except Exception as error:  # the converter raises many kinds
         raise refusal(error, program, traces, Path(exported.source.folder)) from error
     assert made is not None  # torch returns None only without dynamo
+    _name_folded(made.model, program)
     symbols = _symbols(program, exported)
     clean(made.model, exported.signature, symbols, modules)
     save(made.model, out)
-    _check(out, exported)
-    data = [_DATA] if (out / _DATA).exists() else []
+    check(out, exported.signature.inputs, exported.signature.outputs)
     return Artifact(
         format="onnx",
         precision="fp32",
-        entry=_MODEL,
-        files=tuple(describe(out, name) for name in [_MODEL, *data]),
-        io=io_of(ir.load(out / _MODEL)),
+        entry=MODEL,
+        files=listed(out),
+        io=io_of(ir.load(out / MODEL)),
         provenance=Provenance(route=route, tools=tools),
     )
 
@@ -81,6 +73,22 @@ def _mark(program: ExportedProgram) -> dict[str, str]:
     return traces
 
 
+def _name_folded(model: ir.Model, program: ExportedProgram) -> None:
+    """Say "convolution" of one that a batch norm was folded into; the converter says the norm.
+
+    Users name the layer with the weights when they want it treated in another way.
+    """
+    layers = {
+        node.name: node.args[0].name
+        for node in program.graph.nodes
+        if "batch_norm" in str(node.target) and isinstance(node.args[0], torch.fx.Node)
+    }
+    for node in all_nodes(model):
+        source = node.metadata_props.get(TRACE, "")
+        if source in layers and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+            node.metadata_props[TRACE] = layers[source]
+
+
 def _symbols(program: ExportedProgram, exported: Exported) -> dict[str, str]:
     """The trace's symbols and what the signature calls them."""
     nodes = {node.name: node for node in program.graph.nodes}
@@ -92,30 +100,3 @@ def _symbols(program: ExportedProgram, exported: Exported) -> dict[str, str]:
             if isinstance(dim, str):
                 names.setdefault(str(size), dim)
     return names
-
-
-def save(model: ir.Model, out: Path, external_above: int = EXTERNAL_ABOVE, fs: Fs = LOCAL) -> None:
-    """Write ``model.onnx``, the same bytes every time; too many weights lie beside it."""
-    weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
-    if weights > external_above:
-        ir.save(model, out / _MODEL, external_data=_DATA)
-        return
-    write_atomic(out / _MODEL, ir.to_proto(model).SerializeToString(deterministic=True), fs)
-
-
-def _check(out: Path, exported: Exported) -> None:
-    """Hold what was written against ONNX's own rules and against the signature."""
-    try:
-        onnx.checker.check_model(str(out / _MODEL), full_check=True)
-    except Exception as error:  # ValidationError, InferenceError
-        raise _invalid("a file that onnx.checker accepts", one_line(error)) from error
-    io, signature = io_of(ir.load(out / _MODEL)), exported.signature
-    if io.inputs != signature.inputs or io.outputs != signature.outputs:
-        raise _invalid(f"{[*signature.inputs, *signature.outputs]}", f"{[*io.inputs, *io.outputs]}")
-
-
-def _invalid(wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-023", _MODEL, wanted=wanted, got=got,
-        hint="the converter is at fault, not the model: report it with `edgeserve doctor --json`",
-    )  # fmt: skip

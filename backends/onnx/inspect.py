@@ -72,6 +72,11 @@ def _dtype(value: ir.Value) -> DType:
     return _DTYPES[word]
 
 
+def _word(dtype: ir.DataType) -> str:
+    """A stored dtype in numpy's words, as all formats say it ("float32"); "int4" and the like."""
+    return _DTYPES.get(dtype.name, dtype.name.lower())
+
+
 def inspect_onnx(artifact: Artifact, root: Path) -> Graph:
     """The graph of an artifact's file."""
     model = read(root / artifact.entry)
@@ -99,14 +104,14 @@ def _op(node: ir.Node) -> Op:
 
 def _weights(model: ir.Model) -> tuple[WeightInfo, ...]:
     """Initializers of the graph and of inner graphs, by name."""
-    graphs = [model.graph, *(node.graph for node in all_nodes(model) if node.graph is not None)]
+    graphs = {id(node.graph): node.graph for node in all_nodes(model) if node.graph is not None}
     found: dict[int, WeightInfo] = {}
-    for graph in graphs:
+    for graph in {id(model.graph): model.graph, **graphs}.values():
         for name, value in getattr(graph, "initializers", {}).items():
             tensor = value.const_value
             if tensor is not None:
                 found[id(value)] = WeightInfo(
-                    name=name, dtype=str(tensor.dtype.name).lower(), bytes=int(tensor.nbytes),
+                    name=name, dtype=_word(tensor.dtype), bytes=int(tensor.nbytes),
                     shape=tuple(int(size) for size in tensor.shape.numpy()),
                 )  # fmt: skip
     return tuple(sorted(found.values(), key=lambda weight: weight.name))

@@ -13,25 +13,18 @@ from typing import ClassVar
 from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.host import versions
+from edgeserve.backends.reference import reference
 from edgeserve.backends.session import Session
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
-from edgeserve.types.tensors import IO
 
 __all__ = ["TorchBackend", "reference_artifact"]
 
 
 def reference_artifact(exported: Exported) -> Artifact:
     """The exported program as an artifact, its root being the folder that holds ``source.json``."""
-    return Artifact(
-        format="torch",
-        precision="fp32",
-        entry=exported.program.path,
-        files=(exported.program,),
-        io=IO(inputs=exported.signature.inputs, outputs=exported.signature.outputs),
-        provenance=Provenance(route="export", tools=exported.tools),
-    )
+    return reference(exported)[1]
 
 
 class TorchBackend(Backend):

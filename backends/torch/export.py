@@ -36,11 +36,13 @@ class Wishes:
         dynamic_shapes: See `edgeserve.backends.torch.shapes.parse`.
         input_names: Names for the inputs, in order; empty: from forward's arguments.
         output_names: Names for the outputs, in order; empty: from what forward returns.
+        probes: Further inputs to compare the program on: tensors in the order of the inputs.
     """
 
     dynamic_shapes: object = None
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
+    probes: tuple[Sequence[torch.Tensor], ...] = ()
 
 
 def export_module(
@@ -67,7 +69,7 @@ def export_module(
     axes = parse(wishes.dynamic_shapes, flat.inputs, names)
     with log_warnings():
         program = _trace(flat, names, axes, folder)
-        check_program(program, flat, _probes(flat, axes), folder)
+        check_program(program, flat, [*_probes(flat, axes), *wishes.probes], folder)
     arrays = {name: leaf.value.numpy() for name, leaf in zip(names, flat.inputs, strict=True)}
     signature = _signature(program, names, output_names, axes)
     return Program(program, signature, arrays, tuple(notes))

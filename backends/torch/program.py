@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +14,16 @@ import torch
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.blame import one_line
+from edgeserve.backends.torch.npz import EXAMPLES, npz_bytes
 from edgeserve.errors import BackendError
 from edgeserve.files import LOCAL, Fs, describe, write_atomic
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.tensors import Signature
 
-__all__ = ["EXAMPLES", "PROGRAM", "Program", "load_program", "log_warnings", "write_program"]
+__all__ = ["PROGRAM", "Program", "load_program", "log_warnings", "write_program"]
 
-#: Names of the two files that an export writes.
+#: Name of the file with the program.
 PROGRAM = "model.pt2"
-EXAMPLES = "examples.npz"
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,8 @@ def write_program(program: Program, out: Path, fs: Fs = LOCAL) -> tuple[FileEntr
     with log_warnings():
         torch.export.save(program.program, saved)
     write_atomic(out / PROGRAM, saved.getvalue(), fs)
-    write_atomic(out / EXAMPLES, _npz(program.examples), fs)
+    write_atomic(out / EXAMPLES, npz_bytes(program.examples), fs)
     return describe(out, PROGRAM), describe(out, EXAMPLES)
-
-
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
-    """Arrays as ``.npz`` with the same bytes every time (numpy writes the time of day into it)."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
-    return out.getvalue()
 
 
 def load_program(artifact: Artifact, root: Path) -> ExportedProgram:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from edgeserve.backends.feeds import numpy_dtype
 from edgeserve.backends.session import Session
 from edgeserve.backends.torch.buffers import Buffers
 from edgeserve.backends.torch.program import load_program
+from edgeserve.backends.torch.threads import torch_threads
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
@@ -50,7 +50,7 @@ class TorchSession(Session):
         if self._module is None:
             raise RuntimeError("the session was closed during a run")
         inputs = [torch.from_numpy(feed[spec.name].copy()) for spec in self.io.inputs]
-        with torch.no_grad(), _threads(self.threads):
+        with torch.no_grad(), torch_threads(self.threads):
             if not self._taps:
                 outputs, inner = self._module(*inputs), {}
             else:
@@ -80,17 +80,3 @@ class _Tapping(fx.Interpreter):
                 made.clone() if isinstance(made, torch.Tensor) else torch.as_tensor(made)
             )
         return made
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Give torch this many threads for a while; it has one setting for the whole process."""
-    before = torch.get_num_threads()
-    if before == count:
-        yield
-        return
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -14,12 +14,15 @@ from edgeserve.bundle.names import check_name, check_names
 from edgeserve.errors import BundleError
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.manifest import Manifest
+from edgeserve.types.processing import Tokenize
 
 __all__ = ["MODEL_NAME", "check_bundle", "check_manifest", "referenced"]
 
 #: A model's name is also its name behind an endpoint.
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RELEASE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
+#: Where the files lie that a part of the manifest points to.
+_FOLDERS = {"$.golden": "golden/", "$.processing": "assets/"}
 _HINT = "the manifest was not written by edgeserve, or was changed since: make it again"
 
 
@@ -35,6 +38,10 @@ def referenced(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
         yield f"$.golden.cases[{i}].input", case.input
         if case.outputs is not None:
             yield f"$.golden.cases[{i}].outputs", case.outputs
+    for i, made in enumerate(manifest.processing.inputs):
+        for j, step in enumerate(made.steps):
+            if isinstance(step, Tokenize):
+                yield f"$.processing.inputs[{i}].steps[{j}].tokenizer", step.tokenizer
 
 
 def check_manifest(manifest: Manifest, thing: str) -> None:
@@ -52,6 +59,7 @@ def check_manifest(manifest: Manifest, thing: str) -> None:
     if paths != sorted(paths):
         raise _value(f"{thing} at $.files", "files in the order of their paths", "another order")
     _check_identity(manifest, thing)
+    _check_signatures(manifest, thing)
     _check_references(manifest, thing)
 
 
@@ -77,6 +85,17 @@ def _check_identity(manifest: Manifest, thing: str) -> None:
         )  # fmt: skip
 
 
+def _check_signatures(manifest: Manifest, thing: str) -> None:
+    """What a file takes and gives is what the model does, tensor by tensor, in the same order."""
+    ranks = [len(spec.shape) for spec in manifest.signature.inputs]
+    outputs = len(manifest.signature.outputs)
+    for i, artifact in enumerate(manifest.artifacts):
+        for io in (artifact.io, *artifact.buckets):
+            if [len(spec.shape) for spec in io.inputs] != ranks or len(io.outputs) != outputs:
+                wanted = f"inputs of the ranks {ranks}, and {outputs} outputs, as the signature has"
+                raise _value(f"{thing} at $.artifacts[{i}].io", wanted, "others")
+
+
 def _check_references(manifest: Manifest, thing: str) -> None:
     """Every reference names a listed file, alike in size and hash, in the folder it belongs to."""
     listed = {entry.path: entry for entry in manifest.files}
@@ -84,8 +103,9 @@ def _check_references(manifest: Manifest, thing: str) -> None:
         if listed.get(entry.path) != entry:
             got = f"{entry.path}, listed otherwise" if entry.path in listed else entry.path
             raise _lie(f"{thing} at {where}", "a file as $.files lists it", got)
-        if "golden" in where and not entry.path.startswith("golden/"):
-            raise _lie(f"{thing} at {where}", "a file under golden/", entry.path)
+        for part, folder in _FOLDERS.items():
+            if where.startswith(part) and not entry.path.startswith(folder):
+                raise _lie(f"{thing} at {where}", f"a file under {folder}", entry.path)
     for i, artifact in enumerate(manifest.artifacts):
         folder = f"artifacts/{artifact.name}/"
         if artifact.format == "torch":

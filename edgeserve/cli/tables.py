@@ -63,8 +63,8 @@ def _agreement(stats: DecisionStats | None) -> str:
     decided = stats.decided
     raw = stats.raw
     return (
-        f"{decided.n - decided.count} of {decided.n} where it is sure, {raw.n - raw.count} of"
-        f" {raw.n} in all; {stats.groups} groups would show {_percent(stats.minimum_harm)} harm"
+        f"{decided.n - decided.count} of {decided.n} clear answers, {raw.n - raw.count} of"
+        f" {raw.n} in all; would notice {_percent(stats.minimum_harm)} changed"
     )
 
 

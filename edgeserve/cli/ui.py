@@ -1,9 +1,10 @@
-"""The terminal's `Ui`: a live line where there is a terminal, one plain line a stage where not."""
+"""The terminal's `Ui`: live bars where there is a terminal, one plain line a stage where not."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
     from edgeserve.jobs import Progress
+    from edgeserve.pipeline.ui import Tell
 
 __all__ = ["Lines", "Live", "terminal_ui"]
 
@@ -20,14 +22,11 @@ class Lines:
     """One line on standard error as each stage ends: for pipes, logs and CI."""
 
     @contextlib.contextmanager
-    def stage(self, title: str) -> Iterator[None]:
+    def stage(self, title: str) -> Iterator[Tell]:
         """Run the block, then print the title and its seconds."""
         began = time.monotonic()
-        yield
+        yield _silent
         print(f"{title} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
-
-    def progress(self, step: Progress) -> None:
-        """Say nothing: a log does not need it."""
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -35,37 +34,64 @@ class Lines:
 
 
 class Live:
-    """A spinner, a bar and the elapsed time on standard error, drawn by rich."""
+    """For each running stage a spinner, a bar and its time on standard error, drawn by rich."""
 
     def __init__(self) -> None:
         from rich.console import Console
 
         self._console = Console(stderr=True)
         self._bars: Bars | None = None
+        self._running = 0
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def stage(self, title: str) -> Iterator[None]:
+    def stage(self, title: str) -> Iterator[Tell]:
         """Draw a bar until the block ends, then leave a tick and the seconds."""
+        began = time.monotonic()
+        with self._drawn() as bars:
+            task = bars.add_task(title, total=None)
+
+            def tell(step: Progress) -> None:
+                bars.update(task, total=step.total or None, completed=step.done)
+
+            try:
+                yield tell
+            finally:
+                bars.remove_task(task)
+        self._console.print(f"[green]✓[/] {title} [dim]{time.monotonic() - began:.1f} s[/]")
+
+    @contextlib.contextmanager
+    def _drawn(self) -> Iterator[Bars]:
+        """The bars, on the screen for as long as any stage runs."""
+        with self._lock:
+            if self._bars is None:
+                self._bars = self._new()
+                self._bars.start()
+            bars = self._bars
+            self._running += 1
+        try:
+            yield bars
+        finally:
+            with self._lock:
+                self._running -= 1
+                if self._running == 0:
+                    bars.stop()
+                    self._bars = None
+
+    def _new(self) -> Bars:
         from rich import progress as bars
 
         columns = (bars.SpinnerColumn(), "{task.description}", bars.BarColumn(24))
-        began = time.monotonic()
-        with bars.Progress(
-            *columns, bars.TimeElapsedColumn(), console=self._console, transient=True
-        ) as self._bars:
-            self._bars.add_task(title, total=None)
-            yield
-        self._bars = None
-        self._console.print(f"[green]✓[/] {title} [dim]{time.monotonic() - began:.1f} s[/]")
-
-    def progress(self, step: Progress) -> None:
-        """Move the running bar."""
-        if self._bars is not None and self._bars.task_ids:
-            self._bars.update(self._bars.task_ids[0], total=step.total or None, completed=step.done)
+        elapsed = bars.TimeElapsedColumn()
+        return bars.Progress(*columns, elapsed, console=self._console, transient=True)
 
     def note(self, text: str) -> None:
-        """Print one line above the bar."""
+        """Print one line above the bars."""
         self._console.print(text, markup=False, highlight=False)
+
+
+def _silent(step: Progress) -> None:
+    """Say nothing: a log does not need it."""
 
 
 def terminal_ui() -> Lines | Live:

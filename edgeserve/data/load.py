@@ -7,6 +7,7 @@ from typing import Literal
 
 from edgeserve.data.coco import read_coco
 from edgeserve.data.folder import read_folder
+from edgeserve.data.media import Medium
 from edgeserve.data.npz import read_npz
 from edgeserve.data.table import read_table
 from edgeserve.errors import DataError
@@ -37,16 +38,18 @@ class DataSet(Value, frozen=True):
     skipped: tuple[str, ...] = ()
 
 
-def load_data(path: Path, signature: Signature | None = None) -> tuple[Sample, ...]:
+def load_data(
+    path: Path, signature: Signature | None = None, medium: Medium | None = None
+) -> tuple[Sample, ...]:
     """The samples of a data set (`scan` says also what was left out).
 
     Raises:
         DataError: see `scan`.
     """
-    return scan(path, signature).samples
+    return scan(path, signature, medium).samples
 
 
-def scan(path: Path, signature: Signature | None = None) -> DataSet:
+def scan(path: Path, signature: Signature | None = None, medium: Medium | None = None) -> DataSet:
     """Read what ``path`` names.
 
     A folder that holds ``data.jsonl`` is described by that file: its groups must not be lost by
@@ -55,6 +58,8 @@ def scan(path: Path, signature: Signature | None = None) -> DataSet:
     Args:
         path: A folder, ``.jsonl``, ``.json`` (COCO) or ``.npz``.
         signature: The model's, against which the arrays of an ``.npz`` are checked.
+        medium: What the model takes (`edgeserve.processing.Processor.medium`): it says whether a
+            line of a ``data.jsonl`` is a text or a file. None: not known yet.
 
     Raises:
         DataError: EDGE-DATA-001 nothing there, -002 unknown form, -003 to -016 what is wrong.
@@ -62,7 +67,7 @@ def scan(path: Path, signature: Signature | None = None) -> DataSet:
     path = path.absolute()
     if path.is_dir():
         table = path / "data.jsonl"
-        return _table(table) if table.is_file() else _folder(path)
+        return _table(table, medium) if table.is_file() else _folder(path)
     if not path.exists():
         raise DataError(
             "EDGE-DATA-001", str(path), wanted=_FORMS, got="nothing at this path",
@@ -70,7 +75,7 @@ def scan(path: Path, signature: Signature | None = None) -> DataSet:
         )  # fmt: skip
     match path.suffix.lower():
         case ".jsonl":
-            return _table(path)
+            return _table(path, medium)
         case ".json":
             return DataSet(kind="coco", path=str(path), samples=read_coco(path))
         case ".npz":
@@ -82,8 +87,8 @@ def scan(path: Path, signature: Signature | None = None) -> DataSet:
             )  # fmt: skip
 
 
-def _table(path: Path) -> DataSet:
-    return DataSet(kind="jsonl", path=str(path), samples=read_table(path))
+def _table(path: Path, medium: Medium | None) -> DataSet:
+    return DataSet(kind="jsonl", path=str(path), samples=read_table(path, medium))
 
 
 def _folder(path: Path) -> DataSet:

@@ -9,9 +9,13 @@ from typing import Literal
 
 from edgeserve.errors import DataError
 
-__all__ = ["SUFFIXES", "FileMedium", "check_file", "is_clutter", "medium_of", "natural_key"]
+__all__ = [
+    "SUFFIXES", "FileMedium", "Medium", "check_file", "is_clutter", "medium_of", "natural_key",
+]  # fmt: skip
 
 FileMedium = Literal["image", "audio", "text"]
+#: What a model takes: a medium, or named tensors.
+Medium = Literal["image", "audio", "text", "tensors"]
 
 #: File suffixes by medium. A folder holds one medium: the first of these that it has any file of.
 #: Pictures are those that `edgeserve.processing` decodes.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgeserve.data.media import check_file, medium_of
+from edgeserve.data.media import Medium, check_file, medium_of
 from edgeserve.errors import DataError
 from edgeserve.types.samples import Sample
 
@@ -23,11 +23,17 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     group: str | int | None = None
 
 
-def read_table(path: Path) -> tuple[Sample, ...]:
+def read_table(path: Path, medium: Medium | None = None) -> tuple[Sample, ...]:
     """The samples that a ``data.jsonl`` lists, in its order; empty lines are passed over.
 
-    An ``input`` that names an existing file (relative to the table's folder, or absolute) is that
-    file. Otherwise it is a text, unless it ends like a media file (``.jpg``): then one is missing.
+    For a model that takes text, an ``input`` is the text itself, unless it names an existing
+    ``.txt`` file (relative to the table's folder, or absolute). For one that takes pictures or
+    sounds it is a file. Where the medium is not known, it is a file if there is one of that name;
+    else a text, unless it ends like a media file (``.jpg``): then one is missing.
+
+    Args:
+        path: The table.
+        medium: What the model takes; None: not known.
 
     Raises:
         DataError: EDGE-DATA-005 unreadable, -006 no line, -007 a bad line, -008 an input listed
@@ -38,7 +44,7 @@ def read_table(path: Path) -> tuple[Sample, ...]:
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
-        sample = _sample(path, number, _parse(path, number, line))
+        sample = _sample(path, number, _parse(path, number, line), medium)
         key = sample.path or sample.id
         if key in lines:
             raise DataError(
@@ -84,10 +90,10 @@ def _parse(path: Path, number: int, line: bytes) -> _Line:
     return parsed
 
 
-def _sample(path: Path, number: int, line: _Line) -> Sample:
+def _sample(path: Path, number: int, line: _Line, medium: Medium | None) -> Sample:
     label = None if line.label is None else str(line.label)
-    file = path.parent / line.input if len(line.input) < 4096 and "\0" not in line.input else None
-    if file is not None and (_exists(file) or _is_path(line.input)):
+    if _is_file(path, line.input, medium):
+        file = path.parent / line.input
         check_file(file, f"{path.name} line {number}")
         identity = Path(line.input).as_posix()
         group = identity if line.group is None else str(line.group)
@@ -96,6 +102,16 @@ def _sample(path: Path, number: int, line: _Line) -> Sample:
     identity = f"line {number}"
     group = identity if line.group is None else str(line.group)
     return Sample(id=identity, group=group, text=line.input, label=label)
+
+
+def _is_file(table: Path, named: str, medium: Medium | None) -> bool:
+    """Whether an ``input`` stands for a file, there or missing; see `read_table`."""
+    if len(named) >= 4096 or "\0" in named:
+        return False
+    there = _exists(table.parent / named)
+    if medium == "text":
+        return there and medium_of(named) == "text"
+    return there or medium in ("image", "audio") or (medium is None and _is_path(named))
 
 
 def _exists(file: Path) -> bool:

@@ -10,13 +10,17 @@ from typing import TypeVar
 
 from edgeserve import jobs
 from edgeserve.bundle.workspace import Workspace
+from edgeserve.pipeline.crew import Crew
 from edgeserve.pipeline.stages import Stages
 from edgeserve.pipeline.ui import Ui
 from edgeserve.types.base import Value
 
-__all__ = ["Bench", "Cell", "at_work"]
+__all__ = ["HEAVY", "LIGHT", "Bench", "Cell", "at_work"]
 
 R = TypeVar("R", bound=Value)
+
+#: Bytes that a worker takes before it has seen a model: an engine, or torch and a converter.
+LIGHT, HEAVY = 500 << 20, 2 << 30
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Bench:
         ui: Where progress is shown.
         timeout: Seconds one worker may take.
         path: Folders that workers append to ``sys.path`` (the user's modules).
+        crew: Runs workers side by side.
     """
 
     workspace: Workspace
@@ -49,15 +54,22 @@ class Bench:
     ui: Ui
     timeout: float
     path: tuple[str, ...]
+    crew: Crew
 
     @property
     def root(self) -> Path:
         """The workspace's absolute folder."""
         return self.workspace.path.absolute()
 
-    def work(self, title: str, verb: str, request: Value, result: type[R], log: str) -> R:
-        """Run a room's verb in a worker whose log is ``OUT/logs/{log}``, showing its progress."""
-        with self.ui.stage(title):
+    def work(
+        self, title: str, verb: str, request: Value, result: type[R], log: str,
+        memory: int = LIGHT,
+    ) -> R:  # fmt: skip
+        """Run a room's verb in a worker whose log is ``OUT/logs/{log}``, showing its progress.
+
+        It starts when a core is free and ``memory`` bytes are.
+        """
+        with self.crew.admitted(title, memory), self.ui.stage(title) as tell:
             return jobs.run(
                 verb,
                 request,
@@ -65,7 +77,8 @@ class Bench:
                 self.root / "logs" / log,
                 timeout=self.timeout,
                 path=self.path,
-                on_progress=self.ui.progress,
+                on_progress=tell,
+                stop=self.crew.stop,
             )
 
 
@@ -80,6 +93,7 @@ def at_work(out: str, ui: Ui, timeout: float) -> Iterator[Bench]:
     with workspace.lock():
         workspace.sweep()
         try:
-            yield Bench(workspace, Stages(workspace), ui, timeout, (str(Path.cwd()),))
+            with Crew() as crew:
+                yield Bench(workspace, Stages(workspace), ui, timeout, (str(Path.cwd()),), crew)
         finally:
             workspace.sweep()  # what a stage that failed was working on

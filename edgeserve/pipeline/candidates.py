@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
 
 from edgeserve import __version__, backends
 from edgeserve.convert import TargetRequest
+from edgeserve.convert.calibration import calibration_key
 from edgeserve.errors import (
     BackendError,
     BundleError,
     ConvertError,
+    DataError,
     EdgeError,
     UnsupportedOp,
     WorkerError,
 )
 from edgeserve.files import describe
-from edgeserve.pipeline.bench import Bench, Cell
+from edgeserve.pipeline.bench import HEAVY, Bench, Cell
 from edgeserve.pipeline.stages import key_of
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.source import Exported
 
-__all__ = ["Candidate", "candidate", "refusal"]
+__all__ = ["Candidate", "Candidates", "refusal"]
 
 _VERB = "edgeserve.convert.target:convert_target"
 
 #: Errors of one cell: it is refused, the others go on. Anything else stops the command.
-_ONE_CELL = (UnsupportedOp, ConvertError, WorkerError, BackendError)
+_ONE_CELL = (UnsupportedOp, ConvertError, WorkerError, BackendError, DataError)
+
+#: Copies of the weights that a converter holds at once, at worst.
+_COPIES = 6
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -47,36 +54,97 @@ class Candidate(msgspec.Struct, frozen=True):
     key: str
 
 
-def candidate(bench: Bench, exported: Exported, model_id: str, cell: Cell) -> Candidate | Refused:
-    """Make a cell's candidate, or take the one that an earlier run made from the same things."""
-    key = key_of(
-        model_id,
-        exported.signature,
-        cell.name,
-        {**exported.tools, **backends.get(cell.format).tools(), "edgeserve": __version__},
-    )
-    made = _made_before(bench, cell, key)
-    if made is not None:
-        bench.ui.note(f"{cell.name}: unchanged, not converted again")
-        return Candidate(cell, made, bench.root, key)
-    stage = bench.root / f".tmp-make-{cell.name}"
-    try:
-        artifact = _convert(bench, cell, stage)
-    except _ONE_CELL as error:
-        return refusal(bench, cell, error, f"convert-{cell.name}")
-    return Candidate(cell, artifact, stage, key)
+class Candidates:
+    """Makes the candidates of one export. Cells may be made side by side.
+
+    Other precisions than those that a format makes of the source itself are derived from its fp32
+    artifact, which is made once, when it is first needed, even if nobody asked for it.
+
+    Args:
+        bench: What to work with.
+        exported: What is converted.
+        model_id: Its identity.
+        data: The data set that calibrates; None: there is none.
+    """
+
+    def __init__(self, bench: Bench, exported: Exported, model_id: str, data: str | None) -> None:
+        self._bench, self._exported, self._model_id = bench, exported, model_id
+        self._data = str(Path(data).absolute()) if data is not None else None
+        self._made: dict[Cell, Future[Candidate | Refused]] = {}
+        self._lock = threading.Lock()
+
+    def make(self, cell: Cell) -> Candidate | Refused:
+        """Make a cell's candidate, or take the one that an earlier run made from the same things.
+
+        Raises:
+            WorkerError: EDGE-WORKER-006, the command is ending.
+        """
+        with self._lock:
+            found = self._made.get(cell)
+            future = self._made.setdefault(cell, Future())
+        if found is not None:
+            return found.result()
+        try:
+            future.set_result(self._make(cell))
+        except BaseException as error:
+            future.set_exception(error)
+            raise
+        return future.result()
+
+    def _make(self, cell: Cell) -> Candidate | Refused:
+        try:
+            key = self._key(cell)
+            made = _made_before(self._bench, cell, key)
+            if made is not None:
+                self._bench.ui.note(f"{cell.name}: unchanged, not converted again")
+                return Candidate(cell, made, self._bench.root, key)
+            parent = self._parent(cell)
+            if isinstance(parent, Refused):
+                return _orphan(cell, parent)
+            stage = self._bench.root / f".tmp-make-{cell.name}"
+            artifact = self._convert(cell, stage, parent)
+        except _ONE_CELL as error:
+            if error.code == "EDGE-WORKER-006":
+                raise
+            return refusal(self._bench, cell, error, f"convert-{cell.name}")
+        return Candidate(cell, artifact, stage, key)
+
+    def _key(self, cell: Cell) -> str:
+        exported, backend = self._exported, backends.get(cell.format)
+        parts: list[object] = [self._model_id, exported.signature, cell.name]
+        if cell.precision in backend.calibrated and self._data is not None:
+            parts.append(calibration_key(Path(self._data), exported.signature))
+        return key_of(*parts, {**exported.tools, **backend.tools(), "edgeserve": __version__})
+
+    def _parent(self, cell: Cell) -> Candidate | Refused | None:
+        """The fp32 artifact that this cell is derived from; None where it needs none."""
+        if cell.precision in backends.get(cell.format).native:
+            return None
+        return self.make(Cell(cell.format, "fp32"))
+
+    def _convert(self, cell: Cell, stage: Path, parent: Candidate | None) -> Artifact:
+        stage.mkdir(parents=True)
+        request = TargetRequest(
+            source_folder=str(self._bench.root / "source"),
+            format=cell.format,  # type: ignore[arg-type]
+            precision=cell.precision,  # type: ignore[arg-type]
+            out=str(stage),
+            parent=str(parent.root) if parent else None,
+            parent_artifact=parent.artifact.unjudged() if parent else None,
+            data=self._data,
+        )
+        title, log = f"convert {cell.name}", f"convert-{cell.name}"
+        memory = HEAVY + _COPIES * self._exported.program.size
+        return self._bench.work(title, _VERB, request, Artifact, log, memory)
 
 
-def _convert(bench: Bench, cell: Cell, stage: Path) -> Artifact:
-    stage.mkdir(parents=True)
-    request = TargetRequest(
-        source_folder=str(bench.root / "source"),
-        format=cell.format,  # type: ignore[arg-type]
-        precision=cell.precision,  # type: ignore[arg-type]
-        out=str(stage),
+def _orphan(cell: Cell, parent: Refused) -> Refused:
+    """A cell whose fp32 artifact could not be made goes with it."""
+    return msgspec.structs.replace(
+        parent,
+        precision=cell.precision,
+        message=f"its fp32 artifact could not be made: {parent.message}",
     )
-    title, log = f"convert {cell.name}", f"convert-{cell.name}"
-    return bench.work(title, _VERB, request, Artifact, log)
 
 
 def _made_before(bench: Bench, cell: Cell, key: str) -> Artifact | None:

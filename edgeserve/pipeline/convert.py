@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from edgeserve.data import load_data
 from edgeserve.errors import BackendError
 from edgeserve.pipeline import manifests
 from edgeserve.pipeline.bench import Bench, Cell, at_work
-from edgeserve.pipeline.candidates import Candidate, candidate
+from edgeserve.pipeline.candidates import Candidate, Candidates
 from edgeserve.pipeline.export import export, identify
-from edgeserve.pipeline.judging import ask_reference, gate
+from edgeserve.pipeline.judging import Judged, ask_reference, gate
 from edgeserve.pipeline.options import ConvertOptions, checked
 from edgeserve.pipeline.outcome import Outcome
 from edgeserve.pipeline.placing import golden_for, refused_by_gate, settle
@@ -25,6 +26,7 @@ from edgeserve.types.artifact import Refused
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.reports import Limits, Report
 from edgeserve.types.source import Exported
+from edgeserve.validate.request import Answers
 
 __all__ = ["convert"]
 
@@ -33,6 +35,7 @@ __all__ = ["convert"]
 class _Plan:
     options: ConvertOptions
     cells: tuple[Cell, ...]
+    left: tuple[str, ...]
     limits: Limits
 
 
@@ -66,27 +69,42 @@ def _plan(options: ConvertOptions) -> _Plan:
     parse_source(options.source, Path.cwd())
     if options.data is not None:
         load_data(Path(options.data), None)
-    cells = tuple(Cell(f, p) for f in options.to for p in options.precision)
-    for cell in cells:
-        backend = backends.get(cell.format)
-        if cell.precision not in backend.precisions:
-            raise BackendError(
-                "EDGE-BACKEND-006",
-                cell.name,
-                wanted=f"{cell.format} in {', '.join(backend.precisions)}",
-                got=f"{cell.precision}, which is not made in this version",
-                hint=f"ask for --precision {backend.precisions[0]}",
-            )
-        missing = backend.missing_tools() or backend.missing()
-        if missing:
+    for format in options.to:
+        backend = backends.get(format)
+        if missing := backend.missing_tools() or backend.missing():
             raise BackendError(
                 "EDGE-BACKEND-004",
-                f"format {cell.format}",
+                f"format {format}",
                 wanted="its packages",
                 got="not installed",
                 hint=missing,
             )
-    return _Plan(options, cells, limits_of(options.profile))
+    return _Plan(options, *_cells(options), limits_of(options.profile))
+
+
+def _cells(options: ConvertOptions) -> tuple[tuple[Cell, ...], tuple[str, ...]]:
+    """What is made, and what is not because its format has no such precision in this version.
+
+    Raises:
+        BackendError: EDGE-BACKEND-006, none of the formats makes a precision that was asked for.
+    """
+    cells: list[Cell] = []
+    left: list[str] = []
+    for precision in options.precision:
+        makers = [f for f in options.to if precision in backends.get(f).precisions]
+        if not makers:
+            made = {f: ", ".join(backends.get(f).precisions) for f in options.to}
+            raise BackendError(
+                "EDGE-BACKEND-006",
+                f"{' and '.join(options.to)} in {precision}",
+                wanted="; ".join(f"{f} in {precisions}" for f, precisions in made.items()),
+                got=f"{precision}, which is not made in this version",
+                hint=f"ask for --precision {backends.get(options.to[0]).precisions[0]}",
+            )
+        cells += [Cell(f, precision) for f in makers]
+        left += [f"{f}-{precision}" for f in options.to if f not in makers]
+    order = {f: i for i, f in enumerate(options.to)}
+    return tuple(sorted(cells, key=lambda cell: order[cell.format])), tuple(left)
 
 
 def _describe(plan: _Plan) -> tuple[str, ...]:
@@ -96,6 +114,7 @@ def _describe(plan: _Plan) -> tuple[str, ...]:
     return (
         f"export    {options.source} -> {options.out}/source",
         *(f"convert   {cell.name} -> {options.out}/artifacts/{cell.name}" for cell in plan.cells),
+        *(f"leave out {name}, which this version does not make" for name in plan.left),
         f"judge     on {data}, against {reference}",
         f"limits    pass <= {plan.limits.pass_flips:.0%} decided flips, "
         f"degraded <= {plan.limits.degraded_flips:.0%}, tensors <= {plan.limits.tensor:g} of scale",
@@ -105,12 +124,11 @@ def _describe(plan: _Plan) -> tuple[str, ...]:
 def _work(bench: Bench, plan: _Plan) -> tuple[Manifest, dict[str, Report]]:
     exported = export(bench, plan.options)
     model_id = identify(bench, exported)
-    # The reference is asked first: what is wrong with it or the data shows before any conversion.
-    answers = ask_reference(bench, plan.options.data, exported.reference or "pt2")
-    made = [candidate(bench, exported, model_id, cell) for cell in plan.cells]
+    for name in plan.left:
+        bench.ui.note(f"{name}: left out, this version does not make it")
+    made, judged, answers = _side_by_side(bench, plan, exported, model_id)
     candidates = [m for m in made if isinstance(m, Candidate)]
     refused = [m for m in made if isinstance(m, Refused)]
-    judged = [gate(bench, c.artifact, c.root, answers, plan.limits) for c in candidates]
     manifest = _start(bench, plan, exported, model_id)
     reports = {j.artifact.name: j.report for j in judged}
     if plan.options.all_or_nothing and (refused or any(j.failed for j in judged)):
@@ -121,6 +139,30 @@ def _work(bench: Bench, plan: _Plan) -> tuple[Manifest, dict[str, Report]]:
     for each in candidates:
         bench.stages.finish(f"make {each.cell.name}", each.key)
     return manifest, reports
+
+
+def _side_by_side(
+    bench: Bench, plan: _Plan, exported: Exported, model_id: str
+) -> tuple[list[Candidate | Refused], list[Judged], Answers]:
+    """Ask the reference, make every cell and judge it, each as soon as what it needs is there.
+
+    The reference is started first: what is wrong with it or the data ends the command early.
+    """
+    options, crew = plan.options, bench.crew
+    candidates = Candidates(bench, exported, model_id, options.data)
+    asked = crew.start(ask_reference, bench, options.data, exported.reference or "pt2")
+    made = [crew.start(candidates.make, cell) for cell in plan.cells]
+
+    def judge(making: Future[Candidate | Refused]) -> Judged | None:
+        candidate = making.result()
+        if isinstance(candidate, Refused):
+            return None
+        return gate(bench, candidate.artifact, candidate.root, asked.result(), plan.limits)
+
+    judging = [crew.start(judge, making) for making in made]
+    crew.finish()
+    judged = [found for future in judging if (found := future.result())]
+    return [future.result() for future in made], judged, asked.result()
 
 
 def _start(bench: Bench, plan: _Plan, exported: Exported, model_id: str) -> Manifest:

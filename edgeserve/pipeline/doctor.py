@@ -16,9 +16,21 @@ __all__ = ["Examination", "Finding", "examine"]
 #: What each extra brings; the package that shows it is there.
 _EXTRAS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "pillow"),
+    "tflite": ("ai-edge-litert", "pillow"),
+    "text": ("tokenizers",),
     "cli": ("typer", "rich"),
     "report": ("jinja2", "matplotlib"),
-    "convert": ("torch", "onnx", "onnx-ir", "onnxscript"),
+    "convert": (
+        "torch",
+        "onnx",
+        "onnx-ir",
+        "onnxscript",
+        "litert-torch",
+        "ai-edge-quantizer",
+        "transformers",
+        "safetensors",
+    ),
+    "coreml": ("torch", "coremltools"),
     "measure": ("psutil",),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from edgeserve.bundle.identity import identity_bytes, model_id
 from edgeserve.convert import ExportRequest, parse_source
 from edgeserve.files import staged, write_atomic
-from edgeserve.pipeline.bench import Bench
+from edgeserve.pipeline.bench import HEAVY, Bench
 from edgeserve.pipeline.options import ConvertOptions
 from edgeserve.pipeline.preprocess import processing_for
 from edgeserve.types.base import decode, encode
@@ -32,13 +33,32 @@ def export(bench: Bench, options: ConvertOptions) -> Exported:
     if _is_self(source, bench.root):
         exported = _overridden(exported_in(bench.root), options)
         write_atomic(folder / "source.json", encode(exported))
+        _lay_assets(bench.root, exported)
         return exported
     with staged(folder) as stage:
-        request = ExportRequest(source=source, out=str(stage), trust_pickle=options.trust_pickle)
-        exported = bench.work("export", _VERB, request, Exported, "export")
+        request = ExportRequest(
+            source=source,
+            out=str(stage),
+            task=options.task,  # type: ignore[arg-type]
+            trust_pickle=options.trust_pickle,
+        )
+        exported = bench.work("export", _VERB, request, Exported, "export", HEAVY)
         exported = _overridden(exported, options)
         write_atomic(stage / "source.json", encode(exported))
+    _lay_assets(bench.root, exported)
     return exported
+
+
+def _lay_assets(root: Path, exported: Exported) -> None:
+    """Put what the processing names (tokenizers) where the manifest and `package` find it."""
+    if not exported.assets:
+        shutil.rmtree(root / "assets", ignore_errors=True)
+        return
+    with staged(root / "assets") as stage:
+        for entry in exported.assets:
+            target = stage / entry.path.removeprefix("assets/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / "source" / entry.path, target)
 
 
 def exported_in(workspace: Path) -> Exported:

@@ -8,14 +8,20 @@ from pathlib import Path
 import msgspec
 
 from edgeserve.errors import ValidateError, WorkerError
-from edgeserve.pipeline.bench import Bench
+from edgeserve.pipeline.bench import HEAVY, Bench
 from edgeserve.pipeline.stages import key_of
 from edgeserve.types.artifact import Artifact, Judgement
 from edgeserve.types.base import Number, decode, plain
 from edgeserve.types.reports import Limits, Report
 from edgeserve.types.samples import Golden
 from edgeserve.validate.every import COLLECT, JUDGE, crash_report
-from edgeserve.validate.request import Answers, AnswersRequest, GoldenRequest, JudgeRequest
+from edgeserve.validate.request import (
+    Answers,
+    AnswersRequest,
+    GoldenRequest,
+    JudgeRequest,
+    Placed,
+)
 
 __all__ = ["Judged", "ask_reference", "gate", "golden_cases"]
 
@@ -64,7 +70,7 @@ def ask_reference(bench: Bench, data: str | None, reference: str | None) -> Answ
         reference=reference,
         folder=bench.path[0],
     )
-    return bench.work("reference answers", COLLECT, request, Answers, "answers")
+    return bench.work("reference answers", COLLECT, request, Answers, "answers", HEAVY)
 
 
 def gate(bench: Bench, artifact: Artifact, root: Path, answers: Answers, limits: Limits) -> Judged:
@@ -86,6 +92,8 @@ def gate(bench: Bench, artifact: Artifact, root: Path, answers: Answers, limits:
     try:
         report = bench.work(f"validate {artifact.name}", JUDGE, request, Report, name)
     except WorkerError as error:
+        if error.code == "EDGE-WORKER-006":  # the command is ending: no fault of the artifact
+            raise
         report = crash_report(request, answers, error)
     return _judged(artifact, root, report, key)
 
@@ -109,11 +117,11 @@ def _judged_before(bench: Bench, artifact: Artifact, key: str) -> Report | None:
 def golden_cases(
     bench: Bench,
     answers: Answers,
-    reports: tuple[Report, ...],
+    kept: tuple[Judged, ...],
     given: str | None,
     known: Golden | None,
 ) -> Golden | None:
-    """Golden cases far enough from flipping for every artifact kept; made once per reference.
+    """Golden cases far enough from flipping for every artifact kept; made once for the same ones.
 
     Returns:
         None where no generated input is far enough: the verdicts stand, but `package` will ask for
@@ -122,9 +130,10 @@ def golden_cases(
     Raises:
         ValidateError: none of the inputs *given* is far enough from flipping.
     """
-    error: Number = max((plain(r.error) for r in reports), default=0.0)
+    error: Number = max((plain(j.report.error) for j in kept), default=0.0)
     folder = str(Path(given).absolute()) if given is not None else None
-    key = key_of(answers.program_key, answers.reference_key, error, folder)
+    shas = sorted(j.artifact.sha256 for j in kept)
+    key = key_of(answers.program_key, answers.reference_key, error, folder, shas)
     given_key = key_of(answers.program_key, answers.reference_key)
     if known is not None and folder is None:
         if bench.stages.done("golden", key) or bench.stages.done("golden-given", given_key):
@@ -138,6 +147,7 @@ def golden_cases(
         folder=bench.path[0],
         given=folder,
         error=error,
+        artifacts=tuple(Placed(artifact=j.artifact, root=str(j.root.absolute())) for j in kept),
     )
     verb = "edgeserve.validate.golden:make_golden"
     try:

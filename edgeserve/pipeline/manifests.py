@@ -93,6 +93,7 @@ def with_files(manifest: Manifest, workspace: Workspace) -> Manifest:
 
 
 def _members(manifest: Manifest) -> Iterable[FileEntry]:
+    yield from manifest.processing.assets
     for artifact in manifest.artifacts:
         yield from artifact.files
     for case in manifest.golden.cases if manifest.golden else ():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgeserve import jobs, profiles
 from edgeserve.bundle.workspace import Workspace
+from edgeserve.errors import MeasureError
 from edgeserve.files import write_atomic
 from edgeserve.measure.request import VERB, MeasureRequest
 from edgeserve.pipeline.manifests import with_figures
@@ -20,6 +21,9 @@ from edgeserve.types.reports import Measurement
 __all__ = ["MeasureOutcome", "measure"]
 
 _TARGETS = ("host",)
+
+#: What runs this format here only stands in for its engine: there is nothing to measure.
+_STANDS_IN = "EDGE-MEASURE-008"
 
 
 @dataclass(frozen=True)
@@ -50,20 +54,37 @@ def measure(options: MeasureOptions, ui: Ui = QUIET) -> MeasureOutcome:
         measured: dict[str, Measurement] = {}
         for artifact in manifest.artifacts:
             request = _request(workspace, manifest, artifact, options, threads)
-            with ui.stage(f"measure {artifact.name}"):
-                measured[artifact.name] = jobs.run(
-                    VERB,
-                    request,
-                    Measurement,
-                    workspace.logs / f"measure-{artifact.name}",
-                    timeout=options.timeout,
-                    on_progress=ui.progress,
-                )
+            try:
+                found = _measured(workspace, artifact, request, options, ui)
+            except MeasureError as error:
+                if error.code != _STANDS_IN:
+                    raise
+                ui.note(f"{artifact.name}: not measured here, {error.got}")
+                continue
+            measured[artifact.name] = found
             path = workspace.reports / f"{artifact.name}.measure.json"
-            write_atomic(path, encode(measured[artifact.name]))
-            manifest = with_figures(manifest, artifact.name, _figures(measured[artifact.name]))
+            write_atomic(path, encode(found))
+            manifest = with_figures(manifest, artifact.name, _figures(found))
         workspace.write_manifest(manifest)
     return MeasureOutcome(options.out, measured)
+
+
+def _measured(
+    workspace: Workspace,
+    artifact: Artifact,
+    request: MeasureRequest,
+    options: MeasureOptions,
+    ui: Ui,
+) -> Measurement:
+    with ui.stage(f"measure {artifact.name}") as tell:
+        return jobs.run(
+            VERB,
+            request,
+            Measurement,
+            workspace.logs / f"measure-{artifact.name}",
+            timeout=options.timeout,
+            on_progress=tell,
+        )
 
 
 def _threads(profile: str | None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from edgeserve.errors import UsageError
 from edgeserve.types.base import Value
 from edgeserve.types.words import FORMAT_SPELLINGS, FORMATS, PRECISIONS, TASKS, VERDICTS
@@ -130,20 +132,29 @@ class ReportOptions(Value, frozen=True):
     report: str
 
 
-def choice(option: str, value: str, allowed: tuple[str, ...]) -> str:
+#: What people call a precision elsewhere.
+_OTHER_WORDS = {"int8": "w8a8", "float32": "fp32", "float16": "fp16", "half": "fp16", "int4": "w4"}
+
+
+def choice(
+    option: str, value: str, allowed: tuple[str, ...], spellings: tuple[str, ...] = ()
+) -> str:
     """``value`` if it is one of ``allowed``.
 
     Raises:
-        UsageError: EDGE-USAGE-001, naming what is allowed.
+        UsageError: EDGE-USAGE-001, naming what is allowed and what may have been meant
+            (``spellings`` are further words that would have been understood).
     """
     if value in allowed:
         return value
+    near = difflib.get_close_matches(value.lower(), (*allowed, *spellings), n=1)
+    meant = _OTHER_WORDS.get(value.lower()) or (near[0] if near else None)
     raise UsageError(
         "EDGE-USAGE-001",
         option,
         wanted=f"one of {', '.join(allowed)}",
         got=repr(value),
-        hint=f"write {option} {allowed[0]}, for example",
+        hint=f"did you mean {meant}?" if meant else f"write {option} {allowed[0]}, for example",
     )
 
 
@@ -154,7 +165,9 @@ def choices(option: str, values: tuple[str, ...], allowed: tuple[str, ...]) -> t
 
 def formats(values: tuple[str, ...]) -> tuple[str, ...]:
     """Formats with other spellings (litert, ort, ...) made standard."""
-    return choices("--to", tuple(FORMAT_SPELLINGS.get(v, v) for v in values), FORMATS)
+    standard = (FORMAT_SPELLINGS.get(value, value) for value in values)
+    known = tuple(FORMAT_SPELLINGS)
+    return tuple(dict.fromkeys(choice("--to", value, FORMATS, known) for value in standard))
 
 
 def checked(options: ConvertOptions) -> ConvertOptions:

@@ -29,7 +29,7 @@ def golden_for(
     known: Golden | None,
 ) -> Golden | None:
     """Golden cases that fit every artifact kept; the known ones where nothing is kept."""
-    kept = tuple(j.report for j in judged if not j.failed)
+    kept = tuple(j for j in judged if not j.failed)
     return golden_cases(bench, answers, kept, given, known) if kept else known
 
 

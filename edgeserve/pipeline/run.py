@@ -91,8 +91,9 @@ def _options(tables: dict[str, dict[str, Any]], stage: str, type_: type[O], path
 def run_config(path: Path, ui: Ui = QUIET) -> Outcome:
     """Run the declared stages in order: convert, validate, measure, report, package.
 
-    The report is rendered even when a check failed (that is when it is wanted most); packaging is
-    not reached then.
+    The report is rendered even when a check failed (that is when it is wanted most). What passed is
+    packaged even when another artifact was refused, which the exit code still says; with
+    ``all_or_nothing``, or below a ``require``d verdict, nothing is.
 
     Raises:
         UsageError: EDGE-USAGE-004, before anything runs.
@@ -113,7 +114,8 @@ def run_config(path: Path, ui: Ui = QUIET) -> Outcome:
     made: dict[str, str] = {}
     if to_report:
         made["report"] = report(to_report, ui).path
-    if to_package and outcome.exit_code == 0:
+    kept = outcome.manifest.artifacts if outcome.manifest else ()
+    if to_package and kept and not outcome.short:
         with ui.stage("package"):
             made["bundle"] = package(to_package).path
     return Outcome(

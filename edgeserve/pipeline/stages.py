@@ -7,6 +7,8 @@ the file costs time, never correctness.
 
 from __future__ import annotations
 
+import threading
+
 import msgspec
 
 from edgeserve.bundle.workspace import Workspace
@@ -26,10 +28,11 @@ def key_of(*parts: object) -> str:
 
 
 class Stages:
-    """The keys of one workspace."""
+    """The keys of one workspace. Stages that run side by side share it."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._path = workspace.reports / "stages.json"
+        self._lock = threading.Lock()
         self._keys = self._read()
 
     def _read(self) -> dict[str, str]:
@@ -44,10 +47,12 @@ class Stages:
 
     def finish(self, stage: str, key: str) -> None:
         """Remember that ``stage`` is finished."""
-        self._keys[stage] = key
-        write_atomic(self._path, encode(_Keys(keys=self._keys)))
+        with self._lock:
+            self._keys[stage] = key
+            write_atomic(self._path, encode(_Keys(keys=self._keys)))
 
     def forget(self, stage: str) -> None:
         """Forget ``stage``, so that it runs again."""
-        if self._keys.pop(stage, None) is not None:
-            write_atomic(self._path, encode(_Keys(keys=self._keys)))
+        with self._lock:
+            if self._keys.pop(stage, None) is not None:
+                write_atomic(self._path, encode(_Keys(keys=self._keys)))

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from edgeserve.jobs import Progress
 
-__all__ = ["QUIET", "Quiet", "Ui"]
+__all__ = ["QUIET", "Quiet", "Tell", "Ui"]
+
+#: What moves the bar of one running stage.
+Tell = Callable[[Progress], None]
 
 
 class Ui(Protocol):
-    """Where stages report to."""
+    """Where stages report to. Stages may run side by side, each in a thread of its own."""
 
-    def stage(self, title: str) -> contextlib.AbstractContextManager[None]:
-        """Show that ``title`` is running until the block ends."""
-
-    def progress(self, step: Progress) -> None:
-        """Show how far the running stage is."""
+    def stage(self, title: str) -> contextlib.AbstractContextManager[Tell]:
+        """Show that ``title`` is running until the block ends; gives what moves its bar."""
 
     def note(self, text: str) -> None:
         """Say one line that stays."""
@@ -28,12 +28,9 @@ class Quiet:
     """Says nothing."""
 
     @contextlib.contextmanager
-    def stage(self, title: str) -> Iterator[None]:
+    def stage(self, title: str) -> Iterator[Tell]:
         """Run the block."""
-        yield
-
-    def progress(self, step: Progress) -> None:
-        """Say nothing."""
+        yield lambda step: None
 
     def note(self, text: str) -> None:
         """Say nothing."""

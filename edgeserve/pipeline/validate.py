@@ -38,10 +38,14 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
     with at_work(options.out, ui, options.timeout) as bench:
         manifest = bench.workspace.manifest
         answers = _answers(bench, options)
-        judged = []
         for artifact in manifest.artifacts:
             bench.workspace.local(artifact)  # no changed byte reaches a runtime
-            judged.append(gate(bench, artifact.unjudged(), bench.root, answers, limits))
+        judging = [
+            bench.crew.start(gate, bench, artifact.unjudged(), bench.root, answers, limits)
+            for artifact in manifest.artifacts
+        ]
+        bench.crew.finish()
+        judged = [future.result() for future in judging]
         reports = {j.artifact.name: j.report for j in judged}
         golden = golden_for(bench, judged, answers, options.golden, manifest.golden)
         manifest = settle(bench, manifest, judged, (), golden, answers)

@@ -2,10 +2,12 @@
 
 ::
 
-    processor = Processor(manifest.processing, manifest.signature, manifest.task, manifest.labels)
-    sample = processor.prepare("cat.jpg")                 # {"image": float32 [3, 224, 224]}
-    outputs = session.run(processor.batch([sample]))
-    [answer] = processor.finish(outputs)                  # Classification(label="tabby", ...)
+    processor = Processor(
+        manifest.processing, manifest.signature, manifest.task, manifest.labels, model.read
+    )
+    feed = processor.batch([processor.prepare("cat.jpg")])   # {"image": float32 [1, 3, 224, 224]}
+    outputs = session.run(feed)
+    [answer] = processor.finish(outputs, feed)               # Classification(label="tabby", ...)
 
 What each step computes, to the last bit, stands in ``docs/processing.md``;
 ``tests/conformance/processing`` holds the cases that every language has to pass.
@@ -14,5 +16,6 @@ What each step computes, to the last bit, stands in ``docs/processing.md``;
 from edgeserve.processing.decode import FORMATS, Raw
 from edgeserve.processing.processor import Processor
 from edgeserve.processing.tensor import normalize_from
+from edgeserve.processing.tokenizer import Assets
 
-__all__ = ["FORMATS", "Processor", "Raw", "normalize_from"]
+__all__ = ["FORMATS", "Assets", "Processor", "Raw", "normalize_from"]

@@ -1,8 +1,8 @@
-"""Do the processing's steps make what the signature asks for? Answered before the first picture."""
+"""Do the processing's steps make what the signature asks for? Answered before the first input."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -11,9 +11,14 @@ from edgeserve.processing.plan import Plan
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.words import Task
 
-__all__ = ["check_fit", "sample_signature"]
+__all__ = ["check_fit", "check_names", "check_task", "sample_signature"]
 
-_OTHER_MEDIA = {
+#: The medium of tasks that know only one.
+_MEDIA: dict[Task, str] = {
+    "image-classification": "image",
+    "object-detection": "image",
+    "image-segmentation": "image",
+    "depth-estimation": "image",
     "text-classification": "text",
     "token-classification": "text",
     "text-generation": "text",
@@ -30,25 +35,49 @@ def check_fit(plans: Sequence[Plan], signature: Signature, task: Task) -> None:
         ProcessingError: EDGE-PROCESS-002 (an input without steps, or steps without an input),
             EDGE-PROCESS-003 (dtype or shape), EDGE-PROCESS-005 (a task of another medium).
     """
-    if medium := _OTHER_MEDIA.get(task):
+    check_task(task, "image")
+    check_names([plan.name for plan in plans], signature, "picture")
+    for plan in plans:
+        _check_tensor(plan, signature.input(plan.name), signature)
+
+
+def check_task(task: Task, medium: str) -> None:
+    """Refuse the steps of one medium for a task of another.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-005.
+    """
+    wanted = _MEDIA.get(task, medium)
+    if wanted != medium:
         raise ProcessingError(
             "EDGE-PROCESS-005",
             f"task {task!r}",
-            wanted=f"{medium} processing",
-            got="image steps; other media are not handled in this version",
-            hint="leave the processing's inputs empty and bring named tensors",
+            wanted=f"{wanted} processing",
+            got=f"steps for {medium}",
+            hint="declare the task that fits, or leave the inputs empty and bring named tensors",
         )
-    made, wanted = {plan.name for plan in plans}, {spec.name for spec in signature.inputs}
-    if made != wanted:
+
+
+def check_names(made: Iterable[str], signature: Signature, raw: str) -> None:
+    """All inputs of a model are made from its one raw input, or none.
+
+    Args:
+        made: Names of the inputs that have steps.
+        signature: The model's.
+        raw: What the raw input is called.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-002.
+    """
+    names, wanted = set(made), {spec.name for spec in signature.inputs}
+    if names != wanted:
         raise ProcessingError(
             "EDGE-PROCESS-002",
             "processing",
             wanted=f"steps for each of the inputs {sorted(wanted)}",
-            got=f"steps for {sorted(made)}",
-            hint="name them as the signature does; either all are made from the picture or none",
+            got=f"steps for {sorted(names)}",
+            hint=f"name them as the signature does; either all are made from the {raw} or none",
         )
-    for plan in plans:
-        _check_tensor(plan, signature.input(plan.name), signature)
 
 
 def sample_signature(signature: Signature) -> Signature:

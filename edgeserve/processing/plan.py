@@ -75,7 +75,7 @@ def _only(steps: Sequence[Step], kind: type[_StepT]) -> _StepT | None:
 
 def _check_order(processing: InputProcessing) -> Decode:
     steps = processing.steps
-    ranks = [_RANKS[type(step)] for step in steps]
+    ranks = [_RANKS.get(type(step), -1) for step in steps]
     single = [type(step) for step in steps if not isinstance(step, Resize | CenterCrop)]
     first = steps[0] if steps else None
     if isinstance(first, Decode) and ranks == sorted(ranks) and len(set(single)) == len(single):

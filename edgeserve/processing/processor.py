@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
 from edgeserve.errors import InputError
-from edgeserve.processing.decode import Raw, decode
+from edgeserve.processing.clock import Clock, OnStep
+from edgeserve.processing.decode import Raw
 from edgeserve.processing.feed import FeedCheck
 from edgeserve.processing.finish import Finish
-from edgeserve.processing.fit import check_fit, sample_signature
-from edgeserve.processing.pixels import apply
-from edgeserve.processing.plan import Plan
-from edgeserve.types.processing import Decode, Processing
+from edgeserve.processing.pictures import Pictures
+from edgeserve.processing.stack import Pad, stack
+from edgeserve.processing.text import Texts, is_text
+from edgeserve.processing.tokenizer import Assets
+from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record, Tensors
 from edgeserve.types.tensors import Signature
 from edgeserve.types.words import Task
 
-if TYPE_CHECKING:
-    import PIL.Image
-
 __all__ = ["Medium", "OnStep", "Processor"]
 
 Medium = Literal["image", "audio", "text", "tensors"]
-OnStep = Callable[[str, float], None]
 
 
 class Processor:
@@ -36,9 +33,11 @@ class Processor:
 
     Attributes:
         medium: What `prepare` takes; "tensors" where callers bring named tensors themselves.
+        padding: For each input that may be padded, the step that says how: what an adapter needs
+            that feeds a file of fixed lengths.
     """
 
-    __slots__ = ("_feed", "_finish", "_plans", "_samples", "medium")
+    __slots__ = ("_feed", "_finish", "_make", "_pads", "medium", "padding")
 
     medium: Medium
 
@@ -48,6 +47,7 @@ class Processor:
         signature: Signature,
         task: Task,
         labels: Sequence[str] = (),
+        assets: Assets | None = None,
     ) -> None:
         """Check the steps against each other and the signature, and compile them.
 
@@ -56,38 +56,47 @@ class Processor:
             signature: The source's inputs and outputs. Axis 0 of each is the batch.
             task: What the outputs mean.
             labels: Class names by index; classes are called by their index where there are none.
+            assets: Gives the bytes of a file that the processing names (``assets/tokenizer.json``);
+                needed where it names one. What it raises comes through, but for an OSError or
+                LookupError.
 
         Raises:
-            ProcessingError: EDGE-PROCESS-001 to 007 or 012: steps, parameters, task or labels do
-                not fit each other or the signature.
+            ProcessingError: EDGE-PROCESS-001 to 007, 012 or 020 to 025: steps, parameters, assets,
+                task or labels do not fit each other or the signature, or `tokenizers` is missing.
         """
+        self.padding = processing.padding
         self._feed = FeedCheck(signature)
-        self._finish = Finish(processing.outputs, signature, task, labels)
-        self._plans = tuple(Plan(each) for each in processing.inputs)
-        self.medium = "image" if self._plans else "tensors"
-        self._samples: FeedCheck | None = None
-        if self._plans:
-            check_fit(self._plans, signature, task)
-            if any(plan.size is None for plan in self._plans):
-                self._samples = FeedCheck(sample_signature(signature))
+        self._finish = Finish(processing, signature, task, labels)
+        self._make: Pictures | Texts | None = None
+        self._pads: Mapping[str, Pad] = {}
+        self.medium = "tensors"
+        if is_text(processing.inputs):
+            self.medium = "text"
+            self._make = texts = Texts(processing.inputs, signature, task, assets)
+            self._pads = texts.pads
+        elif processing.inputs:
+            self.medium = "image"
+            self._make = Pictures(processing.inputs, signature, task)
 
     def prepare(self, raw: Raw, on_step: OnStep | None = None) -> dict[str, np.ndarray]:
         """Make the model's inputs of one raw input.
 
         Args:
-            raw: Encoded bytes, a path, a binary file, a Pillow picture, or uint8 RGB pixels
-                [height, width, 3]. It is never changed.
-            on_step: Called after each step with its name ("decode", "resize", "normalize+layout")
-                and the seconds it took.
+            raw: A picture as encoded bytes, a path, a binary file, a Pillow picture, or uint8 RGB
+                pixels [height, width, 3]; a text as a str, or bytes in UTF-8. It is never changed.
+            on_step: Called after each step with its name ("decode", "resize", "normalize+layout";
+                "tokenize") and the seconds it took.
 
         Returns:
-            One sample: fresh arrays by input name, without a batch axis (`batch` adds it).
+            One sample: fresh arrays by input name, without a batch axis (`batch` adds it). Those of
+            a text are rows as long as it has tokens.
 
         Raises:
-            InputError: EDGE-INPUT-001 to 008 or 017, ``raw`` is no picture that this model takes.
-            ProcessingError: EDGE-PROCESS-011, Pillow is missing.
+            InputError: EDGE-INPUT-001 to 008 or 017, ``raw`` is no picture that this model takes;
+                -020 or -021, it is no text.
+            ProcessingError: EDGE-PROCESS-011 Pillow is missing, -027 the tokenizer failed.
         """
-        if not self._plans:
+        if self._make is None:
             raise InputError(
                 "EDGE-INPUT-007",
                 "raw input",
@@ -95,52 +104,39 @@ class Processor:
                 got=f"{type(raw).__module__}.{type(raw).__qualname__}",
                 hint="this model was packaged without processing: prepare its tensors yourself",
             )
-        clock = _Clock(on_step) if on_step else None
-        decoded: dict[Decode, PIL.Image.Image] = {}
-        sample: dict[str, np.ndarray] = {}
-        for plan in self._plans:
-            if plan.decode not in decoded:  # inputs that decode alike share the picture
-                decoded[plan.decode] = decode(plan.decode, raw)
-                if clock:
-                    clock("decode")
-            sample[plan.name] = _carry_out(plan, decoded[plan.decode], clock)
-        return self._checked(sample) if self._samples else sample
+        return self._make(raw, Clock(on_step) if on_step else None)
 
     def batch(self, samples: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Stack samples along a new axis 0; a single one is not copied.
 
+        Rows of a text are first padded to the longest, and at least to the shortest length that the
+        signature allows, with the step's ``pad_id`` on the step's side.
+
         Raises:
             InputError: EDGE-INPUT-016, there are no samples, or their names or shapes differ.
         """
-        if len(samples) == 1:
-            return {name: array[None] for name, array in samples[0].items()}
-        shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
-        if not samples or any(shape != shapes[0] for shape in shapes):
-            odd = next((shape for shape in shapes if shape != shapes[0]), "no samples")
-            raise InputError(
-                "EDGE-INPUT-016",
-                "batch",
-                wanted=f"samples of one shape, {shapes[0]}" if shapes else "at least one sample",
-                got=str(odd),
-                hint="run pictures of different size one by one, or resize them to one size",
-            )
-        return {name: np.stack([sample[name] for sample in samples]) for name in shapes[0]}
+        return stack(samples, self._pads)
 
-    def finish(self, outputs: Mapping[str, np.ndarray]) -> list[Record | Tensors]:
+    def finish(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        feed: Mapping[str, np.ndarray] | None = None,
+    ) -> list[Record | Tensors]:
         """Turn a batch of outputs into one result a sample.
 
         Args:
             outputs: The model's outputs by name, axis 0 the samples. Outputs that the signature
                 does not know are left out.
+            feed: What the model was fed, batched: pooling needs its attention mask.
 
         Returns:
             A record of the task a sample; `Tensors` (views) where the task is "tensors".
 
         Raises:
-            ProcessingError: EDGE-PROCESS-007 to 010: outputs of another shape than declared, NaN
-                scores, or scores that are no probabilities.
+            ProcessingError: EDGE-PROCESS-007 to 010: outputs of another shape than declared, NaN,
+                or scores that are no probabilities; -026, there is a pooling step and no ``feed``.
         """
-        return self._finish(outputs)
+        return self._finish(outputs, feed)
 
     def check_feed(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Check named tensors that a caller brings, batch axis included.
@@ -156,40 +152,3 @@ class Processor:
             InputError: EDGE-INPUT-010 to 015, naming the input, what was wanted and what was got.
         """
         return self._feed(feed)
-
-    def _checked(self, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        assert self._samples is not None
-        try:
-            return self._samples(sample)
-        except InputError as error:
-            raise InputError(
-                "EDGE-INPUT-017",
-                "picture",
-                wanted="one whose tensors the model takes after its processing",
-                got=error.message,
-                hint="send a picture of another size, or end the processing with a center_crop",
-            ) from error
-
-
-class _Clock:
-    """Tells a callback how long each step took, from one call to the next."""
-
-    def __init__(self, on_step: OnStep) -> None:
-        self._on_step = on_step
-        self._since = time.perf_counter()
-
-    def __call__(self, name: str) -> None:
-        now = time.perf_counter()
-        self._on_step(name, now - self._since)
-        self._since = time.perf_counter()  # the callback's own time is nobody's step
-
-
-def _carry_out(plan: Plan, image: PIL.Image.Image, clock: _Clock | None) -> np.ndarray:
-    for name, step in plan.pixels:
-        image = apply(step, image)
-        if clock:
-            clock(name)
-    tensor = plan.tail(image)
-    if clock:
-        clock(plan.tail.name)
-    return tensor

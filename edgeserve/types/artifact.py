@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 MEMBER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+#: Dtypes of quantized weights, as `WeightInfo.dtype` says them.
+_EIGHT_BITS = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -72,6 +74,8 @@ class Provenance(Value, frozen=True):
         route: The export route that won (`dynamo`, `trace`, ...).
         rewrites: Graph rewrites applied, in order.
         tools: Versions of what made it, by package name.
+        weights: How many weights the file holds in each dtype ("int8": 4591208); filled for
+            quantized artifacts.
     """
 
     parent: str | None = None
@@ -79,6 +83,14 @@ class Provenance(Value, frozen=True):
     route: str = ""
     rewrites: tuple[str, ...] = ()
     tools: dict[str, str] = {}
+    weights: dict[str, int] = {}
+
+    @property
+    def eight_bit_share(self) -> float | None:
+        """Share of the weights that are stored in 8 bits or fewer; None where not counted."""
+        total = sum(self.weights.values())
+        small = sum(n for dtype, n in self.weights.items() if dtype in _EIGHT_BITS)
+        return small / total if total else None
 
 
 class Reason(Value, frozen=True):
@@ -116,7 +128,9 @@ class Artifact(Value, frozen=True):
         precision: fp32, fp16, w8, ...
         entry: The member of ``files`` (or the folder above several) that a runtime opens.
         files: Sorted by path.
-        io: What the file takes and gives.
+        io: What the file takes and gives; of a file with several signatures, the largest.
+        buckets: All signatures of a file that has several, smallest first (``io`` is the last of
+            them); they differ in fixed sizes only. Empty where the file has one.
         provenance: How it was made.
         judgement: The gate's word; None for a candidate.
     """
@@ -126,10 +140,13 @@ class Artifact(Value, frozen=True):
     entry: str
     files: tuple[FileEntry, ...]
     io: IO
+    buckets: tuple[IO, ...] = ()
     provenance: Provenance = Provenance()
     judgement: Judgement | None = None
 
     def __post_init__(self) -> None:
+        if self.buckets and self.buckets[-1] != self.io:
+            raise ValueError(f"io of {self.name} is not its last bucket")
         paths = [f.path for f in self.files]
         if paths != sorted(set(paths)):
             raise ValueError(f"files of {self.name} are not sorted and unique")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
 from edgeserve.types.tensors import DType
 
@@ -21,14 +22,19 @@ __all__ = [
     "Filter",
     "Fit",
     "InputProcessing",
+    "L2Normalize",
     "Layout",
     "Normalize",
     "OutputStep",
+    "Pool",
+    "PoolMode",
     "Processing",
     "Resize",
     "Rounding",
     "Softmax",
     "Step",
+    "Tokenize",
+    "TokenizePart",
     "TopK",
 ]
 
@@ -36,6 +42,8 @@ Color = tuple[int, int, int]
 Filter = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 Fit = Literal["exact", "shortest-edge", "letterbox"]
 Rounding = Literal["floor", "half-even"]
+PoolMode = Literal["mean", "cls", "max", "last"]
+TokenizePart = Literal["ids", "attention_mask", "type_ids"]
 
 
 def _check_color(name: str, color: Color) -> None:
@@ -135,6 +143,36 @@ class Cast(Value, frozen=True, tag_field="step", tag="dtype/1"):
     dtype: DType
 
 
+class Tokenize(Value, frozen=True, tag_field="step", tag="tokenize/1"):
+    """Text to one row of integers, with the tokenizer's own library as truth.
+
+    The only step of an input. A sample has as many numbers as the text has tokens;
+    stacking samples pads them to the longest, or to the size that the signature fixes.
+
+    Attributes:
+        tokenizer: The ``tokenizer.json``, an asset (``assets/...``); its bytes are part of the
+            model's identity.
+        part: Which row: token ids, the attention mask (1 for tokens, 0 for padding) or type ids.
+        max_length: Longest row, special tokens included; what is longer is truncated.
+        pad_id: What the row is padded with: the pad token's id, 0 for a mask.
+        padding: Side that is padded.
+        truncation: Side that is cut off.
+    """
+
+    tokenizer: FileEntry
+    part: TokenizePart
+    max_length: int
+    pad_id: int = 0
+    padding: Literal["right", "left"] = "right"
+    truncation: Literal["right", "left"] = "right"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_length < 1 << 31:
+            raise ValueError(f"max_length {self.max_length} is outside 1..2**31 - 1")
+        if not 0 <= self.pad_id < 1 << 31:  # fits whatever integers a file takes
+            raise ValueError(f"pad_id {self.pad_id} is outside 0..2**31 - 1")
+
+
 class Softmax(Value, frozen=True, tag_field="step", tag="softmax/1"):
     """Numerically stable softmax over ``axis`` of one sample's ``output``, in float32."""
 
@@ -153,8 +191,31 @@ class TopK(Value, frozen=True, tag_field="step", tag="top_k/1"):
             raise ValueError(f"top_k needs k >= 1, not {self.k}")
 
 
-Step = Decode | Resize | CenterCrop | Normalize | Layout | Cast
-OutputStep = Softmax | TopK
+class Pool(Value, frozen=True, tag_field="step", tag="pool/1"):
+    """Token vectors [tokens, d] of one sample's ``output`` to one vector [d], in float32.
+
+    A sample without tokens pools to zeros.
+
+    Attributes:
+        output: The output to pool; its result takes the output's place.
+        mask: The input that holds the attention mask (1 for tokens, 0 for padding).
+        mode: "mean" of the tokens' vectors, "cls" the first token's, "max" the largest of each
+            component over the tokens, "last" the last token's.
+    """
+
+    output: str
+    mask: str
+    mode: PoolMode = "mean"
+
+
+class L2Normalize(Value, frozen=True, tag_field="step", tag="l2_normalize/1"):
+    """Divide one sample's ``output`` by its L2 norm over the last axis, which is at least 1e-12."""
+
+    output: str
+
+
+Step = Decode | Resize | CenterCrop | Normalize | Layout | Cast | Tokenize
+OutputStep = Softmax | TopK | Pool | L2Normalize
 
 
 class InputProcessing(Value, frozen=True):
@@ -180,3 +241,19 @@ class Processing(Value, frozen=True):
         names = [i.name for i in self.inputs]
         if len(set(names)) != len(names):
             raise ValueError(f"processing names an input twice: {names}")
+
+    @property
+    def padding(self) -> dict[str, Tokenize]:
+        """For each input that may be padded, the step that says with what and on which side."""
+        return {
+            each.name: step
+            for each in self.inputs
+            for step in each.steps
+            if isinstance(step, Tokenize)
+        }
+
+    @property
+    def assets(self) -> tuple[FileEntry, ...]:
+        """Each file that the steps name, once, sorted by path."""
+        named = {step.tokenizer for step in self.padding.values()}
+        return tuple(sorted(named, key=lambda entry: (entry.path, entry.sha256)))

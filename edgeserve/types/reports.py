@@ -10,6 +10,7 @@ from edgeserve.types.words import Format, Precision, Task
 __all__ = [
     "Check",
     "DecisionStats",
+    "EmbeddingStats",
     "Environment",
     "Limits",
     "Measurement",
@@ -118,6 +119,21 @@ class Rate(Value, frozen=True):
     n_eff: Number
 
 
+class EmbeddingStats(Value, frozen=True):
+    """How near vectors are to the reference's, whatever they decide.
+
+    Attributes:
+        cosine_mean: Mean cosine between an input's vector and the reference's.
+        cosine_min: The smallest of them.
+        rank: Spearman's rank correlation between an input's cosines to all others and the
+            reference's, mean over the inputs: 1 where every ranking is the reference's.
+    """
+
+    cosine_mean: Number
+    cosine_min: Number
+    rank: Number
+
+
 class DecisionStats(Value, frozen=True):
     """Decisions compared with the reference's.
 
@@ -130,6 +146,7 @@ class DecisionStats(Value, frozen=True):
         top5: Share of inputs whose top-5 sets differ, for classification.
         minimum_harm: Smallest flip rate that this evidence could have seen (95 %).
         more_groups: How many more groups would settle the verdict, where it is unproven.
+        embedding: For feature-extraction, whose decision is the nearest neighbour.
     """
 
     task: Task
@@ -140,6 +157,7 @@ class DecisionStats(Value, frozen=True):
     top5: Rate | None = None
     minimum_harm: Number = 1.0
     more_groups: int | None = None
+    embedding: EmbeddingStats | None = None
 
 
 class WorstInput(Value, frozen=True):
@@ -148,11 +166,13 @@ class WorstInput(Value, frozen=True):
     Attributes:
         id: The sample's id.
         path: Where its raw bytes lie, for the report (workspace only).
-        reference: The reference's decision in words.
+        reference: The reference's decision in words (for feature-extraction: the neighbour, with
+            its cosine).
         answer: The artifact's decision in words.
         margin: The reference's margin.
         difference: Largest relative tensor difference.
         flipped: The decisions differ.
+        text: The input itself, shortened, where it is a text.
     """
 
     id: str
@@ -162,6 +182,7 @@ class WorstInput(Value, frozen=True):
     margin: Number | None
     difference: Number
     flipped: bool
+    text: str | None = None
 
 
 class Report(Value, frozen=True):
@@ -179,8 +200,9 @@ class Report(Value, frozen=True):
         judgement: The verdict.
         generated: Difference per output on generated inputs (extremes, zeros, ...), each on the
             larger of its own scale and that of ``outputs``.
-        error: Largest difference of a score (for the ``tensors`` task: of an output, relative) seen
-            on any input. Golden cases must be three times as far from flipping.
+        error: Largest difference of a score (for feature-extraction: of a cosine that decides; for
+            the ``tensors`` task: of an output, relative) seen on any input. Golden cases must be
+            three times as far from flipping.
         notes: What else a reader should know, one line each.
     """
 

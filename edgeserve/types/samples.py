@@ -62,10 +62,10 @@ class GoldenCase(Value, frozen=True):
         medium: How the input is to be read.
         record: The reference's decision; None for the ``tensors`` task.
         outputs: ``.npz`` member of the reference's named outputs, for the ``tensors`` task.
-        margin: How far the decision is from flipping.
-        tolerance: Largest difference allowed: of scores for decisions, else relative to each
-        output's
-            scale.
+        margin: How far the decision is from flipping; of an `Embedding`, how much nearer its
+            nearest neighbour among the cases is than the next.
+        tolerance: Largest difference allowed: of scores for decisions, of an `Embedding` its
+            cosine distance from ``record``, else relative to each output's scale.
     """
 
     input: FileEntry

@@ -8,7 +8,7 @@ from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
 from edgeserve.types.processing import Processing
 from edgeserve.types.tensors import DType, Signature
-from edgeserve.types.words import Task
+from edgeserve.types.words import Format, Task
 
 __all__ = ["Exported", "Source", "SourceKind", "Weight"]
 
@@ -43,7 +43,8 @@ class Exported(Value, frozen=True):
 
     Attributes:
         source: What the user asked for.
-        program: The exported program (``source/model.pt2``).
+        program: The exported program (``source/model.pt2``); of an ONNX source its own file
+            (``source/onnx/model.onnx``).
         examples: The example inputs, ``.npz`` with one array per input name.
         signature: Names, dtypes, shapes and dynamic ranges.
         weights: Sorted by name.
@@ -54,8 +55,11 @@ class Exported(Value, frozen=True):
         fields: What an output holds where one word says it ("logits", "boxes", ...), by output
         name.
         reference: ``module:callable`` of the user's server, where the factory names one.
+        assets: Files that the processing names (``assets/tokenizer.json``), beside the program and,
+            by the same names, in workspaces and bundles.
         notes: What the export had to give up (e.g. "exported static: ..."), for the report.
         tools: Versions of what exported it.
+        program_data: Further files that the program reads its weights from, in its own folder.
     """
 
     source: Source
@@ -69,5 +73,12 @@ class Exported(Value, frozen=True):
     labels: tuple[str, ...] = ()
     fields: dict[str, str] = {}
     reference: str | None = None
+    assets: tuple[FileEntry, ...] = ()
     notes: tuple[str, ...] = ()
     tools: dict[str, str] = {}
+    program_data: tuple[FileEntry, ...] = ()
+
+    @property
+    def format(self) -> Format:
+        """The format that the program itself has: "torch", or "onnx" of an ONNX source."""
+        return "onnx" if self.program.path.endswith(".onnx") else "torch"

@@ -111,3 +111,31 @@ def test_the_base_decides_as_its_golden_case_says(colour: Path) -> None:
     assert case.record is not None
     assert case.record.label == ["red", "green", "blue"][int(powers.argmax())]  # type: ignore[union-attr]
     assert case.record.score == pytest.approx(powers.max(), abs=1e-5)  # type: ignore[union-attr]
+
+
+def test_the_text_base_decides_as_its_golden_case_says(
+    bases: dict[str, bytes], tmp_path: Path
+) -> None:
+    """Its asset is a real tokenizer, its model gives the vectors that the record is made of."""
+    import onnxruntime
+    import tokenizers
+
+    path = tmp_path / "text.edge"
+    path.write_bytes(bases["text"])
+    with Bundle(path) as bundle:
+        case = bundle.manifest.golden.cases[0]  # type: ignore[union-attr]
+        artifact = bundle.manifest.artifacts[0]
+        model = bundle.local(artifact) / artifact.entry
+        [asset] = bundle.manifest.processing.assets
+        tokenizer = tokenizers.Tokenizer.from_str(bundle.read(asset.path).decode())
+        encoded = tokenizer.encode(bundle.read(case.input.path).decode())
+    assert encoded.ids == [1, 1, 3]
+    feed = {"ids": np.array([encoded.ids]), "mask": np.array([encoded.attention_mask])}
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    mean = session.run(None, feed)[0][0].mean(axis=0)
+    assert case.record is not None
+    np.testing.assert_allclose(
+        case.record.vector,  # type: ignore[union-attr]
+        mean / np.linalg.norm(mean),
+        atol=1e-6,
+    )

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from bundlecases.changes import CHANGES
 from bundlecases.content import colour_manifest, folder_manifest, identity
+from bundlecases.texts import text_manifest
 
 from edgeserve.bundle import schema
 from edgeserve.bundle.manifest import read_manifest
@@ -37,7 +38,7 @@ def test_each_is_a_schema(name: str) -> None:
 
 
 def test_real_documents_fit() -> None:
-    for manifest in (colour_manifest(), folder_manifest()):
+    for manifest in (colour_manifest(), folder_manifest(), text_manifest()):
         validator("manifest").validate(manifest)
         validator("manifest").validate(
             json.loads(encode(read_manifest(json.dumps(manifest).encode())))
@@ -52,6 +53,7 @@ BEYOND = {
     "artifact-empty", "entry-elsewhere", "entry-escapes", "files-order", "dim-negative",
     "dim-unranged", "dim-turned", "input-twice-signed", "mask-ragged", "mask-fraction",
     "mask-large", "mask-huge", "mask-flat", "depth-overflow", "boxes-three", "record-nan",
+    "io-no-input", "io-no-output", "io-rank", "io-more", "io-bucket", "io-last-bucket",
 }  # fmt: skip
 
 

@@ -41,6 +41,31 @@ def test_every_way_to_write_dynamic_shapes_is_read() -> None:
         assert all(isinstance(dim, torch.export.Dim) for axes in found for dim in axes.values())
 
 
+def test_the_text_factory_on_the_page_is_exported(
+    write: Callable[[str, str], None], export: Callable[[str], Exported], user: Path
+) -> None:
+    import tokenizers
+
+    (text,) = [block for block in BLOCKS if "tokenize/1" in block]
+    words = tokenizers.models.WordLevel({"[UNK]": 0, "cat": 1}, unk_token="[UNK]")
+    tokenizers.Tokenizer(words).save(str(user / "tokenizer.json"))
+    write("encoder_of_mine", """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = torch.nn.Embedding(3000, 4)
+            def forward(self, input_ids, attention_mask):
+                return self.table(input_ids) * attention_mask.unsqueeze(-1)
+        load = Net
+        """)  # fmt: skip
+    write("texts", text.replace("my_models.encoder", "encoder_of_mine"))
+    exported = export("texts:encoder")
+    assert exported.signature.dims == {"batch": (1, 64), "sequence": (2, 128)}
+    assert [entry.path for entry in exported.assets] == ["assets/tokenizer.json"]
+    assert len(exported.processing.outputs) == 2
+
+
 def test_every_option_is_on_the_page() -> None:
     table = PAGE.split("## Options")[1].split("### ")[0]
     assert set(re.findall(r"`(\w+)`", table)) >= set(KEYS)

@@ -73,16 +73,31 @@ def test_files_of_other_kinds_say_what_to_do(name: str, hint: str, tmp_path: Pat
     assert hint in error.value.hint
 
 
-def test_kinds_of_later_versions_are_refused_as_such(tmp_path: Path) -> None:
+def test_model_folders_and_onnx_files_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"")
-    (tmp_path / "bert").mkdir()
-    (tmp_path / "bert" / "config.json").write_text("{}")
-    for text in ("model.onnx", "bert"):
-        with pytest.raises(ConvertError) as error:
-            parse_source(text, tmp_path)
-        assert error.value.code == "EDGE-CONVERT-003"
-        assert "not in this version" in error.value.message
+    for name, file in (("bert", "config.json"), ("sentences", "modules.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}")
+    kinds = {"model.onnx": "onnx", "bert": "huggingface", "sentences": "huggingface"}
+    for text, kind in kinds.items():
+        assert parse_source(text, tmp_path).kind == kind
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConvertError) as error:
         parse_source("empty", tmp_path)
     assert error.value.code == "EDGE-CONVERT-001"
+
+
+def test_the_name_of_a_model_on_the_hub_is_no_source(tmp_path: Path) -> None:
+    """Nothing is downloaded, and the error says how to do it."""
+    with pytest.raises(ConvertError) as error:
+        parse_source("sentence-transformers/all-MiniLM-L6-v2", tmp_path)
+    assert error.value.code == "EDGE-CONVERT-002"
+    assert "hf download sentence-transformers/all-MiniLM-L6-v2" in error.value.hint
+
+
+def test_a_linked_file_keeps_its_name(tmp_path: Path) -> None:
+    """Its data are named relative to where the link lies, as in the hub's cache."""
+    (tmp_path / "blob").write_bytes(b"")
+    (tmp_path / "model.onnx").symlink_to("blob")
+    source = parse_source("model.onnx", tmp_path)
+    assert (source.kind, source.location) == ("onnx", str(tmp_path.resolve() / "model.onnx"))

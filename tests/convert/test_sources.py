@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from edgeserve.convert import ExportRequest, parse_source
 from edgeserve.convert.source import export_source
 from edgeserve.errors import ConvertError
 from edgeserve.types.base import encode
-from edgeserve.types.source import Exported, Source
+from edgeserve.types.source import Exported
 
 Export = Callable[[str], Exported]
 
@@ -142,14 +141,6 @@ def test_a_damaged_workspace_is_refused(
     with pytest.raises(ConvertError) as error:
         export("ws")
     assert error.value.code == "EDGE-CONVERT-024"
-
-
-@pytest.mark.parametrize("kind", ["huggingface", "onnx"])
-def test_a_kind_of_a_later_version_is_refused_by_the_verb_too(kind: Any, tmp_path: Path) -> None:
-    source = Source(kind=kind, location=str(tmp_path), folder=str(tmp_path))
-    with pytest.raises(ConvertError) as error:
-        export_source(ExportRequest(source=source, out=str(tmp_path / "out")))
-    assert error.value.code == "EDGE-CONVERT-003"
 
 
 def test_requests_survive_their_way_to_a_worker(user: Path) -> None:

@@ -182,6 +182,28 @@ def test_missing_files_are_not_taken_for_texts(table: Table) -> None:
             load_data(table({"input": "img2.png"}, {"input": name}))
 
 
+def test_the_medium_says_what_a_line_is(table: Table, tmp_path: Path) -> None:
+    """What ends like a file is a sentence to a text model, and a lost photo to others."""
+    picture(tmp_path / "note.png")
+    (tmp_path / "note.txt").write_text("what stands in it")
+    (tmp_path / "photo").write_bytes(b"a file without a suffix")
+    lines = ["Look at cat.jpg", "note.png", "note.txt", "photo", "a.txt is gone.txt"]
+    path = table(*(json.dumps({"input": line}) for line in lines))
+    texts = scan(path, medium="text").samples
+    assert [s.text for s in texts] == ["Look at cat.jpg", "note.png", None, "photo", lines[4]]
+    assert [s.id for s in texts] == ["line 1", "line 2", "note.txt", "line 4", "line 5"]
+    with Reader() as reader:
+        assert reader.read(texts[2]) == "what stands in it"
+    with refused("EDGE-DATA-003", "line 1", "cat.jpg"):
+        scan(path, medium="image")
+    named = table(*(json.dumps({"input": line}) for line in ("note.png", "photo")))
+    assert [s.id for s in scan(named, medium="image").samples] == ["note.png", "photo"]
+    with refused("EDGE-DATA-003", "line 1"):
+        scan(table('{"input": "no such file at all"}'), medium="image")
+    (sample,) = scan(table('{"input": "no such file at all"}'), medium=None).samples
+    assert sample.text == "no such file at all"
+
+
 def test_an_input_counts_once(table: Table) -> None:
     with refused("EDGE-DATA-008", "line 3", "line 1"):
         load_data(table({"input": "img2.png"}, {"input": "a"}, {"input": "sub/../img2.png"}))

@@ -36,10 +36,10 @@ def _rows(data: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in (data / "data.jsonl").read_text().splitlines()]
 
 
-def test_each_half_can_have_twenty_photos_and_440_crops(data: Path) -> None:
+def test_each_half_has_38_photos_and_440_crops(data: Path) -> None:
+    """With 38 photos and no flip, less than the 8 % that a degraded artifact may flip is shown."""
     count = Counter(row["group"] for row in _rows(data))
-    assert len(count) >= 46
-    assert min(count.values()) >= 20
+    assert len(count) // 2 >= 38
     assert (len(count) // 2) * min(count.values()) >= 440
 
 

@@ -12,8 +12,8 @@ import pytest
 LIGHT = ("edgeserve", "edgeserve.errors", "edgeserve.cli")
 HEAVY = {
     "PIL", "ai_edge_litert", "coremltools", "jinja2", "litert_torch", "matplotlib", "onnx",
-    "onnx_ir", "onnxruntime", "onnxscript", "psutil", "ray", "rich", "scipy", "tensorflow", "torch",
-    "transformers", "typer",
+    "onnx_ir", "onnxruntime", "onnxscript", "psutil", "ray", "rich", "scipy", "tensorflow",
+    "tokenizers", "torch", "transformers", "typer",
 }  # fmt: skip
 
 

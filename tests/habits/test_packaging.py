@@ -18,10 +18,10 @@ import edgeserve
 NOT_INSTALLED = {"benchmarks", "demo", "docs", "tests"}
 
 #: Libraries that are installed under another name, or that another one always brings.
-INSTALLED_AS = {"PIL": "pillow", "onnx_ir": "onnx-ir", "markupsafe": "jinja2"}
-
-#: Libraries of formats that this version does not make yet; looked for by name, never required.
-LOOKED_FOR = {"ai_edge_litert", "coremltools"}
+INSTALLED_AS = {
+    "PIL": "pillow", "onnx_ir": "onnx-ir", "markupsafe": "jinja2", "litert_torch": "litert-torch",
+    "ai_edge_litert": "ai-edge-litert", "ai_edge_quantizer": "ai-edge-quantizer",
+}  # fmt: skip
 
 
 def test_every_package_on_disk_is_declared(
@@ -107,7 +107,7 @@ def test_everything_imported_can_be_installed(
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 imported.add((node.module or "").split(".")[0])
-    third = imported - sys.stdlib_module_names - {"edgeserve"} - LOOKED_FOR
+    third = imported - sys.stdlib_module_names - {"edgeserve"}
     assert "numpy" in third
     assert {INSTALLED_AS.get(name, name) for name in third} - offered == set()
 

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from edgeserve.errors import MeasureError
-from edgeserve.measure.feed import batch_size, named_tensors, seeded_tensors, sizes, sizes_of
+from edgeserve.measure.feed import (
+    batch_size,
+    grown,
+    named_tensors,
+    seeded_tensors,
+    sizes,
+    sizes_of,
+)
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 
@@ -59,11 +66,14 @@ def test_inputs_without_a_common_first_dimension_have_no_batch() -> None:
     assert batch_size(io(FIXED, other), signature(FIXED, other), None) == 1
 
 
+SOURCE = signature(TEXT, batch=(1, 8), length=(1, 512))
+
+
 def test_dynamic_dimensions_take_the_top_of_their_range_up_to_a_bound() -> None:
     for range_, size in (((1, 128), 128), ((1, 4096), 256), ((300, 4096), 300)):
-        found = sizes(io(TEXT), signature(TEXT, batch=(1, 8), length=range_), 2, {})
+        found = sizes([io(TEXT)], signature(TEXT, batch=(1, 8), length=range_), 2, {})
         assert found == {"batch": 2, "length": size}
-    given = sizes(io(TEXT), signature(TEXT, batch=(1, 8), length=(1, 512)), 1, {"length": 7})
+    given = sizes([io(TEXT)], SOURCE, 1, {"length": 7})
     assert given == {"batch": 1, "length": 7}
 
 
@@ -71,23 +81,49 @@ def test_a_dimension_that_the_converter_renamed_is_found_by_place() -> None:
     renamed = TensorSpec("ids", "int32", ("s77", "s53"))
     source = signature(TEXT, batch=(1, 8), length=(1, 64))
     assert batch_size(io(renamed), source, 3) == 3
-    assert sizes(io(renamed), source, 3, {}) == {"batch": 3, "length": 64}
+    assert sizes([io(renamed)], source, 3, {}) == {"batch": 3, "length": 64}
+
+
+def bucket(size: int) -> IO:
+    return io(TensorSpec("ids", "int32", (1, size)))
+
+
+def test_a_file_of_several_fixed_lengths() -> None:
+    ladder = [bucket(16), bucket(64), bucket(128)]
+    assert sizes(ladder, SOURCE, 1, {}, {"ids"}) == {"batch": 1, "length": 128}
+    assert sizes(ladder, SOURCE, 1, {"length": 17}, {"ids"}) == {"batch": 1, "length": 17}
+    assert grown(ladder, SOURCE, {"batch": 1, "length": 17}) == {"length": 64}
+    assert grown(ladder, SOURCE, {"batch": 1, "length": 64}) == {}
+    with pytest.raises(MeasureError, match="dimension 'length': wanted 1 to 128, got 129"):
+        sizes(ladder, SOURCE, 1, {"length": 129}, {"ids"})
+
+
+def test_a_fixed_length_that_nothing_may_be_padded_to() -> None:
+    assert sizes([bucket(40)], SOURCE, 1, {}) == {"batch": 1, "length": 40}
+    assert sizes([bucket(600)], SOURCE, 1, {}) == {"batch": 1, "length": 600}
+    with pytest.raises(MeasureError, match=r"wanted one of \[40\], got 39"):
+        sizes([bucket(40)], SOURCE, 1, {"length": 39})
 
 
 @pytest.mark.parametrize("given", [{"length": 600}, {"length": 0}])
 def test_a_size_outside_its_range(given: dict[str, int]) -> None:
     with pytest.raises(MeasureError, match="dimension 'length': wanted 1 to 512") as caught:
-        sizes(io(TEXT), signature(TEXT, batch=(1, 8), length=(1, 512)), 1, given)
+        sizes([io(TEXT)], SOURCE, 1, given)
     assert caught.value.code == "EDGE-MEASURE-003"
 
 
-def test_a_dimension_nobody_knows_needs_a_size() -> None:
+def test_what_the_source_fixes_needs_no_size() -> None:
+    """A file that leaves more open than its source is fed what the source takes."""
     odd = TensorSpec("x", "float32", (1, "mystery"))
     source = signature(TensorSpec("x", "float32", (1, 5)))
-    with pytest.raises(MeasureError, match="mystery") as caught:
-        sizes(io(odd), source, 1, {})
-    assert caught.value.code == "EDGE-MEASURE-003"
-    assert sizes(io(odd), source, 1, {"mystery": 5}) == {"mystery": 5}
+    assert sizes([io(odd)], source, 1, {}) == {}
+    assert seeded_tensors(source, {}, 0)["x"].shape == (1, 5)
+
+
+def test_masks_are_ones() -> None:
+    made = seeded_tensors(SOURCE, {"batch": 2, "length": 5}, 0, {"ids"})
+    assert (made["ids"] == np.ones((2, 5), np.int64)).all()
+    assert made["ids"].dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -99,7 +135,7 @@ def test_a_dimension_nobody_knows_needs_a_size() -> None:
 )  # fmt: skip
 def test_values_are_safe_for_their_dtype(dtype: str, low: float, high: float) -> None:
     spec = TensorSpec("x", dtype, (64, 64))  # type: ignore[arg-type]
-    made = seeded_tensors(io(spec), signature(spec), {}, 0)["x"]
+    made = seeded_tensors(signature(spec), {}, 0)["x"]
     assert made.dtype == np.dtype(dtype)
     assert made.shape == (64, 64)
     assert low <= float(made.min()) < float(made.max()) <= high
@@ -109,33 +145,29 @@ def test_values_are_safe_for_their_dtype(dtype: str, low: float, high: float) ->
 
 def test_the_seed_decides_the_tensors() -> None:
     source = signature(IMAGE, batch=(1, 8))
-    first = seeded_tensors(io(IMAGE), source, {"batch": 2}, 0)["image"]
+    first = seeded_tensors(source, {"batch": 2}, 0)["image"]
     assert first.shape == (2, 3, 8, 8)
-    np.testing.assert_array_equal(
-        first, seeded_tensors(io(IMAGE), source, {"batch": 2}, 0)["image"]
-    )
-    assert (first != seeded_tensors(io(IMAGE), source, {"batch": 2}, 1)["image"]).any()
+    np.testing.assert_array_equal(first, seeded_tensors(source, {"batch": 2}, 0)["image"])
+    assert (first != seeded_tensors(source, {"batch": 2}, 1)["image"]).any()
 
 
 @pytest.mark.parametrize("dtype", ["string", "bfloat16"])
 def test_what_cannot_be_drawn_says_what_to_give(dtype: str) -> None:
     spec = TensorSpec("x", dtype, (1,))  # type: ignore[arg-type]
     with pytest.raises(MeasureError, match=dtype) as caught:
-        seeded_tensors(io(spec), signature(spec), {}, 0)
+        seeded_tensors(signature(spec), {}, 0)
     assert caught.value.code == "EDGE-MEASURE-004"
     assert "npz" in caught.value.hint
 
 
 def test_named_tensors_are_repeated_to_fill_the_batch(tmp_path: Path) -> None:
-    rows = np.arange(6, dtype=np.int64).reshape(2, 3)
+    rows = np.arange(6, dtype=np.int32).reshape(2, 3)
     np.savez(tmp_path / "x.npz", ids=rows)
-    spec = TensorSpec("ids", "int32", ("batch", "length"))
-    made = named_tensors(tmp_path / "x.npz", io(spec), 5)["ids"]
-    assert made.dtype == np.int32
+    made = named_tensors(tmp_path / "x.npz", SOURCE, 5)["ids"]
+    assert made.dtype == np.int64
     np.testing.assert_array_equal(made, rows[[0, 1, 0, 1, 0]])
     assert made.flags.c_contiguous
-    found = sizes_of({"ids": made}, io(spec), signature(TEXT, batch=(1, 8), length=(1, 9)))
-    assert found == {"batch": 5, "length": 3}
+    assert sizes_of({"ids": made}, SOURCE) == {"batch": 5, "length": 3}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +185,7 @@ def test_a_sample_that_does_not_fit(
 ) -> None:
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(MeasureError, match=says) as caught:
-        named_tensors(tmp_path / "x.npz", io(TEXT), 1)
+        named_tensors(tmp_path / "x.npz", SOURCE, 1)
     assert caught.value.code == "EDGE-MEASURE-005"
 
 
@@ -162,5 +194,5 @@ def test_a_sample_that_is_no_npz(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "x.npz").write_bytes(content)
     with pytest.raises(MeasureError) as caught:
-        named_tensors(tmp_path / "x.npz", io(TEXT), 1)
+        named_tensors(tmp_path / "x.npz", SOURCE, 1)
     assert caught.value.code == "EDGE-MEASURE-005"

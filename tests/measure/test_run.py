@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+import tokenizers
 from msgspec.structs import replace
+from onnx import TensorProto, helper
 from PIL import Image
 
 from edgeserve import jobs
 from edgeserve.environment import environment
 from edgeserve.errors import BackendError, InputError, MeasureError
+from edgeserve.files import describe
 from edgeserve.jobs import Progress
 from edgeserve.measure import MeasureRequest, measure
 from edgeserve.measure.request import VERB
@@ -21,17 +25,21 @@ from edgeserve.measure.run import measure_artifact
 from edgeserve.measure.split import Stopwatch, split
 from edgeserve.measure.stats import spread
 from edgeserve.processing import Processor, normalize_from
+from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import decode, encode, plain
 from edgeserve.types.processing import (
     Decode,
     InputProcessing,
     Layout,
+    Pool,
     Processing,
     Resize,
     Softmax,
+    Tokenize,
     TopK,
 )
 from edgeserve.types.reports import Measurement
+from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 NORMALIZE = normalize_from(1 / 255, (0.5,) * 3, (0.5,) * 3)
 PROCESSING = Processing(
@@ -62,6 +70,50 @@ def with_photo(request_: MeasureRequest, photo: Path) -> MeasureRequest:
     return replace(
         request_, processing=PROCESSING, task="image-classification", labels=tuple("abcde"),
         sample=str(photo),
+    )  # fmt: skip
+
+
+def text_request(root: Path) -> MeasureRequest:
+    """A mean of word vectors, one text of eight tokens at a time, its tokenizer an asset."""
+    words = tokenizers.models.WordLevel({"[UNK]": 0, "one": 1, "two": 2}, unk_token="[UNK]")
+    made = tokenizers.Tokenizer(words)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    (root / "assets").mkdir()
+    (root / "assets" / "tokenizer.json").write_text(made.to_str())
+    step = Tokenize(tokenizer=describe(root, "assets/tokenizer.json"), part="ids", max_length=8)
+    mask = replace(step, part="attention_mask")
+    table = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "ids"], ["found"]),
+         helper.make_node("Cast", ["mask"], ["kept"], to=TensorProto.FLOAT),
+         helper.make_node("Unsqueeze", ["kept", "last"], ["wide"]),
+         helper.make_node("Mul", ["found", "wide"], ["tokens"])],
+        "text",
+        [helper.make_tensor_value_info(n, TensorProto.INT32, [1, 8]) for n in ("ids", "mask")],
+        [helper.make_tensor_value_info("tokens", TensorProto.FLOAT, [1, 8, 4])],
+        [onnx.numpy_helper.from_array(table, "table"),
+         onnx.numpy_helper.from_array(np.array([2]), "last")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    model.ir_version = 10
+    onnx.save(model, root / "model.onnx")
+    outer = [TensorSpec(n, "int64", ("batch", "length")) for n in ("ids", "mask")]
+    inner = [TensorSpec(n, "int32", (1, 8)) for n in ("ids", "mask")]
+    artifact = Artifact(
+        format="onnx", precision="fp32", entry="model.onnx", files=(describe(root, "model.onnx"),),
+        io=IO(inputs=tuple(inner), outputs=(TensorSpec("tokens", "float32", (1, 8, 4)),)),
+    )  # fmt: skip
+    return MeasureRequest(
+        artifact=artifact, root=str(root),
+        signature=Signature(
+            inputs=tuple(outer), outputs=(TensorSpec("tokens", "float32", ("batch", "length", 4)),),
+            dims={"batch": (1, 4), "length": (1, 8)},
+        ),
+        processing=Processing(
+            inputs=(InputProcessing("ids", (step,)), InputProcessing("mask", (mask,))),
+            outputs=(Pool(output="tokens", mask="mask"),),
+        ),
+        task="feature-extraction", seconds=0.2, min_runs=5, max_runs=20,
     )  # fmt: skip
 
 
@@ -193,6 +245,34 @@ def test_the_sum_of_the_steps_is_the_whole() -> None:
     assert list(timings) == ["a", "b", "total"]
     assert plain(timings["b"].wall.p50) == 250.0
     assert timings["a"].wall.n == 1
+
+
+def test_a_text_is_split_over_its_steps(tmp_path: Path) -> None:
+    """A text model whose file is fixed to one text of eight tokens, in int32."""
+    request = text_request(tmp_path)
+    (tmp_path / "golden.txt").write_text("\ufeffone two three", "utf-8")
+    m = measure_artifact(replace(request, sample=str(tmp_path / "golden.txt")))
+    assert (m.input, m.dims) == ("golden.txt", {"batch": 1, "length": 3})
+    assert list(m.split) == ["tokenize", "batch", "run", "finish", "total"]
+    assert m.notes[0] == "length 3 runs as 8"
+    seeded = measure_artifact(request)
+    assert seeded.dims == {"batch": 1, "length": 8}
+    assert not seeded.notes or "runs as" not in seeded.notes[0]
+    (tmp_path / "latin.txt").write_bytes("é".encode("latin-1"))
+    with pytest.raises(MeasureError, match="UTF-8") as caught:
+        measure_artifact(replace(request, sample=str(tmp_path / "latin.txt")))
+    assert caught.value.code == "EDGE-MEASURE-005"
+
+
+def test_what_an_interpreter_takes_is_not_measured(
+    request_: MeasureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgeserve.backends.onnx.run import OnnxSession
+
+    monkeypatch.setattr(OnnxSession, "simulated", True)
+    with pytest.raises(MeasureError, match="stands in for it") as caught:
+        measure_artifact(request_)
+    assert caught.value.code == "EDGE-MEASURE-008"
 
 
 @pytest.mark.parametrize("batch", [1, 3])

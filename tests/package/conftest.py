@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance" / "bundl
 
 from bundlecases import content
 from bundlecases.content import Json
+from bundlecases.texts import text_files, text_manifest
 
 
 @pytest.fixture
@@ -53,3 +54,11 @@ def several(write_workspace: Callable[[Json, dict[str, bytes]], Path]) -> Path:
         for f in ("tflite", "coreml")
     ]
     return write_workspace(manifest, content.folder_files())
+
+
+@pytest.fixture
+def text(write_workspace: Callable[[Json, dict[str, bytes]], Path]) -> Path:
+    """A text model whose processing names an asset, beside one that nothing names."""
+    folder = write_workspace(text_manifest(), text_files())
+    (folder / "assets" / "notes.txt").write_bytes(b"of the training, private")
+    return folder

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from bundlecases.content import Json, colour_files, colour_manifest, folder_files
 from bundlecases.rawzip import Member, build, join
+from bundlecases.texts import text_files
 
 from edgeserve.bundle import Bundle
 from edgeserve.errors import BundleError, FilesError, PackageError
@@ -37,6 +38,26 @@ def test_it_holds_the_allow_list_and_nothing_else(workspace: Path) -> None:
     assert manifest["golden"]["cases"][0]["record"]["label"] == "red"
     assert manifest["reports"] == colour_manifest()["reports"]
     assert manifest["files"] == colour_manifest()["files"]
+
+
+def test_assets_that_the_processing_names_go_in_and_others_stay(text: Path) -> None:
+    done = packaged(text, target="web")
+    with zipfile.ZipFile(done.path) as archive:
+        assert archive.namelist()[1:] == list(text_files())
+        assert {n: archive.read(n) for n in archive.namelist()[1:]} == text_files()
+
+
+def test_an_asset_that_was_changed_is_not_packaged(text: Path) -> None:
+    asset = text / "assets" / "tokenizer.json"
+    asset.write_bytes(asset.read_bytes().replace(b"green", b"greet"))
+    with pytest.raises(PackageError) as refused:
+        packaged(text)
+    assert refused.value.code == "EDGE-PACKAGE-007"
+    asset.unlink()
+    with pytest.raises(BundleError) as missing:
+        packaged(text)
+    assert missing.value.code == "EDGE-BUNDLE-053"
+    assert not (text.parent / "model.edge").exists()
 
 
 def test_the_answer_says_what_was_written(workspace: Path) -> None:

@@ -103,8 +103,8 @@ def test_a_dry_run_touches_nothing(tmp_path: Path, edgeserve: Run) -> None:
         (["toy:build", "--task", "telepathy"], 2, "EDGE-USAGE-001"),
         (["toy:build", "--require", "maybe"], 2, "EDGE-USAGE-001"),
         (["toy:build", "--profile", "reckless"], 3, "EDGE-PROFILE"),
-        (["toy:build", "--to", "tflite"], 3, "EDGE-BACKEND"),
-        (["toy:build", "--to", "litert"], 3, "EDGE-BACKEND"),
+        (["toy:build", "--precision", "w4"], 3, "EDGE-BACKEND-006"),
+        (["toy:build", "--to", "litert", "--precision", "fp32,w8a16"], 3, "EDGE-BACKEND-006"),
         (["nowhere.pt2"], 3, "EDGE-CONVERT"),
         (["no_such_module:build"], 3, "EDGE-CONVERT"),
         (["toy:no_such_factory"], 3, "EDGE-CONVERT"),
@@ -120,6 +120,24 @@ def test_what_cannot_be_done_is_a_coded_error(
     assert done.json["error"]["code"].startswith(said)
     assert done.json["error"]["hint"]
     assert not _left_over(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["--to", "tflight"], "tflite"),
+        (["--to", "onxx"], "onnx"),
+        (["--to", "core_ml"], "coreml"),
+        (["--precision", "fp23"], "fp32"),
+        (["--precision", "W8A8"], "w8a8"),
+        (["--precision", "int8"], "w8a8"),
+        (["--task", "image-clasification"], "image-classification"),
+    ],
+)
+def test_a_misspelt_word_is_guessed(words: list[str], meant: str, edgeserve: Run) -> None:
+    done = edgeserve("convert", "toy:build", "-o", "never", *words, "--json")
+    assert done.code == 2
+    assert f"did you mean {meant}?" in done.json["error"]["hint"]
 
 
 def test_an_error_of_the_factory_names_the_users_line(tmp_path: Path, edgeserve: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "conformance" / "processing"
 LISTING = json.loads((FOLDER / "cases.json").read_text())
 OUTPUTS = json.loads((FOLDER / "outputs.json").read_text())
+TEXT = json.loads((FOLDER / "text.json").read_text())
+VECTORS = json.loads((FOLDER / "vectors.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +34,21 @@ def test_output_case(case: dict[str, Any], runner: ModuleType) -> None:
     assert runner.check_output_case(case) is None
 
 
+@pytest.mark.parametrize("case", TEXT["cases"], ids=lambda case: case["id"])
+def test_text_case(case: dict[str, Any], runner: ModuleType) -> None:
+    assert runner.check_text_case(case, TEXT["tokenizers"]) is None
+
+
+@pytest.mark.parametrize("case", TEXT["batches"], ids=lambda case: case["id"])
+def test_text_batch(case: dict[str, Any], runner: ModuleType) -> None:
+    assert runner.check_batch_case(case, TEXT["tokenizers"]) is None
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["id"])
+def test_vector_case(case: dict[str, Any], runner: ModuleType) -> None:
+    assert runner.check_vector_case(case) is None
+
+
 def test_committed_is_generated(conformance: Path) -> None:
     command = [sys.executable, str(conformance / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -38,7 +56,8 @@ def test_committed_is_generated(conformance: Path) -> None:
 
 
 def test_cases_are_unique_and_small(conformance: Path) -> None:
-    ids = [case["id"] for case in LISTING["cases"] + OUTPUTS["cases"]]
+    listed = (LISTING, OUTPUTS, VECTORS, TEXT, {"cases": TEXT["batches"]})
+    ids = [case["id"] for listing in listed for case in listing["cases"]]
     assert len(set(ids)) == len(ids)
     assert sum(f.stat().st_size for f in conformance.rglob("*") if f.is_file()) < 1_500_000
 
@@ -59,3 +78,14 @@ def test_the_runner_notices_a_wrong_byte(blob: bytes, runner: ModuleType) -> Non
     assert runner.check_input_case(case, bytes(wrong)) == "1 values differ, by 1 at most"
     renamed = {**case, "error": "EDGE-INPUT-002"}
     assert "instead of EDGE-INPUT-002" in runner.check_input_case(renamed, blob)
+
+
+def test_the_runner_notices_a_wrong_token_and_a_wrong_number(runner: ModuleType) -> None:
+    right = (TEXT["cases"][0], TEXT["batches"][0], VECTORS["cases"][0])
+    text, batch, vector = copy.deepcopy(right)
+    text["expected"]["ids"][1] += 1
+    batch["expected"]["attention_mask"][0][-1] ^= 1
+    vector["expected"]["values"][0] += 1e-3
+    assert "ids: gave" in runner.check_text_case(text, TEXT["tokenizers"])
+    assert "attention_mask: gave" in runner.check_batch_case(batch, TEXT["tokenizers"])
+    assert "is off by" in runner.check_vector_case(vector)

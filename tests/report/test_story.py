@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from edgeserve.report.load import load
-from edgeserve.report.story import compared, headline, not_compared, reference_words
+from edgeserve.report.scope import compared, not_compared
+from edgeserve.report.story import headline, reference_words
 from edgeserve.types.artifact import Reason
 
 
@@ -40,7 +41,7 @@ def test_a_pass_with_decisions(desk: Any, told: Callable[..., Any]) -> None:
     said = told()
     assert (said.tone, said.word) == ("pass", "Ready")
     assert said.sentence == "ONNX fp32 decides as its PyTorch source does."
-    assert "412 of 412 inputs from 330 independent groups, and no number" in said.evidence
+    assert "412 of 412 inputs (330 of them independent), and no number" in said.evidence
     assert "3.1\u00a0\u00d7\u00a010⁻⁶ of its output's scale (limit 10⁻³)" in said.evidence
     assert (
         "from 0.96\u00a0% up" in said.evidence
@@ -71,7 +72,7 @@ def test_numbers_beyond_the_limit_are_not_called_close(
 
 def test_only_fp32_is_judged_by_its_numbers(desk: Any, told: Callable[..., Any]) -> None:
     desk.report(desk.artifact(precision="w8"))
-    assert "Had 0.96\u00a0% of the sure answers changed" in told().evidence
+    assert "Had 0.96\u00a0% of the clear answers changed" in told().evidence
 
 
 def test_of_several_that_pass_the_weakest_evidence_speaks(
@@ -81,13 +82,15 @@ def test_of_several_that_pass_the_weakest_evidence_speaks(
     desk.report(desk.artifact(precision="fp16"), decisions=figures.decisions(2))
     said = told()
     assert said.sentence.startswith("ONNX fp32 and ONNX fp16 decide as")
-    assert "409 of 412" in said.evidence
+    assert "Each gives the same answer on at least 409 of 412" in said.evidence
 
 
 def test_what_else_there_is(full: Any) -> None:
     said = headline(load(full.root))
     assert said.tone == "pass"
-    assert said.then == "ONNX w8a8 changes some answers; ONNX fp16 is not proven; 1 more refused."
+    assert said.then == (
+        "ONNX w8a8 changes some answers, ONNX fp16 is not proven and 1 was refused."
+    )
 
 
 def test_degraded_gives_the_upper_bound_and_leaves_the_choice(
@@ -110,7 +113,7 @@ def test_unproven_says_why_and_how_much_more(
     said = told()
     assert said.tone == "unproven"
     assert said.evidence == "The evidence allows up to 5 % changed answers."
-    assert "About 90 more groups" in said.then
+    assert "About 90 more independent inputs" in said.then
 
 
 @pytest.mark.parametrize(
@@ -137,7 +140,8 @@ def test_what_was_compared_and_what_was_not(desk: Any) -> None:
     facts = {f.name: f.value for f in compared(loaded)}
     assert facts["preprocessing"] == "declared, not compared"
     assert facts["inputs"] == "412 crops of 23 photos; 8 fillers"
-    assert facts["decisions"].startswith("0 of 412 changed; of the 388")
+    assert facts["answers"].startswith("0 of 412 changed; of the 388 clear ones, 0")
+    assert facts["evidence"].startswith("310 independent inputs")
     missing = {f.name: f.value for f in not_compared(loaded)}
     assert "would not show" in missing["Preprocessing"]
     assert "true labels" in missing["Accuracy"]

@@ -20,7 +20,8 @@ from edgeserve.types.reports import Limits, Report
 from edgeserve.types.tensors import IO
 from edgeserve.validate.feeds import Runner
 from edgeserve.validate.findings import Findings
-from edgeserve.validate.invariants import check_declared, check_optimizer
+from edgeserve.validate.invariants import check_optimizer
+from edgeserve.validate.promises import check_declared
 
 
 def codes(report: Report) -> list[str]:
@@ -236,7 +237,8 @@ def test_an_optimiser_that_changes_answers(pair: Any, sabotaged: Any) -> None:
         findings = Findings()
         with onnx_.load(pair.artifact, pair.root / "candidate") as session:
             check_optimizer(
-                Runner(session, signature), lambda a=artifact, r=root: onnx_.load(a, r), signature,
+                Runner(session, signature), lambda a=artifact, r=root: onnx_.load(a, r),
+                lambda opened: Runner(opened, signature),
                 [feed], findings, 1e-3, 1e-3,
             )  # fmt: skip
         assert findings.checks[0].ok == ok

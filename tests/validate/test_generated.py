@@ -13,7 +13,7 @@ from PIL import Image
 
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.validate.difference import Difference, difference, relative
-from edgeserve.validate.fillers import RANDOM, Statistics, fillers
+from edgeserve.validate.fillers import RANDOM, Statistics, fillers, lengths
 from edgeserve.validate.pictures import picture, pixels
 
 SIGNATURE = Signature(
@@ -58,6 +58,42 @@ def test_feeds_fit_the_signature_and_the_range_seen() -> None:
     rows = made["repeated-rows"]["image"]
     assert (rows == rows[:, :, :1]).all()
     assert len(np.unique(rows)) > 1
+
+
+def test_masks_are_never_empty() -> None:
+    for name, feed in fillers(SIGNATURE, EXAMPLE, seen(), 0, {"mask"}):
+        assert feed["mask"].any(), name
+        assert feed["mask"].dtype == np.bool_
+        assert (np.diff(feed["mask"][0].astype(int)) <= 0).all(), "ones, then nothing"
+    plain = dict(fillers(SIGNATURE, EXAMPLE, seen(), 0))
+    assert not plain["zeros"]["mask"].any(), "only what is said to be a mask is treated as one"
+
+
+def test_lengths_at_their_ends_and_at_a_prime() -> None:
+    made = dict(lengths(SIGNATURE, EXAMPLE, seen(), 0, {"mask"}))
+    assert list(made) == ["smallest (length 2)", "prime (length 31)", "largest (length 64)"]
+    assert [feed["ids"].shape for feed in made.values()] == [(1, 2), (1, 31), (1, 64)]
+    assert all(feed["mask"].shape == feed["ids"].shape for feed in made.values())
+    assert all(feed["image"].shape == (1, 3, 8, 8) for feed in made.values())
+    assert all(5 <= feed["ids"].min() <= feed["ids"].max() <= 900 for feed in made.values())
+
+
+def test_lengths_stay_bearable() -> None:
+    """A picture of any size is not tried at its largest; one that is all fixed has no lengths."""
+    wide = Signature(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 3, "high", "wide")),),
+        outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 2)),),
+        dims={"batch": (1, 8), "high": (32, 4096), "wide": (32, 4096)},
+    )
+    statistics = {"x": Statistics()}
+    made = dict(lengths(wide, {"x": np.zeros((1, 3, 64, 64))}, statistics, 0))
+    shapes = [feed["x"].shape for feed in made.values()]
+    assert shapes[0] == (1, 3, 32, 32)
+    assert 1 << 17 < np.prod(shapes[2]) <= 1 << 18
+    fixed = Signature(
+        inputs=SIGNATURE.inputs[:1], outputs=SIGNATURE.outputs, dims={"batch": (1, 8)}
+    )
+    assert list(lengths(fixed, EXAMPLE, seen(), 0)) == []
 
 
 def test_the_seed_decides() -> None:

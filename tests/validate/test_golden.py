@@ -16,12 +16,13 @@ from PIL import Image
 
 from edgeserve import decisions
 from edgeserve.errors import ValidateError
+from edgeserve.files import describe
 from edgeserve.processing import Processor
-from edgeserve.types.artifact import FileEntry
+from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import encode
 from edgeserve.types.samples import Golden
 from edgeserve.validate.golden import make_golden
-from edgeserve.validate.request import GoldenRequest
+from edgeserve.validate.request import GoldenRequest, Placed
 
 
 def golden(model: Any, out: Path, **request: Any) -> Golden:
@@ -163,3 +164,44 @@ def test_rows_may_be_given(pair: Any, tmp_path: Path) -> None:
     assert (made.origin, len(made.cases)) == ("given", 3)
     with np.load(tmp_path / made.cases[0].input.path) as held:
         np.testing.assert_array_equal(held["right"], np.ones((1, 5), np.float32))
+
+
+def noisy(graph: Any) -> None:
+    rng = np.random.default_rng(3)
+    graph.put({
+        n: (a + 0.15 * a.std() * rng.standard_normal(a.shape)).astype(np.float32)
+        for n, a in graph.weights().items()
+    })  # fmt: skip
+
+
+def test_artifacts_are_asked_where_their_worst_error_forbids_every_case(
+    classifier: Any, sabotaged: Any, few_photos: Path, tmp_path: Path
+) -> None:
+    """Each case holds for the noisy file too, by three times what it changes on that very input."""
+    file = sabotaged(classifier, noisy)
+    artifact = Artifact(
+        format="onnx", precision="w8", entry=file.name, files=(describe(file.parent, file.name),),
+        io=classifier.artifact.io,
+    )  # fmt: skip
+    artifacts = (
+        Placed(artifact=artifact, root=str(file.parent)),
+        Placed(artifact=classifier.artifact, root=str(classifier.root / "candidate")),
+    )
+    for given in (None, str(few_photos)):
+        with pytest.raises(ValidateError, match="EDGE-VALIDATE-009"):
+            golden(classifier, tmp_path, error=0.4, given=given)
+        made = golden(classifier, tmp_path, error=0.4, given=given, artifacts=artifacts)
+        assert len(made.cases) >= 4
+        session = onnxruntime.InferenceSession(file)
+        known = classifier.exported
+        processor = Processor(known.processing, known.signature, known.task, known.labels)
+        for case in made.cases:
+            image = processor.batch([processor.prepare(checked(tmp_path, case.input))])["image"]
+            (answer,) = processor.finish({"logits": session.run(None, {"image": image})[0]})
+            assert case.record is not None
+            assert decisions.same(case.record, answer)  # type: ignore[arg-type]
+            moved = abs(answer.score - case.record.score)  # type: ignore[union-attr]
+            assert float(case.margin) > 3 * moved
+            assert 3 * moved <= case.tolerance * (1 + 1e-6)
+            assert case.tolerance < 1.2, "its own, not three times the worst of all"
+    assert "three times what each artifact changes" in made.note

@@ -6,6 +6,7 @@ value.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import shutil
@@ -21,6 +22,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
+from edgeserve import backends
+from edgeserve.backends.onnx import OnnxBackend
 from edgeserve.bundle.identity import Identity
 from edgeserve.files import describe, sha256_bytes
 from edgeserve.package import PackageRequest, package
@@ -312,23 +315,58 @@ def make(tmp_path: Path, write_reports: Callable[[Path], None]) -> Make:
 
 
 @pytest.fixture
+def app(tmp_path: Path) -> Callable[..., str]:
+    """``app("numpy", ...)``: the Python of an environment with these distributions alone."""
+    path = Path(__file__).with_name("apps.py")
+    spec = importlib.util.spec_from_file_location("wrapper_apps", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return lambda *names: str(module.make_app(tmp_path, names))
+
+
+class _Absent(OnnxBackend):
+    """A backend whose runtime is not installed."""
+
+    def missing(self) -> str:
+        return "pip install a-runtime"
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """``without("tflite")``: the runtime of a format is not here."""
+
+    def take(format: str) -> None:
+        monkeypatch.setitem(backends._made, format, _Absent())
+
+    return take
+
+
+@pytest.fixture
 def npu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Made]:
-    """Install the faulty accelerator's backend; the value makes artifacts for it."""
+    """Put the faulty accelerator in the place of tflite, and an interpreter in that of coreml.
+
+    The value makes artifacts for them. Child processes are told by a ``sitecustomize``.
+    """
     site = tmp_path / "site"
-    info = site / "npu-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: npu\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[edgeserve.backends]\ntflite = npu:NpuBackend\n")
+    site.mkdir()
+    places = {"tflite": "npu:NpuBackend", "coreml": "npu:ProofBackend"}
+    told = f"from edgeserve import backends\n\nbackends._BUILT_IN |= {places!r}\n"
+    (site / "sitecustomize.py").write_text(told)
     shutil.copy(Path(__file__).with_name("npu.py"), site)
+    monkeypatch.setattr("edgeserve.backends._BUILT_IN", backends._BUILT_IN | places)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
     # Backends are made once a process: other tests must not see this one.
     monkeypatch.setattr("edgeserve.backends._made", {})
     monkeypatch.delitem(sys.modules, "npu", raising=False)
 
-    def artifact(fault: str, precision: str = "fp32", verdict: str = "pass") -> Made:
+    def artifact(
+        fault: str, precision: str = "fp32", verdict: str = "pass", format: str = "tflite"
+    ) -> Made:
         out = io.BytesIO()
         np.savez(out, w=W, b=B, fault=fault)
-        return Made(f"tflite-{precision}", out.getvalue(), verdict, "model.npz")
+        return Made(f"{format}-{precision}", out.getvalue(), verdict, "model.npz")
 
     return artifact

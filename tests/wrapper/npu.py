@@ -1,8 +1,8 @@
 """A third party's backend: a linear layer in numpy, on a processor and a faulty accelerator.
 
-Installed by the `npu` fixture through the entry point group, as any package would be. An artifact
-is an ``.npz`` with W, b and ``fault``: what the accelerator does when it runs (the processor is
-always right).
+Put in the place of the built-in backends by the `npu` fixture, here and in child processes. An
+artifact is an ``.npz`` with W, b and ``fault``: what the accelerator does when it runs (the
+processor is always right).
 """
 
 import os
@@ -52,6 +52,8 @@ class NpuSession(Session):
 
 
 class NpuBackend(Backend):
+    """On a processor and the accelerator."""
+
     format = "tflite"
 
     def missing(self) -> str | None:
@@ -79,3 +81,12 @@ class NpuBackend(Backend):
 
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
         raise NotImplementedError
+
+
+class ProofBackend(NpuBackend):
+    """As Core ML is where there is no Core ML: carried out for proofs, by an interpreter."""
+
+    format = "coreml"
+
+    def delegates(self) -> tuple[str, ...]:
+        return ("interpreter",)

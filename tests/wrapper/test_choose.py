@@ -101,15 +101,39 @@ def test_conditions_exclude_and_say_so(
     assert len(names(found)) == 1
 
 
-def test_a_format_of_a_later_version_is_passed_over(make: Any) -> None:
+def test_a_format_without_its_runtime_is_passed_over(
+    make: Any, without: Callable[[str], None]
+) -> None:
+    without("coreml")
     made = [make.made("coreml-fp32", b"-"), make.made("onnx-fp32", make.classifier(), "degraded")]
     with open_model(make.workspace(*made)) as model:
         found = field(model.manifest, Wish(threads=1), backends.get, "digest")
         only = field(model.manifest, Wish(threads=1, format="onnx"), backends.get, "digest")
     assert [over.what for over in found.missed] == ["coreml-fp32"]
-    assert "not in this version" in found.missed[0].why
+    assert found.missed[0].why == "its runtime is not here (pip install a-runtime)"
     assert only.missed == (), "what the caller excludes is not missed"
     assert [over.what for over in only.passed_over] == ["coreml-fp32"]
+
+
+def test_what_is_for_proofs_is_taken_where_it_is_asked_for(
+    make: Any, npu: Callable[..., Any]
+) -> None:
+    """Core ML where there is no Core ML: an interpreter carries it out, rightly and slowly."""
+    made = [npu("", format="coreml"), make.made("onnx-fp32", make.classifier(), "degraded")]
+
+    def tiers(golden: bool = True, **wishes: Any) -> list[list[tuple[str, str, int | None]]]:
+        with open_model(make.workspace(*made, golden=golden)) as model:
+            found = field(model.manifest, Wish(threads=1, **wishes), backends.get, "digest")
+        if ("coreml-fp32", "interpreter", 1) not in names(found)[0]:
+            assert "interpreter is for proofs" in found.passed_over[0].why
+            assert found.missed == found.passed_over, "on an iPhone it would be the better choice"
+        return names(found)
+
+    served, proven = [("onnx-fp32", "cpu", 1)], [("coreml-fp32", "interpreter", 1)]
+    assert tiers() == tiers(golden=False) == [served]
+    assert tiers(proofs=True) == [proven, served]
+    assert tiers(format="coreml") == tiers(format="coreml", golden=False) == [proven]
+    assert tiers(delegate="interpreter") == [proven]
 
 
 def test_strict_never_takes_what_is_unproven(sort: Callable[..., Field]) -> None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import re
 import subprocess
 import sys
 import textwrap
-import venv
-from importlib import metadata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import edgeserve
-
 _BANNED = (
     "coremltools", "jinja2", "litert_torch", "matplotlib", "onnx", "onnx_ir", "onnxscript",
     "psutil", "ray", "rich", "torch", "transformers", "typer",
 )  # fmt: skip
-_ROOMS = ("backends", "convert", "measure", "package", "profiles", "report", "validate", "wrapper")
 #: Base dependencies and the extra [onnx].
 _RUNTIME = ("numpy", "msgspec", "filelock", "platformdirs", "onnxruntime", "pillow")
 
@@ -75,46 +69,9 @@ def test_the_wrapper_loads_nothing_that_converts(make: Any, tmp_path: Path) -> N
     assert said["loaded"] == []
 
 
-def test_the_wrapper_works_where_only_the_runtime_is_installed(make: Any, tmp_path: Path) -> None:
-    venv.create(tmp_path / "app", with_pip=False)
-    [site] = (tmp_path / "app").glob("lib/python*/site-packages")
-    for name in sorted(_closure(_RUNTIME)):
-        _link_distribution(name, site)
-    _link_edgeserve(site / "edgeserve")
-    said = predict(str(tmp_path / "app/bin/python"), make, tmp_path)
+def test_the_wrapper_works_where_only_the_runtime_is_installed(
+    make: Any, app: Callable[..., str], tmp_path: Path
+) -> None:
+    said = predict(app(*_RUNTIME), make, tmp_path)
     assert is_right(said, make)
     assert said["installed"] == []
-
-
-def _closure(names: tuple[str, ...]) -> set[str]:
-    """The distributions with all that they require (without extras)."""
-    found: set[str] = set()
-    todo = list(names)
-    while todo:
-        name = todo.pop()
-        if name in found:
-            continue
-        found.add(name)
-        for line in metadata.requires(name) or ():
-            if "extra ==" not in line:
-                todo.append(re.split(r"[ ;<>=!~\[(]", line)[0].lower())
-    return found
-
-
-def _link_distribution(name: str, site: Path) -> None:
-    for file in metadata.files(name) or ():
-        top = file.parts[0]
-        if top not in ("..", "__pycache__") and not (site / top).exists():
-            (site / top).symlink_to(Path(str(metadata.distribution(name).locate_file(top))))
-
-
-def _link_edgeserve(target: Path) -> None:
-    """The package as a wheel would lay it out, from a checkout or an installation."""
-    target.mkdir()
-    for file in Path(edgeserve.__file__).parent.iterdir():
-        if file.name != "__pycache__":
-            (target / file.name).symlink_to(file)
-    for room in _ROOMS:
-        if not (target / room).exists():
-            folder = Path(str(importlib.import_module(f"edgeserve.{room}").__file__)).parent
-            (target / room).symlink_to(folder)

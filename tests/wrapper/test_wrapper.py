@@ -89,8 +89,8 @@ def test_unproven_is_taken_after_its_own_proof_only(make: Any) -> None:
         Wrapper(make.workspace(wrong), threads=1)
 
 
-def test_a_missing_runtime_is_a_second_choice(make: Any) -> None:
-    """No backend for tflite is registered, so the better artifact has no runtime here."""
+def test_a_missing_runtime_is_a_second_choice(make: Any, without: Callable[[str], None]) -> None:
+    without("tflite")
     made = [make.made("tflite-fp32", b"-"), make.made("onnx-fp32", make.classifier(), "degraded")]
     with Wrapper(make.workspace(*made), threads=1) as tagger:
         assert tagger.ran_on.format == "onnx"
@@ -219,7 +219,10 @@ def test_a_bundle_with_one_changed_byte_is_not_run(make: Any) -> None:
         Wrapper(bundle)
 
 
-def test_verify_certifies_what_runs_and_names_what_does_not(make: Any) -> None:
+def test_verify_certifies_what_runs_and_names_what_does_not(
+    make: Any, without: Callable[[str], None]
+) -> None:
+    without("tflite")
     made = [
         make.made("onnx-fp32", make.classifier()),
         make.made("onnx-w8", make.classifier(sign_of_w=-1), "degraded"),
@@ -237,7 +240,27 @@ def test_verify_certifies_what_runs_and_names_what_does_not(make: Any) -> None:
     assert [line.partition(":")[0] for line in certificate.not_run] == ["tflite-fp32"]
 
 
-def test_a_certificate_needs_no_artifact_that_holds(make: Any) -> None:
+def test_what_is_for_proofs_proves_and_serves_only_when_asked(make: Any, npu: Npu) -> None:
+    root = make.workspace(
+        npu("", format="coreml"), make.made("onnx-fp32", make.classifier(), "degraded")
+    )
+    with Wrapper(root, threads=1) as tagger:
+        assert tagger.ran_on.format == "onnx"
+        assert "coreml-fp32: its runtime is not here" in tagger.ran_on.note
+        proofs = tagger.verify().proofs
+    assert [(p.format, p.delegate, p.verdict) for p in proofs] == [
+        ("coreml", "interpreter", "pass"),
+        ("onnx", "cpu", "pass"),
+    ]
+    with Wrapper(root, format="coreml") as tagger:
+        assert tagger.ran_on.runtime.delegate == "interpreter"
+        assert make.agrees(tagger.predict(make.pixels(3)), make.pixels(3))
+
+
+def test_a_certificate_needs_no_artifact_that_holds(
+    make: Any, without: Callable[[str], None]
+) -> None:
+    without("coreml")
     from edgeserve.types.base import decode
     from edgeserve.wrapper import Certificate, verify
 

@@ -28,13 +28,17 @@ from bundlecases.manifests import manifests  # noqa: E402
 from bundlecases.parts import parts_of  # noqa: E402
 from bundlecases.places import places  # noqa: E402
 from bundlecases.rawzip import join  # noqa: E402
+from bundlecases.texts import texts  # noqa: E402
 
 __all__ = ["cases", "main"]
+
+#: Cases that are a base. Others are told as changes to the one that their name starts with.
+_BASES = ("colour", "folder", "text")
 
 
 def cases() -> list[Case]:
     """All cases: good ones first."""
-    return numbered([*good(), *fields(), *places(), *manifests()])
+    return numbered([*good(), *fields(), *places(), *manifests(), *texts()])
 
 
 def main(arguments: list[str]) -> int:
@@ -71,7 +75,7 @@ def _on_disk(name: str) -> bytes:
 def _files() -> dict[str, bytes]:
     """Every generated file: bases, and the list of cases."""
     found = cases()
-    bases = {case.name: join(case.pieces) for case in found if case.name in ("colour", "folder")}
+    bases = {case.name: join(case.pieces) for case in found if case.name in _BASES}
     listed = [_listed(case, bases) for case in found]
     lines = ",\n".join(dump(case).decode() for case in listed)
     text = f'{{"format": 1, "bases": {json.dumps(sorted(bases))}, "cases": [\n{lines}\n]}}\n'
@@ -79,7 +83,7 @@ def _files() -> dict[str, bytes]:
 
 
 def _listed(case: Case, bases: dict[str, bytes]) -> Json:
-    base = "folder" if case.name == "folder" else "colour"
+    base = next((name for name in _BASES if case.name.split("-")[0] == name), "colour")
     out: dict[str, Any] = {"name": case.name, "what": case.what, "base": base}
     out["parts"] = parts_of(case.pieces, bases[base])
     if case.big:

@@ -21,22 +21,28 @@ from edgeserve.types.records import Classification
 from edgeserve.types.tensors import Signature, TensorSpec
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from run_text import check_batch_case, check_text_case, check_vector_case  # noqa: E402
 
 
 def main() -> int:
     """Print the figures; exit code 1 when a case fails."""
     failed = []
-    counts = {"tensors": [0, 0], "errors": [0, 0], "outputs": [0, 0]}
+    words = {
+        "tensors": "byte-equal on every conformance case",
+        "errors": "refused with the right code",
+        "outputs": "right class, order and score on every output case",
+        "texts": "the right tokens of every text",
+        "batches": "every batch of texts padded right",
+        "vectors": "every vector pooled and normalised right",
+    }
+    counts = {kind: [0, 0] for kind in words}
     for kind, case_id, problem in results():
         counts[kind][0] += problem is None
         counts[kind][1] += 1
         if problem:
             failed.append(f"{kind}: {case_id}: {problem}")
-    words = {
-        "tensors": "byte-equal on every conformance case",
-        "errors": "refused with the right code",
-        "outputs": "right class, order and score on every output case",
-    }
     for kind, (right, total) in counts.items():
         print(f"{words[kind]}: {right} of {total}")
     print("\n".join(failed), end="\n" if failed else "")
@@ -52,6 +58,14 @@ def results() -> Iterator[tuple[str, str, str | None]]:
         yield kind, case["id"], check_input_case(case, blob)
     for case in json.loads((HERE / "outputs.json").read_text())["cases"]:
         yield "outputs", case["id"], check_output_case(case)
+    listing = json.loads((HERE / "text.json").read_text())
+    for case in listing["cases"]:
+        kind = "errors" if "error" in case else "texts"
+        yield kind, case["id"], check_text_case(case, listing["tokenizers"])
+    for case in listing["batches"]:
+        yield "batches", case["id"], check_batch_case(case, listing["tokenizers"])
+    for case in json.loads((HERE / "vectors.json").read_text())["cases"]:
+        yield "errors" if "error" in case else "vectors", case["id"], check_vector_case(case)
 
 
 def check_input_case(case: dict[str, Any], blob: bytes) -> str | None:

@@ -16,6 +16,8 @@ _VERSION, _STEP, _VALUE = (f"EDGE-BUNDLE-03{n}" for n in (5, 6, 7))
 _LIE, _WORKSPACE, _IDENTITY = "EDGE-BUNDLE-038", "EDGE-BUNDLE-039", "EDGE-BUNDLE-040"
 _NAME = "EDGE-BUNDLE-009"
 _SHA = sha256(b"another")
+_EXTRA = {"name": "more", "dtype": "float32", "shape": ["n", 3, 8, 8]}
+_NAMED = {"signature": "len_16"}
 
 Change = Callable[[Json], Any]
 Row = tuple[str, str, str, Change]
@@ -169,6 +171,29 @@ _VALUES = _rows(
     ("dim-negative", "a negative dimension", set_("signature.inputs.0.shape", [-1, 3, 8, 8])),
     ("dim-unranged", "a dimension without a range", set_("signature.dims", {})),
     ("dim-turned", "a range that ends before it starts", set_("signature.dims", {"n": [8, 1]})),
+    ("io-no-input", "a file without inputs", set_("artifacts.0.io.inputs", [])),
+    ("io-no-output", "a file without outputs", set_("artifacts.0.io.outputs", [])),
+    ("io-rank", "a file with flat pictures", set_("artifacts.0.io.inputs.0.shape", ["n", 192])),
+    (
+        "io-more",
+        "a file with one more input",
+        lambda m: m["artifacts"][0]["io"]["inputs"].append(_EXTRA),
+    ),
+    (
+        "io-bucket",
+        "a bucket without outputs before the last one",
+        lambda m: set_(
+            "artifacts.0.buckets",
+            [m["artifacts"][0]["io"] | {"outputs": []}, m["artifacts"][0]["io"]],
+        )(m),
+    ),
+    (
+        "io-last-bucket",
+        "a last bucket that is not io",
+        lambda m: set_(
+            "artifacts.0.buckets", [m["artifacts"][0]["io"], m["artifacts"][0]["io"] | _NAMED]
+        )(m),
+    ),
     (
         "input-twice-signed",
         "two inputs of one name",

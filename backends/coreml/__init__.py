@@ -1,0 +1,89 @@
+"""Core ML: ML programs in an ``.mlpackage``, made by coremltools, run by an interpreter elsewhere.
+
+Importing this package imports neither coremltools nor torch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar, cast
+
+import numpy as np
+
+from edgeserve.backends.base import Backend
+from edgeserve.backends.graph import Graph
+from edgeserve.backends.host import too_old, versions
+from edgeserve.backends.session import Session
+from edgeserve.types.artifact import Artifact, Recipe
+from edgeserve.types.source import Exported
+from edgeserve.types.words import Precision
+
+__all__ = ["CoremlBackend"]
+
+
+class CoremlBackend(Backend):
+    """Format "coreml": a folder ``model.mlpackage``; on macOS the system runs it as well.
+
+    Options of `export`: ``image`` names an input that is to be a picture, ``target`` the oldest
+    system ("iOS16", "iOS17", "iOS18"), ``name``, ``author`` and ``license`` stand in the package's
+    metadata.
+    """
+
+    format: ClassVar[str] = "coreml"
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
+    native: ClassVar[tuple[str, ...]] = ("fp32", "fp16")
+    options: ClassVar[tuple[str, ...]] = ("author", "image", "license", "name", "target")
+
+    def missing(self) -> str | None:
+        if not all(importlib.util.find_spec(name) for name in ("torch", "coremltools")):
+            return "pip install 'edgeserve[coreml]'"
+        return None
+
+    def missing_tools(self) -> str | None:
+        return self.missing() or too_old("torch", "coremltools")
+
+    def tools(self) -> dict[str, str]:
+        return versions("torch", "coremltools")
+
+    def delegates(self) -> tuple[str, ...]:
+        return ("coreml", "interpreter") if sys.platform == "darwin" else ("interpreter",)
+
+    def routes(self) -> tuple[str, ...]:
+        return ("whole", "core-aten")
+
+    def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
+        return self._export_native(exported, root, out, route, "fp32", {})
+
+    def _export_native(
+        self, exported: Exported, root: Path, out: Path, route: str, precision: str,
+        options: Mapping[str, str],
+    ) -> Artifact:  # fmt: skip
+        from edgeserve.backends.coreml.export import export_coreml
+        from edgeserve.backends.coreml.order import Order
+
+        order = Order(exported, route, cast(Precision, precision), dict(options))
+        return export_coreml(order, root, out, self.tools())
+
+    def _quantize(
+        self, artifact: Artifact, root: Path, recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
+    ) -> Artifact:  # fmt: skip
+        from edgeserve.backends.coreml.quantize import quantize_coreml
+
+        return quantize_coreml(artifact, root, recipe, samples, out, self.tools())
+
+    def _load(
+        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
+        taps: tuple[str, ...], optimize: bool,
+    ) -> Session:  # fmt: skip
+        from edgeserve.backends.coreml.run import open_session
+
+        return open_session(artifact, root, delegate, threads, taps)
+
+    def _inspect(self, artifact: Artifact, root: Path) -> Graph:
+        from edgeserve.backends.coreml.inspect import inspect_coreml
+
+        return inspect_coreml(artifact, root)

@@ -1,0 +1,134 @@
+"""What a Core ML package holds, read from its protobuf message; nothing is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edgeserve.backends.coreml.origin import Origin
+from edgeserve.backends.coreml.spec import block_of, name_of, operations_of, read_spec
+from edgeserve.backends.graph import Graph, Op, WeightInfo
+from edgeserve.types.artifact import Artifact
+
+__all__ = ["Constant", "constants_of", "inspect_coreml"]
+
+#: Bits of MIL's data types, by the name the message has for them.
+_BITS = {
+    "FLOAT16": 16, "FLOAT32": 32, "FLOAT64": 64, "BFLOAT16": 16, "BOOL": 8,
+    "INT4": 4, "INT8": 8, "INT16": 16, "INT32": 32, "INT64": 64,
+    "UINT1": 1, "UINT2": 2, "UINT3": 3, "UINT4": 4, "UINT6": 6,
+    "UINT8": 8, "UINT16": 16, "UINT32": 32, "UINT64": 64,
+}  # fmt: skip
+
+
+class Constant(NamedTuple):
+    """A constant tensor of a program.
+
+    Attributes:
+        name: The value that it is, or belongs to ("w_quantized.scale").
+        dtype: As stored ("int8").
+        shape: Its dimensions.
+        place: File and offset of its bytes; None where they stand in the message.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    place: tuple[str, int] | None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes it takes."""
+        return math.ceil(math.prod(self.shape) * _BITS.get(self.dtype.upper(), 0) / 8)
+
+
+def inspect_coreml(artifact: Artifact, root: Path) -> Graph:
+    """The graph of an artifact's package: of several functions, that of the largest one.
+
+    Raises:
+        BackendError: EDGE-BACKEND-012.
+    """
+    spec = read_spec(artifact, root)
+    functions = spec.mlProgram.functions
+    name = artifact.io.signature or "main"
+    origin = Origin.of(spec)
+    ops = tuple(
+        _op(operation, origin, name)
+        for operation in operations_of(block_of(functions[name]))
+        if operation.type != "const" and not operation.type.startswith("constexpr_")
+    )
+    constants = [each for key in sorted(functions) for each in constants_of(functions[key])]
+    return Graph(
+        inputs=artifact.io.inputs,
+        outputs=artifact.io.outputs,
+        ops=ops,
+        weights=_weights(constants),
+        opset={"": int(functions[name].opset.removeprefix("CoreML"))},
+    )
+
+
+def constants_of(function: Any) -> Iterator[Constant]:
+    """Constant tensors of a function: weights, and the parts that compressed weights are stored in.
+
+    Sizes, axes, indices and other plain integers are no weights.
+    """
+    for operation in operations_of(block_of(function)):
+        if operation.type != "const" and not operation.type.startswith("constexpr_"):
+            continue
+        made = operation.outputs[0].name
+        values = _values(operation)
+        for key in sorted(values):
+            name = made if key == "val" else f"{made}.{key}"
+            constant = _constant(name, values[key])
+            if constant is not None and (key != "val" or "float" in constant.dtype):
+                yield constant
+
+
+def _values(operation: Any) -> dict[str, Any]:
+    """What stands in an operation itself, by parameter: iOS 16 has it as attributes."""
+    given = {key: each.arguments[0] for key, each in operation.inputs.items() if each.arguments}
+    inline = {key: each.value for key, each in given.items() if each.HasField("value")}
+    return {k: v for k, v in operation.attributes.items() if k != "name"} | inline
+
+
+def _constant(name: str, value: Any) -> Constant | None:
+    """A value as a constant tensor; None for scalars, texts and integers in the message."""
+    kind = value.type.tensorType
+    shape = tuple(int(dim.constant.size) for dim in kind.dimensions)
+    word = kind.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number[kind.dataType].name
+    if value.WhichOneof("value") == "blobFileValue":
+        blob = value.blobFileValue
+        return Constant(name, word.lower(), shape, (blob.fileName, int(blob.offset)))
+    if not word.startswith(("FLOAT", "BFLOAT")) or not shape:
+        return None
+    return Constant(name, word.lower(), shape, None)
+
+
+def _weights(constants: list[Constant]) -> tuple[WeightInfo, ...]:
+    """Each stored tensor once, by name: functions share what lies at the same place."""
+    places: dict[object, Constant] = {}
+    for each in constants:
+        places.setdefault(each.place or (each.name, each.shape), each)
+    return tuple(
+        WeightInfo(each.name, each.dtype, each.shape, each.bytes)
+        for each in sorted(places.values(), key=lambda each: (each.name, each.shape))
+    )
+
+
+def _op(operation: Any, origin: Origin, function: str) -> Op:
+    source = origin.source(function, operation)
+    return Op(
+        name=name_of(operation),
+        type=operation.type,
+        inputs=tuple(
+            argument.name
+            for key in sorted(operation.inputs)
+            for argument in operation.inputs[key].arguments
+            if argument.HasField("name")
+        ),
+        outputs=tuple(value.name for value in operation.outputs),
+        source=source,
+        module=origin.modules.get(source) if source is not None else None,
+    )

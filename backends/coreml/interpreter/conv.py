@@ -1,0 +1,162 @@
+"""Convolution and its transpose over one, two or three spatial axes.
+
+``x`` is [N, C_in, *spatial]. ``strides``, ``dilations`` (default 1) and ``pad`` are per axis;
+``groups`` (default 1) splits channels into groups that do not mix. Padding is always with zeros;
+its rules are in `padding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from edgeserve.backends.coreml.interpreter.limits import check_shape
+from edgeserve.backends.coreml.interpreter.padding import (
+    extents,
+    is_even,
+    pad_spatial,
+    spatial_pads,
+)
+from edgeserve.backends.coreml.interpreter.registry import kernel
+from edgeserve.backends.coreml.interpreter.values import integer, ints
+from edgeserve.errors import MilError
+
+__all__ = ["conv", "conv_quantized", "conv_transpose"]
+
+_CONV: dict[int, Callable[..., Tensor]] = {
+    1: functional.conv1d,
+    2: functional.conv2d,
+    3: functional.conv3d,
+}
+_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
+    1: functional.conv_transpose1d,
+    2: functional.conv_transpose2d,
+    3: functional.conv_transpose3d,
+}
+
+
+@kernel("conv")
+def conv(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, strides: Tensor | None = None,
+    pad_type: str = "valid", pad: Tensor | None = None, dilations: Tensor | None = None,
+    groups: Tensor | int = 1,
+) -> Tensor:  # fmt: skip
+    """Cross-correlation: the kernel is not flipped.
+
+    Args:
+        x: [N, C_in, *spatial].
+        weight: [C_out, C_in / groups, *kernel]; may be computed by the program.
+        bias: [C_out].
+        strides: Step of the window.
+        pad_type: "valid", "same", "same_lower" or "custom".
+        pad: Before and after each axis, read only for "custom".
+        dilations: Distance between the kernel's taps.
+        groups: Number of channel groups.
+
+    Returns:
+        [N, C_out, *spatial]; each size is ``floor((size + padding - span) / stride) + 1``.
+    """
+    rank = x.ndim - 2
+    step, apart = _each(strides, rank, 1), _each(dilations, rank, 1)
+    spans = extents(weight.shape[2:], apart)
+    pads = spatial_pads(pad_type, _each(pad, 2 * rank, 0), x.shape[2:], spans, step)
+    if not is_even(pads):
+        x, pads = pad_spatial(x, pads), [(0, 0)] * rank
+    padding = [before for before, _ in pads]
+    return _CONV[rank](x, weight, bias, step, padding, apart, integer(groups))
+
+
+@kernel("conv_quantized")
+def conv_quantized(
+    x: Tensor, weight: Tensor, quant_scale: Tensor, quant_bias: Tensor, quantization_type: str,
+    bias: Tensor | None = None, nbits: Tensor | int = 8, strides: Tensor | None = None,
+    pad_type: str = "valid", pad: Tensor | None = None, dilations: Tensor | None = None,
+    groups: Tensor | int = 1, op: Any = None,
+) -> Tensor:  # fmt: skip
+    """`conv` with a weight of bytes, each worth ``byte * quant_scale + quant_bias``.
+
+    Scale and bias are one for all or [C_out]. An experimental op, which coremltools writes nowhere
+    itself.
+
+    Raises:
+        MilError: EDGE-MIL-030, the bytes are indices into a table or narrower than 8 bits: how
+            they lie is documented nowhere.
+    """
+    if quantization_type != "linear" or integer(nbits) != 8:
+        raise MilError(
+            "EDGE-MIL-030", f"op {getattr(op, 'name', '')!r} (conv_quantized)",
+            wanted="linear quantization with 8 bits",
+            got=f"{quantization_type} with {integer(nbits)} bits",
+            hint="quantize with coremltools.optimize, which writes constexpr ops",
+        )  # fmt: skip
+    shape = [-1] + [1] * (weight.ndim - 1)
+    values = weight.float() * quant_scale.reshape(shape) + quant_bias.reshape(shape)
+    plain = None if bias is None else bias.float()
+    return conv(x, values, plain, strides, pad_type, pad, dilations, groups)
+
+
+@kernel("conv_transpose")
+def conv_transpose(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, pad: Tensor | None = None,
+    output_shape: Tensor | None = None, pad_type: str = "valid", strides: Tensor | None = None,
+    dilations: Tensor | None = None, groups: Tensor | int = 1,
+) -> Tensor:  # fmt: skip
+    """The gradient of `conv` in its input: each element of ``x`` strews a kernel.
+
+    The strewn kernels span ``(size - 1) * stride + span`` elements an axis. "custom" cuts ``pad``
+    off them; "same" cuts to ``size * stride`` elements, an odd cut taking more behind
+    ("same_lower": in front). An ``output_shape`` says how many elements are left, from where
+    "custom" begins, else from the middle; what lies beyond the strewn ones is zero (plus bias).
+
+    Args:
+        x: [N, C_in, *spatial].
+        weight: [C_in, C_out / groups, *kernel].
+        bias: [C_out].
+        pad: Cut before and after each axis, read only for "custom".
+        output_shape: Full shape of the output, batch and channels included.
+        pad_type: "valid", "same", "same_lower" or "custom".
+        strides: Distance between strewn kernels.
+        dilations: Distance between the kernel's taps.
+        groups: Number of channel groups.
+    """
+    rank = x.ndim - 2
+    step, apart = _each(strides, rank, 1), _each(dilations, rank, 1)
+    spans = extents(weight.shape[2:], apart)
+    full = [(n - 1) * s + span for n, s, span in zip(x.shape[2:], step, spans, strict=True)]
+    wanted = None if output_shape is None else ints(output_shape)[2:]
+    cuts = _cuts(pad_type.lower(), _each(pad, 2 * rank, 0), full, wanted, x.shape[2:], step)
+    convolve, count = _TRANSPOSE[rank], integer(groups)
+    if is_even(cuts) and min(before for before, _ in cuts) >= 0:
+        padding = [before for before, _ in cuts]
+        return convolve(x, weight, bias, step, padding, 0, count, apart)
+    check_shape([len(x), weight.shape[1] * count, *full], "a conv_transpose before its cut")
+    strewn = convolve(x, weight, None, step, 0, 0, count, apart)
+    cut = pad_spatial(strewn, [(-before, -after) for before, after in cuts])
+    return cut if bias is None else cut + bias.reshape([-1] + [1] * rank)
+
+
+def _cuts(
+    rule: str, pad: list[int], full: list[int], wanted: list[int] | None, sizes: Any,
+    strides: list[int],
+) -> list[tuple[int, int]]:  # fmt: skip
+    """What is cut off in front and behind each axis; negative where zeros are added behind."""
+    if rule == "custom":
+        fronts, backs = pad[::2], pad[1::2]
+        if wanted is not None:
+            backs = [n - f - w for n, f, w in zip(full, fronts, wanted, strict=True)]
+        return list(zip(fronts, backs, strict=True))
+    if wanted is None and rule == "valid":
+        return [(0, 0)] * len(full)
+    if wanted is None:
+        wanted = [n * s for n, s in zip(sizes, strides, strict=True)]
+    totals = [n - w for n, w in zip(full, wanted, strict=True)]
+    lower = rule == "same_lower"
+    fronts = [max((total + 1) // 2 if lower else total // 2, 0) for total in totals]
+    return [(front, total - front) for front, total in zip(fronts, totals, strict=True)]
+
+
+def _each(value: Tensor | None, count: int, default: int) -> list[int]:
+    return [default] * count if value is None else ints(value)

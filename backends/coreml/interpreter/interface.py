@@ -1,0 +1,177 @@
+"""What a package says it takes and gives: the description beside the program.
+
+The program knows tensors; the description adds images, ranges of flexible shapes, the order of
+inputs and outputs and the types that a caller sees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from coremltools.converters.mil.mil.types.symbolic import is_symbolic
+from coremltools.proto.FeatureTypes_pb2 import ArrayFeatureType, ImageFeatureType
+
+from edgeserve.backends.coreml.interpreter.values import NUMPY, dtype_name
+from edgeserve.errors import MilError
+from edgeserve.types.tensors import DType, Shape, TensorSpec
+
+__all__ = ["Feature", "Interface", "check_feed", "describe"]
+
+#: What a caller sees of each array type of the description.
+_ARRAYS: dict[str, DType] = {
+    "FLOAT32": "float32", "DOUBLE": "float64", "INT32": "int32", "INT8": "int8",
+    "FLOAT16": "float16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One input, output or state.
+
+    Attributes:
+        spec: As a caller sees it.
+        image: Colour space of an image ("RGB", "BGR", "GRAYSCALE", ...), else None.
+        shapes: The shapes allowed where they are enumerated; empty otherwise.
+        ranges: Inclusive (low, high) of each dimension, high None where open; empty where fixed.
+    """
+
+    spec: TensorSpec
+    image: str | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    ranges: tuple[tuple[int, int | None], ...] = ()
+
+    def admits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape fits."""
+        fixed = self.spec.shape
+        if len(shape) != len(fixed):
+            return False
+        if any(
+            isinstance(want, int) and want != got for want, got in zip(fixed, shape, strict=True)
+        ):
+            return False
+        if self.shapes and shape not in self.shapes:
+            return False
+        pairs = zip(self.ranges, shape, strict=True) if self.ranges else ()
+        return all(low <= got and (high is None or got <= high) for (low, high), got in pairs)
+
+
+@dataclass(frozen=True)
+class Interface:
+    """All features of one function, in the package's order."""
+
+    inputs: tuple[Feature, ...]
+    outputs: tuple[Feature, ...]
+    states: tuple[Feature, ...]
+
+
+def describe(spec: Any, function: Any, name: str, package: str) -> Interface:
+    """Bring a package's description and its program together.
+
+    Args:
+        spec: The protobuf ``Model``.
+        function: The PyMIL ``Function``.
+        name: The function's name.
+        package: For errors.
+
+    Raises:
+        MilError: EDGE-MIL-005, the two do not fit each other.
+    """
+    description = spec.description
+    for each in description.functions:
+        if each.name == name:
+            description = each
+    given = dict(function.inputs)
+    made = {var.name: var for var in function.outputs}
+    wanted = {feature.name for feature in (*description.input, *description.state)}
+    if wanted != set(given) or not {f.name for f in description.output} <= set(made):
+        raise MilError(
+            "EDGE-MIL-005", f"package {package!r}",
+            wanted=f"the described {sorted(wanted)} -> {[f.name for f in description.output]}",
+            got=f"a program that takes {sorted(given)} and gives {sorted(made)}",
+            hint="make the package again from its source",
+        )  # fmt: skip
+    return Interface(
+        tuple(_feature(feature, given[feature.name]) for feature in description.input),
+        tuple(_feature(feature, made[feature.name]) for feature in description.output),
+        tuple(_feature(feature, given[feature.name]) for feature in description.state),
+    )
+
+
+def _feature(feature: Any, var: Any) -> Feature:
+    """One feature, from its description and the program's variable."""
+    kind = feature.type.WhichOneof("Type")
+    if kind == "dictionaryType":  # class probabilities, given as one array
+        return Feature(TensorSpec(feature.name, "float32", (f"{_word(feature.name)}_classes",)))
+    if kind in ("stringType", "int64Type", "doubleType"):
+        dtype: dict[str, DType] = {"stringType": "string", "int64Type": "int64"}
+        return Feature(TensorSpec(feature.name, dtype.get(kind, "float64"), ()))
+    shape = _shape(feature.name, var)
+    if kind == "imageType":
+        space = ImageFeatureType.ColorSpace.Name(feature.type.imageType.colorSpace)
+        return Feature(TensorSpec(feature.name, "float32", shape), image=space)
+    array = feature.type.stateType.arrayType if kind == "stateType" else feature.type.multiArrayType
+    dtype_there = _array_dtype(array, var)
+    spec = TensorSpec(feature.name, dtype_there, shape)
+    return Feature(spec, shapes=_enumerated(array), ranges=_ranges(array, len(shape)))
+
+
+def _array_dtype(array: Any, var: Any) -> DType:
+    known = ArrayFeatureType.ArrayDataType.Name(array.dataType)
+    plain: Any = NUMPY.get(dtype_name(var.dtype), "float32")
+    found: DType = _ARRAYS.get(known, plain)
+    return found
+
+
+def _shape(name: str, var: Any) -> Shape:
+    """The program's shape of a variable; a dynamic dimension gets a name of its own."""
+    word = _word(name)
+    return tuple(
+        f"{word}_{axis}" if is_symbolic(size) else int(size) for axis, size in enumerate(var.shape)
+    )
+
+
+def _word(name: str) -> str:
+    word = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return word if word[:1].isalpha() else f"d_{word}"
+
+
+def _enumerated(array: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(n) for n in each.shape) for each in array.enumeratedShapes.shapes)
+
+
+def _ranges(array: Any, rank: int) -> tuple[tuple[int, int | None], ...]:
+    ranges = [
+        (int(each.lowerBound), int(each.upperBound) if each.upperBound >= 0 else None)
+        for each in array.shapeRange.sizeRanges
+    ]
+    return tuple(ranges) if len(ranges) == rank else ()
+
+
+def check_feed(interface: Interface, feed: Mapping[str, np.ndarray]) -> None:
+    """Compare a feed with what the function takes.
+
+    Raises:
+        MilError: EDGE-MIL-007, a name, dtype or shape is not what it takes.
+    """
+    names = [feature.spec.name for feature in interface.inputs]
+    if set(feed) != set(names):
+        raise _unfit("feed", f"inputs {names}", f"inputs {sorted(feed)}")
+    for feature in interface.inputs:
+        array, spec = feed[feature.spec.name], feature.spec
+        if not isinstance(array, np.ndarray) or array.dtype.name != spec.dtype:
+            got = array.dtype.name if isinstance(array, np.ndarray) else type(array).__name__
+            raise _unfit(f"input {spec.name!r}", spec.dtype, got)
+        if not feature.admits(array.shape):
+            allowed = feature.shapes or feature.ranges or spec.shape
+            raise _unfit(f"input {spec.name!r}", f"shape {list(allowed)}", str(array.shape))
+
+
+def _unfit(thing: str, wanted: str, got: str) -> MilError:
+    return MilError(
+        "EDGE-MIL-007", thing, wanted=wanted, got=got,
+        hint="give the tensors that the package takes, as `edgeserve inspect` shows them",
+    )  # fmt: skip

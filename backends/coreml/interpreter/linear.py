@@ -1,0 +1,52 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from edgeserve.backends.coreml.interpreter.registry import kernel
+from edgeserve.backends.coreml.interpreter.values import truth
+
+__all__ = ["einsum", "linear", "matmul"]
+
+
+@kernel("linear")
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias``.
+
+    Args:
+        x: [..., D_in], float or int32.
+        weight: [D_out, D_in].
+        bias: [D_out].
+    """
+    return functional.linear(x, weight, bias)
+
+
+@kernel("matmul")
+def matmul(
+    x: Tensor, y: Tensor, transpose_x: Tensor | bool = False, transpose_y: Tensor | bool = False
+) -> Tensor:
+    """``x @ y`` as in numpy: leading axes broadcast, a vector is a row or a column.
+
+    Args:
+        x: [..., M, K] or [K], float or int32.
+        y: [..., K, N] or [K].
+        transpose_x: Swap the last two axes of ``x`` first; nothing for a vector.
+        transpose_y: The same for ``y``.
+    """
+    return torch.matmul(_turned(x, transpose_x), _turned(y, transpose_y))
+
+
+@kernel("einsum")
+def einsum(values: list[Tensor], equation: str) -> Tensor:
+    """A sum of products by the letters of ``equation``; an axis of size 1 is stretched.
+
+    Core ML takes two tensors of one rank, as "nchw,nwhu->nchu" or "chw,whr->chr".
+    """
+    return torch.einsum(equation, *values)
+
+
+def _turned(x: Tensor, turn: Tensor | bool) -> Tensor:
+    return x.mT if truth(turn) and x.ndim > 1 else x

@@ -1,0 +1,109 @@
+"""Lists of tensors. A list is a value: writing gives a new one and leaves the old as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.coreml.interpreter.registry import kernel
+from edgeserve.backends.coreml.interpreter.values import held_as, integer, ints, truth
+
+__all__ = ["TensorList"]
+
+#: The longest list; an index beyond it is taken for an error.
+_MAX_LENGTH = 1 << 20
+
+
+class TensorList:
+    """A list of tensors of one shape.
+
+    Attributes:
+        items: The elements; None where nothing was written yet, which reads as zeros.
+        shape: Shape of an element; a name stands for a size that the first element decides.
+        dtype: Type of an element.
+        grows: Whether writing behind the end makes the list longer.
+    """
+
+    def __init__(
+        self, items: Sequence[Tensor | None], shape: Sequence[int | str], dtype: torch.dtype,
+        grows: bool,
+    ) -> None:  # fmt: skip
+        self.items = tuple(items)
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.grows = grows
+
+    def read(self, index: int) -> Tensor:
+        """One element."""
+        if not 0 <= index < len(self.items):
+            raise IndexError(f"index {index} in a list of {len(self.items)}")
+        item = self.items[index]
+        return self._zeros() if item is None else item
+
+    def written(self, places: Sequence[int], values: Sequence[Tensor]) -> TensorList:
+        """A list with some elements replaced."""
+        end = max(len(self.items), *(place + 1 for place in places)) if places else 0
+        if min(places, default=0) < 0 or end > (_MAX_LENGTH if self.grows else len(self.items)):
+            raise IndexError(f"indices {list(places)[:8]} in a list of {len(self.items)}")
+        items = [*self.items, *(None,) * (end - len(self.items))]
+        for place, value in zip(places, values, strict=True):
+            items[place] = value
+        return TensorList(items, self.shape, self.dtype, self.grows)
+
+    def _zeros(self) -> Tensor:
+        known = next((item for item in self.items if item is not None), None)
+        if known is not None:
+            return torch.zeros_like(known)
+        sizes = [size for size in self.shape if isinstance(size, int)]
+        if len(sizes) != len(self.shape):
+            raise ValueError(f"reads an element of unknown shape {list(self.shape)}")
+        return torch.zeros(sizes, dtype=self.dtype)
+
+
+@kernel("make_list")
+def make_list(
+    elem_shape: list[Any], init_length: Tensor | int = 1, dynamic_length: Tensor | bool = True,
+    dtype: str = "fp32",
+) -> TensorList:  # fmt: skip
+    """A list of ``init_length`` elements that nobody has written yet."""
+    from coremltools.converters.mil.mil import types
+
+    length = integer(init_length)
+    if not 0 <= length <= _MAX_LENGTH:
+        raise ValueError(f"a list of {length}")
+    shape = [size if isinstance(size, str) else integer(size) for size in elem_shape]
+    held = held_as(types.string_to_builtin(dtype)) or torch.float32
+    return TensorList([None] * length, shape, held, truth(dynamic_length))
+
+
+@kernel("list_length")
+def list_length(ls: TensorList) -> Tensor:
+    """How many elements the list has now."""
+    return torch.tensor(len(ls.items), dtype=torch.int32)
+
+
+@kernel("list_read")
+def list_read(ls: TensorList, index: Tensor) -> Tensor:
+    """One element."""
+    return ls.read(integer(index))
+
+
+@kernel("list_write")
+def list_write(ls: TensorList, index: Tensor, value: Tensor) -> TensorList:
+    """A list with one element replaced; one that grows gets longer for an index behind its end."""
+    return ls.written([integer(index)], [value])
+
+
+@kernel("list_gather")
+def list_gather(ls: TensorList, indices: Tensor) -> Tensor:
+    """Several elements as one tensor, along a new first axis."""
+    return torch.stack([ls.read(index) for index in ints(indices)])
+
+
+@kernel("list_scatter")
+def list_scatter(ls: TensorList, indices: Tensor, value: Tensor) -> TensorList:
+    """A list with several elements replaced by the slices of a tensor."""
+    return ls.written(ints(indices), value.unbind(0))

@@ -1,0 +1,131 @@
+"""Reductions over axes, and the place of the largest or smallest.
+
+``axes`` names the axes that go; left out, all do. ``keep_dims`` leaves them at size 1. An op of
+integers gives integers: a mean, norm or logarithm of them is computed in float64 and loses its
+fraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.coreml.interpreter.registry import kernel
+from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
+
+__all__ = [
+    "reduce_argmax", "reduce_argmin", "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum",
+    "reduce_log_sum_exp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
+    "reduce_sum_square",
+]  # fmt: skip
+
+#: Reduces the named axes of a tensor and keeps them at size 1, or not.
+_Reduce = Callable[[Tensor, list[int], bool], Tensor]
+
+
+def _reduction(reduce: _Reduce) -> Callable[..., Tensor]:
+    """The kernel of a reduction.
+
+    An empty ``axes`` reduces nothing, while torch takes it for all axes: then each element is
+    reduced by itself.
+    """
+
+    def compute(x: Tensor, axes: Tensor | None = None, keep_dims: Tensor | bool = False) -> Tensor:
+        wanted = list(range(x.ndim)) if axes is None else ints(axes)
+        if not wanted:
+            return reduce(x.unsqueeze(-1), [-1], False)
+        return reduce(x, wanted, truth(keep_dims))
+
+    return compute
+
+
+def _real(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() else x.double()
+
+
+def _l1_norm(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return x.abs().sum(axes, keepdim=keep)
+
+
+def _l2_norm(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(_real(x), dim=axes, keepdim=keep)
+    return norm
+
+
+def _log_sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return torch.log(_real(x.sum(axes, keepdim=keep)))
+
+
+def _log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return torch.logsumexp(_real(x), axes, keepdim=keep)
+
+
+def _max(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return torch.amax(x, axes, keepdim=keep)
+
+
+def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return torch.mean(_real(x), axes, keepdim=keep)
+
+
+def _min(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return torch.amin(x, axes, keepdim=keep)
+
+
+def _prod(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    for axis in sorted((axis % x.ndim for axis in axes), reverse=True):
+        x = torch.prod(x, axis, keepdim=keep)
+    return x
+
+
+def _sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return torch.sum(x, axes, keepdim=keep)
+
+
+def _sum_square(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    return torch.sum(x * x, axes, keepdim=keep)
+
+
+#: Sum of magnitudes.
+reduce_l1_norm = kernel("reduce_l1_norm")(_reduction(_l1_norm))
+#: Root of the sum of squares.
+reduce_l2_norm = kernel("reduce_l2_norm")(_reduction(_l2_norm))
+#: Natural logarithm of the sum; of a negative sum NaN.
+reduce_log_sum = kernel("reduce_log_sum")(_reduction(_log_sum))
+#: Natural logarithm of the sum of exponentials, with the largest taken out first.
+reduce_log_sum_exp = kernel("reduce_log_sum_exp")(_reduction(_log_sum_exp))
+#: The largest.
+reduce_max = kernel("reduce_max")(_reduction(_max))
+#: The mean.
+reduce_mean = kernel("reduce_mean")(_reduction(_mean))
+#: The smallest.
+reduce_min = kernel("reduce_min")(_reduction(_min))
+#: The product.
+reduce_prod = kernel("reduce_prod")(_reduction(_prod))
+#: The sum.
+reduce_sum = kernel("reduce_sum")(_reduction(_sum))
+#: Sum of squares.
+reduce_sum_square = kernel("reduce_sum_square")(_reduction(_sum_square))
+
+
+@kernel("reduce_argmax")
+def reduce_argmax(
+    x: Tensor, axis: Tensor | int = -1, keep_dims: Tensor | bool = False,
+    output_dtype: str = "int32",
+) -> Tensor:  # fmt: skip
+    """Where along ``axis`` the largest stands.
+
+    Of equals this takes the first; Core ML promises none of them.
+    """
+    return torch.argmax(x, integer(axis), keepdim=truth(keep_dims))
+
+
+@kernel("reduce_argmin")
+def reduce_argmin(
+    x: Tensor, axis: Tensor | int = -1, keep_dims: Tensor | bool = False,
+    output_dtype: str = "int32",
+) -> Tensor:  # fmt: skip
+    """Where along ``axis`` the smallest stands; of equals the first (see `reduce_argmax`)."""
+    return torch.argmin(x, integer(axis), keepdim=truth(keep_dims))

@@ -1,0 +1,190 @@
+"""Making, joining, splitting and padding tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.coreml.interpreter.registry import kernel
+from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
+
+__all__: list[str] = []
+
+
+@kernel("identity")
+def identity(x: Any) -> Any:
+    """The input itself, a list included."""
+    return x
+
+
+@kernel("shape")
+def shape(x: Tensor) -> Tensor:
+    """The sizes of ``x``, int32."""
+    return torch.tensor(x.shape, dtype=torch.int32)
+
+
+@kernel("fill")
+def fill(shape: Tensor, value: Tensor) -> Tensor:
+    """A tensor of one value, of the value's type."""
+    return value.expand(ints(shape))
+
+
+@kernel("fill_like")
+def fill_like(ref_tensor: Tensor, value: Tensor) -> Tensor:
+    """A tensor of one value with another's shape."""
+    return value.expand(ref_tensor.shape)
+
+
+@kernel("range_1d")
+def range_1d(start: Tensor, end: Tensor, step: Tensor, op: Any) -> Tensor:
+    """``start, start + step, ...`` below ``end``; each value is computed from its index.
+
+    Where the program fixes the length, it is taken from there: the program's author divided in the
+    type of the operands, which may round differently.
+    """
+    low, high, by = float(start), float(end), float(step)
+    known = op.outputs[0].shape[0]
+    count = int(known) if isinstance(known, int) else max(0, math.ceil((high - low) / by))
+    return (low + torch.arange(count, dtype=torch.float64) * by).to(start.dtype)
+
+
+@kernel("tile")
+def tile(x: Tensor, reps: Tensor) -> Tensor:
+    """``x`` repeated ``reps[i]`` times along axis i."""
+    return x.repeat(ints(reps))
+
+
+@kernel("flatten2d")
+def flatten2d(x: Tensor, axis: Tensor) -> Tensor:
+    """All axes before ``axis`` as one, all others as the second; a negative axis counts back."""
+    at = integer(axis)
+    return x.reshape(math.prod(x.shape[:at]), math.prod(x.shape[at:]))
+
+
+@kernel("concat")
+def concat(values: list[Tensor], axis: Tensor, interleave: Tensor | bool = False) -> Tensor:
+    """Join along an axis; with ``interleave`` slice by slice in turn. Scalars become a vector."""
+    at = integer(axis)
+    if values[0].dim() == 0:
+        return torch.stack(values)
+    if not truth(interleave):
+        return torch.cat(values, at)
+    at %= values[0].dim()
+    return torch.stack(values, at + 1).flatten(at, at + 1)
+
+
+@kernel("stack")
+def stack(values: list[Tensor], axis: Tensor) -> Tensor:
+    """Join along a new axis."""
+    return torch.stack(values, integer(axis))
+
+
+@kernel("split")
+def split(
+    x: Tensor, axis: Tensor, num_splits: Tensor | None = None, split_sizes: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Cut into parts of the sizes given, or into ``num_splits`` equal ones."""
+    at = integer(axis)
+    if split_sizes is not None:
+        return torch.split(x, ints(split_sizes), at)
+    assert num_splits is not None
+    return torch.split(x, x.shape[at] // integer(num_splits), at)
+
+
+@kernel("pad")
+def pad(x: Tensor, pad: Tensor, mode: str, constant_val: Tensor | float = 0.0) -> Tensor:
+    """Pad the last axes; ``pad`` holds (before, after) of each, first axis first.
+
+    "reflect" mirrors without the edge, "replicate" repeats the edge, as in PyTorch.
+    """
+    pairs = [(before, after) for before, after in zip(*[iter(ints(pad))] * 2, strict=True)]
+    first = x.dim() - len(pairs)
+    if mode == "constant":
+        flat = [size for pair in reversed(pairs) for size in pair]
+        return torch.nn.functional.pad(x, flat, value=float(constant_val))
+    for axis, (before, after) in enumerate(pairs, first):
+        if before or after:
+            x = x.index_select(axis, _outside(x.shape[axis], before, after, mode))
+    return x
+
+
+def _outside(size: int, before: int, after: int, mode: str) -> Tensor:
+    """Which element stands at each place of a padded axis."""
+    places = torch.arange(-before, size + after)
+    if mode == "replicate":
+        return places.clamp(0, size - 1)
+    if mode != "reflect" or max(before, after) >= size:
+        raise ValueError(f"pad {mode} of {max(before, after)} on an axis of {size}")
+    mirrored = places.abs()
+    return torch.where(mirrored < size, mirrored, 2 * (size - 1) - mirrored)
+
+
+@kernel("band_part")
+def band_part(x: Tensor, lower: Tensor | int = -1, upper: Tensor | int = -1) -> Tensor:
+    """Keep a band of the innermost matrices and zero the rest; a negative bound keeps all."""
+    low, high = integer(lower), integer(upper)
+    rows = torch.arange(x.shape[-2])[:, None]
+    columns = torch.arange(x.shape[-1])[None, :]
+    keep = ((rows - columns <= low) | (low < 0)) & ((columns - rows <= high) | (high < 0))
+    return torch.where(keep, x, torch.zeros((), dtype=x.dtype))
+
+
+@kernel("cumsum")
+def cumsum(
+    x: Tensor, axis: Tensor | int = 0, exclusive: Tensor | bool = False,
+    reverse: Tensor | bool = False,
+) -> Tensor:  # fmt: skip
+    """Running sum along an axis, from the end with ``reverse``, without itself if ``exclusive``."""
+    at, backwards = integer(axis), truth(reverse)
+    given = x.flip(at) if backwards else x
+    total = given.cumsum(at)
+    if truth(exclusive) and x.shape[at]:
+        total = total.roll(1, at)
+        total.select(at, 0).zero_()
+    return total.flip(at) if backwards else total
+
+
+@kernel("one_hot")
+def one_hot(
+    indices: Tensor, one_hot_vector_size: Tensor, axis: Tensor, on_value: Tensor,
+    off_value: Tensor,
+) -> Tensor:  # fmt: skip
+    """``on_value`` at each index along a new axis, else ``off_value``; outside: all off."""
+    size = integer(one_hot_vector_size)
+    hot = indices[..., None] == torch.arange(size)
+    at = integer(axis)
+    hot = hot.movedim(-1, at if at >= 0 else at + hot.dim())
+    return torch.where(hot, on_value, off_value)
+
+
+@kernel("non_zero")
+def non_zero(x: Tensor) -> Tensor:
+    """Indices of the elements that are not zero, one row each, in row-major order."""
+    return torch.nonzero(x)
+
+
+@kernel("argsort")
+def argsort(x: Tensor, axis: Tensor | int = -1, ascending: Tensor | bool = False) -> Tensor:
+    """Indices that sort ``x``; of equal elements the first comes first."""
+    return torch.argsort(x, dim=integer(axis), descending=not truth(ascending), stable=True)
+
+
+@kernel("topk")
+def topk(
+    x: Tensor, k: Tensor | int = 1, axis: Tensor | int = -1, ascending: Tensor | bool = False,
+    sort: Tensor | bool = True, return_indices: Tensor | bool = True,
+    output_indices_dtype: str = "int32",
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """The ``k`` largest (or smallest) elements, sorted, and their indices.
+
+    Of equal elements the first comes first. ``k`` of -1 means all. Unsorted results may come in any
+    order by the op's contract; they are sorted here as well.
+    """
+    at, count = integer(axis), integer(k)
+    values, indices = torch.sort(x, dim=at, descending=not truth(ascending), stable=True)
+    count = x.shape[at] if count < 0 else count
+    values, indices = values.narrow(at, 0, count), indices.narrow(at, 0, count)
+    return (values, indices) if truth(return_indices) else values

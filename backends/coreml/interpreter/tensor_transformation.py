@@ -1,0 +1,149 @@
+"""The same values in another shape or order."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.coreml.interpreter.registry import kernel
+from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
+
+__all__: list[str] = []
+
+
+@kernel("reshape")
+def reshape(x: Tensor, shape: Tensor) -> Tensor:
+    """Before iOS 17: a 0 keeps the size of the same axis, and needs an equal rank."""
+    sizes = ints(shape)
+    if 0 in sizes and len(sizes) != x.dim():
+        raise ValueError(f"a 0 in shape {sizes} for an input of rank {x.dim()}")
+    return x.reshape([size or x.shape[axis] for axis, size in enumerate(sizes)])
+
+
+@kernel("reshape", since="ios17")
+def reshape_from_right(x: Tensor, shape: Tensor) -> Tensor:
+    """From iOS 17 on: a 0 keeps the size of the axis that is as far from the right, or is 1."""
+    sizes = ints(shape)
+    if 0 in sizes:
+        missing = len(sizes) - x.dim()
+        sizes = [
+            size or (x.shape[axis - missing] if axis >= missing else 1)
+            for axis, size in enumerate(sizes)
+        ]
+    return x.reshape(sizes)
+
+
+@kernel("reshape_like")
+def reshape_like(
+    x: Tensor, ref_tensors: list[Tensor], begins: list[Tensor], ends: list[Tensor],
+    end_masks: list[Tensor],
+) -> Tensor:  # fmt: skip
+    """Reshape to sizes taken from other tensors: of each the axes from a begin to an end."""
+    sizes: list[int] = []
+    for ref, begin, end, mask in zip(ref_tensors, begins, ends, end_masks, strict=True):
+        sizes += ref.shape[integer(begin) : None if truth(mask) else integer(end)]
+    return x.reshape(sizes)
+
+
+@kernel("expand_dims")
+def expand_dims(x: Tensor, axes: Tensor) -> Tensor:
+    """Insert axes of size 1; negative places count in the result."""
+    places = ints(axes)
+    rank = x.dim() + len(places)
+    for axis in sorted(axis % rank for axis in places):
+        x = x.unsqueeze(axis)
+    return x
+
+
+@kernel("squeeze")
+def squeeze(x: Tensor, axes: Tensor | None = None) -> Tensor:
+    """Drop axes of size 1; axes of another size are left alone."""
+    return x.squeeze() if axes is None else x.squeeze(tuple(ints(axes)))
+
+
+@kernel("transpose")
+def transpose(x: Tensor, perm: Tensor) -> Tensor:
+    """Permute the axes."""
+    return x.permute(ints(perm)) if x.dim() else x
+
+
+@kernel("reverse")
+def reverse(x: Tensor, axes: Tensor | None = None) -> Tensor:
+    """Turn the order along some axes around, or along all."""
+    return x.flip(list(range(x.dim())) if axes is None else ints(axes))
+
+
+@kernel("reverse_sequence")
+def reverse_sequence(
+    x: Tensor, lengths: Tensor, seq_axis: Tensor | int = 0, batch_axis: Tensor | int = 0
+) -> Tensor:
+    """Turn the first ``lengths[i]`` elements of each sequence around; the rest stays."""
+    along, batch = integer(seq_axis) % x.dim(), integer(batch_axis) % x.dim()
+    places = torch.arange(x.shape[along])
+    count = lengths.to(torch.int64)[:, None]
+    index = torch.where(places < count, count - 1 - places, places)  # batch x sequence
+    shape = [1] * x.dim()
+    shape[batch], shape[along] = x.shape[batch], x.shape[along]
+    index = (index if batch < along else index.T).reshape(shape).expand(x.shape)
+    return x.gather(along, index)
+
+
+@kernel("sliding_windows")
+def sliding_windows(x: Tensor, axis: Tensor, size: Tensor, stride: Tensor | int = 1) -> Tensor:
+    """All windows along an axis; the places inside a window become the axis behind it."""
+    at = integer(axis) % x.dim()
+    return x.unfold(at, integer(size), integer(stride)).movedim(-1, at + 1)
+
+
+@kernel("depth_to_space")
+def depth_to_space(x: Tensor, block_size: Tensor) -> Tensor:
+    """Channels to blocks of pixels; a block's row is the slowest part of the channel number."""
+    n, c, h, w = x.shape
+    b = integer(block_size)
+    blocks = x.reshape(n, b, b, c // (b * b), h, w).permute(0, 3, 4, 1, 5, 2)
+    return blocks.reshape(n, c // (b * b), h * b, w * b)
+
+
+@kernel("space_to_depth")
+def space_to_depth(x: Tensor, block_size: Tensor) -> Tensor:
+    """The inverse of ``depth_to_space``."""
+    n, c, h, w = x.shape
+    b = integer(block_size)
+    blocks = x.reshape(n, c, h // b, b, w // b, b).permute(0, 3, 5, 1, 2, 4)
+    return blocks.reshape(n, c * b * b, h // b, w // b)
+
+
+@kernel("pixel_shuffle")
+def pixel_shuffle(x: Tensor, upscale_factor: Tensor) -> Tensor:
+    """Channels to blocks of pixels, as PyTorch orders them: a block is the fastest part."""
+    return torch.nn.functional.pixel_shuffle(x, integer(upscale_factor))
+
+
+@kernel("pixel_unshuffle")
+def pixel_unshuffle(x: Tensor, downscale_factor: Tensor) -> Tensor:
+    """The inverse of ``pixel_shuffle``."""
+    return torch.nn.functional.pixel_unshuffle(x, integer(downscale_factor))
+
+
+@kernel("space_to_batch")
+def space_to_batch(x: Tensor, block_shape: Tensor, paddings: Tensor) -> Tensor:
+    """Pad with zeros, then move each place inside a block to the batch, slowest part first."""
+    (top, bottom), (left, right) = paddings.tolist()
+    padded = torch.nn.functional.pad(x, (left, right, top, bottom))
+    n, c, h, w = padded.shape
+    bh, bw = ints(block_shape)
+    blocks = padded.reshape(n, c, h // bh, bh, w // bw, bw).permute(3, 5, 0, 1, 2, 4)
+    return blocks.reshape(n * bh * bw, c, h // bh, w // bw)
+
+
+@kernel("batch_to_space")
+def batch_to_space(x: Tensor, block_shape: Tensor, crops: Tensor) -> Tensor:
+    """The inverse of ``space_to_batch``, cropped."""
+    (top, bottom), (left, right) = crops.tolist()
+    bh, bw = ints(block_shape)
+    n, c, h, w = x.shape
+    blocks = x.reshape(bh, bw, n // (bh * bw), c, h, w).permute(2, 3, 4, 0, 5, 1)
+    whole = blocks.reshape(n // math.prod((bh, bw)), c, h * bh, w * bw)
+    return whole[:, :, top : h * bh - bottom, left : w * bw - right]

@@ -1,0 +1,99 @@
+"""coremltools, imported without what it only looks for, and quietly.
+
+On import coremltools tries nine further packages to see which converters it can offer. Two of them
+(torchao, transformers) and scikit-learn are slow to load, and none has a part in what is done here:
+left out, the import takes a quarter of the CPU time. Whoever imports coremltools without this
+module gets the same library, more slowly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["checked_at_the_end", "coremltools", "quiet"]
+
+#: What coremltools tries to import for converters of other frameworks.
+_LOOKED_FOR = frozenset({
+    "executorch", "libsvm", "sklearn", "tensorflow", "torchao", "torchaudio", "torchvision",
+    "transformers", "xgboost",
+})  # fmt: skip
+
+_MACHINERY = ("importlib", "_frozen_importlib")
+
+
+class _NotAsked:
+    """An import hook: for coremltools itself, and nobody else, those packages are not there."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in _LOOKED_FOR and _asking().partition(".")[0] == "coremltools":
+            raise ModuleNotFoundError(f"{fullname} is left out of coremltools", name=fullname)
+        return None
+
+
+def _asking() -> str:
+    """Name of the module whose import statement is being carried out in this thread."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_MACHINERY):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "") if frame is not None else ""
+
+
+def coremltools() -> Any:
+    """The library; imported on the first call.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    if "coremltools" in sys.modules:
+        return sys.modules["coremltools"]
+    hook = _NotAsked()
+    sys.meta_path.insert(0, hook)
+    try:
+        with quiet():
+            return importlib.import_module("coremltools")
+    finally:
+        sys.meta_path.remove(hook)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep coremltools from warning, as it does of every package that it was not tested with."""
+    logger = logging.getLogger("coremltools")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def checked_at_the_end() -> Iterator[None]:
+    """Keep coremltools from checking its whole program anew after each of about 110 passes.
+
+    That takes a third of a conversion. The checks before a program is written, which look at more,
+    stay: a pass that breaks it is found there.
+    """
+    coremltools()
+    from coremltools.converters.mil.mil import Program
+
+    validate = Program.validate
+
+    def only_whole(self: Any, check_essential_scope: bool = False) -> None:
+        if check_essential_scope:
+            validate(self, check_essential_scope=True)
+
+    Program.validate = only_whole
+    try:
+        yield
+    finally:
+        Program.validate = validate

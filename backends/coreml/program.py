@@ -1,0 +1,111 @@
+"""The exported program as Core ML can take it: fixed sizes, plain edges, and where each op is from.
+
+The graph is changed on the unlifted module and exported again, so that torch itself redoes shapes
+and signature. Every node's stack trace is replaced by the name of the source op that it came from;
+torch and coremltools hand that down through everything they do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgeserve.backends.coreml.lowerings import decompose
+from edgeserve.backends.coreml.sizes import Sizes
+from edgeserve.backends.torch import reference_artifact
+from edgeserve.types.source import Exported
+from edgeserve.types.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+__all__ = ["Fixed", "SourceProgram", "load_source"]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A program for fixed sizes, and the rewrites that changed it on the way."""
+
+    program: ExportedProgram
+    rewrites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SourceProgram:
+    """The exported program, loaded.
+
+    Attributes:
+        program: As exported; each node's stack trace is its own name.
+        inputs: What it takes.
+        traces: The real stack traces, by source op.
+        modules: The module that held each source op ("features.0"), where known.
+    """
+
+    program: ExportedProgram
+    inputs: tuple[TensorSpec, ...]
+    traces: dict[str, str]
+    modules: dict[str, str | None]
+
+    def fixed(self, sizes: Sizes, whole: bool) -> Fixed:
+        """The same program for these sizes only, in core ATen.
+
+        Args:
+            sizes: What every dynamic dimension becomes.
+            whole: Keep the operators that coremltools translates as they are.
+
+        Raises:
+            Exception: what torch raises where the program does not hold for them.
+        """
+        import torch
+
+        from edgeserve.backends.torch.program import log_warnings
+        from edgeserve.backends.torch.rewrites import apply
+        from edgeserve.backends.torch.rewrites.parts import with_sizes
+        from edgeserve.backends.torch.rewrites.settle_outputs import settle_outputs
+
+        examples = tuple(_example(spec, sizes) for spec in self.inputs)
+        with log_warnings():
+            module: Any = self.program.module()
+            rewrites = apply(module, _rewrites(whole))
+            module = with_sizes(module, examples)
+            rewrites += apply(module, (settle_outputs,))
+            return Fixed(decompose(torch.export.export(module, examples), whole), rewrites)
+
+    def target(self, source: str) -> str:
+        """The operator of a source op, as torch names it."""
+        return next(str(n.target) for n in self.program.graph.nodes if n.name == source)
+
+
+def load_source(exported: Exported, root: Path) -> SourceProgram:
+    """Load ``root/exported.program`` and mark its nodes.
+
+    Raises:
+        BackendError: EDGE-BACKEND-012.
+    """
+    from edgeserve.backends.torch.inspect import module_path
+    from edgeserve.backends.torch.program import load_program
+
+    program = load_program(reference_artifact(exported), root)
+    traces, modules = {}, {}
+    for node in program.graph.nodes:
+        traces[node.name] = str(node.meta.get("stack_trace") or "")
+        modules[node.name] = module_path(node)
+        node.meta["stack_trace"] = node.name
+    return SourceProgram(program, exported.signature.inputs, traces, modules)
+
+
+def _rewrites(whole: bool) -> list[Any]:
+    from edgeserve.backends.torch.rewrites import drop_asserts, drop_idle, fold_batch_norm
+    from edgeserve.backends.torch.rewrites.drop_state import drop_state
+    from edgeserve.backends.torch.rewrites.name_relu6 import name_relu6
+
+    always = [fold_batch_norm, drop_asserts, drop_idle, drop_state]
+    return [*always, name_relu6] if whole else always
+
+
+def _example(spec: TensorSpec, sizes: Sizes) -> torch.Tensor:
+    import torch
+
+    return torch.zeros(sizes.of(spec.shape), dtype=getattr(torch, spec.dtype))

@@ -1,0 +1,249 @@
+"""Other precisions of a Core ML package: 8-bit weights, and with real samples 8-bit activations.
+
+Apple's Neural Engine computes in 16 bits or, where weights and activations are quantized, in 8; a
+program in float32 never runs there. So the package is brought to float16 first, unless the recipe
+says ``compute: fp32``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeserve.backends.coreml.inspect import constants_of
+from edgeserve.backends.coreml.library import checked_at_the_end, coremltools
+from edgeserve.backends.coreml.merge import merge, read_package, split
+from edgeserve.backends.coreml.order import TARGETS
+from edgeserve.backends.coreml.origin import Origin
+from edgeserve.backends.coreml.package import ENTRY, write_package
+from edgeserve.backends.coreml.ranges import Ranges, measure_ranges
+from edgeserve.backends.coreml.spec import (
+    DATA,
+    WEIGHTS,
+    block_of,
+    name_of,
+    only_listed,
+    operations_of,
+    read_spec,
+    signatures,
+)
+from edgeserve.backends.torch.program import log_warnings
+from edgeserve.errors import BackendError, QuantizeError
+from edgeserve.types.artifact import Artifact, Provenance, Recipe
+
+__all__ = ["PRECISIONS", "quantize_coreml"]
+
+PRECISIONS = ("w8", "w8a8")
+
+#: Operations whose constant tensors are weights: of others (a table that is added) 8 bits are too
+#: few, and there is little to save.
+_WEIGHTED = {"conv", "conv_transpose", "einsum", "gather", "gru", "linear", "lstm", "matmul", "rnn"}
+
+#: For each precision the values of the recipe's options, the default first. coremltools quantizes
+#: activations in float16 only.
+_OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "w8": {"compute": ("fp16", "fp32")},
+    "w8a8": {"compute": ("fp16",), "activation": ("s8", "u8")},
+}
+
+
+def quantize_coreml(
+    artifact: Artifact, root: Path, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]],
+    out: Path, tools: dict[str, str],
+) -> Artifact:  # fmt: skip
+    """Derive another precision of ``artifact`` into ``out/model.mlpackage``.
+
+    Args:
+        artifact: fp32, its files below ``root``.
+        root: See ``artifact``.
+        recipe: Precision, what stays float, and options: ``compute`` (fp16 or fp32: what the
+            program computes in; w8 only) and ``activation`` (s8: symmetric, as Apple documents it;
+            u8: with a zero point).
+        samples: Feeds to calibrate with; only w8a8 looks at them.
+        out: Folder to write into.
+        tools: Versions of what makes the artifact.
+
+    Returns:
+        The new artifact; its recipe has the options that were left open.
+
+    Raises:
+        BackendError: EDGE-BACKEND-006 another precision, -012 the package is damaged.
+        QuantizeError: EDGE-QUANTIZE-001 no samples, -008 an option's value, -009 an unknown op to
+            keep float, -010 the model overflows on a sample, -011 there is nothing to quantize.
+    """
+    if recipe.precision not in PRECISIONS:
+        raise BackendError(
+            "EDGE-BACKEND-006", f"{artifact.format} {recipe.precision}",
+            wanted=", ".join(PRECISIONS), got="one that is not derived from fp32",
+            hint=f"ask for --precision {PRECISIONS[-1]}",
+        )  # fmt: skip
+    recipe = _resolved(recipe)
+    parent = read_spec(artifact, root)
+    only_listed(artifact, root)
+    origin = Origin.of(parent)
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
+        weights = root / artifact.entry / DATA / WEIGHTS
+        parts = {"main": root / artifact.entry}
+        if artifact.buckets:
+            parts = split(parent, weights, Path(stage))
+        made = {
+            name: _quantized(folder, _Keeping(origin, name, recipe.keep_float), recipe, samples)
+            for name, folder in parts.items()
+        }
+        spec, weights = merge(made, Path(stage)) if artifact.buckets else read_package(made["main"])
+        spec.description.CopyFrom(parent.description)
+        origin.describe(spec)
+        files = write_package(spec, weights, out)
+    found = signatures(spec)
+    options = {**recipe.options, "target": coremltools().target(spec.specificationVersion).name}
+    return Artifact(
+        format="coreml", precision=recipe.precision, entry=ENTRY, files=files, io=found[-1],
+        buckets=found if len(found) > 1 else (),
+        provenance=Provenance(
+            parent=artifact.sha256, route=artifact.provenance.route,
+            recipe=Recipe(recipe.precision, recipe.keep_float, options),
+            rewrites=artifact.provenance.rewrites, tools=tools,
+        ),
+    )  # fmt: skip
+
+
+def _resolved(recipe: Recipe) -> Recipe:
+    """The recipe with all options that count for its precision."""
+    options = dict(recipe.options)
+    for name, values in _OPTIONS[recipe.precision].items():
+        if options.setdefault(name, values[0]) not in values:
+            raise QuantizeError(
+                "EDGE-QUANTIZE-008", f"option {name!r} of {recipe.precision}",
+                wanted=f"one of {list(values)}", got=repr(options[name]),
+                hint="leave it out, or give one of these",
+            )  # fmt: skip
+    return Recipe(recipe.precision, recipe.keep_float, options)
+
+
+@dataclass(frozen=True)
+class _Keeping:
+    """What stays float in one function."""
+
+    origin: Origin
+    function: str
+    keep: tuple[str, ...]
+
+    def operations(self, function: Any) -> list[Any]:
+        """The operations of the program that came from what is kept."""
+        return list(self.origin.kept(self.function, block_of(function), self.keep))
+
+
+def _quantized(
+    folder: Path, keeping: _Keeping, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
+) -> Path:
+    """Quantize a package of one function; where coremltools has put the result."""
+    ct = coremltools()
+    least = ct.target[TARGETS[1 if recipe.precision == "w8a8" else 0]].value
+    with log_warnings(), checked_at_the_end():
+        model = ct.models.MLModel(str(folder), skip_model_load=True)
+        if recipe.options["compute"] == "fp16":
+            model = _made_anew(model, least, ct.PassPipeline(), ct.precision.FLOAT16)
+        pipeline = ct.PassPipeline.EMPTY
+        if recipe.precision == "w8a8":
+            pipeline = ct.PassPipeline()  # its passes pull quantized operations together
+            ranges = measure_ranges(Path(model.package_path), samples)
+            _quantize_activations(pipeline, model, keeping, recipe, ranges)
+        _quantize_weights(pipeline, model, keeping)
+        model = _made_anew(model, least, pipeline, ct.precision.FLOAT32)
+    return Path(model.package_path)
+
+
+def _made_anew(model: Any, least: int, pipeline: Any, precision: Any) -> Any:
+    """The model after some passes over its program; its edges keep their dtypes."""
+    from coremltools.converters.mil.frontend.milproto.load import load
+
+    ct, spec = coremltools(), model.get_spec()
+    version = max(int(spec.specificationVersion), int(least))
+    return ct.convert(
+        load(spec, version, model.weights_dir), source="milinternal", convert_to="mlprogram",
+        compute_precision=precision, minimum_deployment_target=ct.target(version),
+        pass_pipeline=pipeline, skip_model_load=True,
+    )  # fmt: skip
+
+
+def _first(pipeline: Any, name: str, **options: Any) -> None:
+    """Put a pass at a pipeline's head."""
+    pipeline.insert_pass(0, name)
+    if options:
+        pipeline.set_options(name, options)
+
+
+def _quantize_activations(
+    pipeline: Any, model: Any, keeping: _Keeping, recipe: Recipe, ranges: Ranges
+) -> None:
+    """The passes of coremltools' own function, with our ranges: its own measures on a Mac only."""
+    if not ranges:
+        raise QuantizeError(
+            "EDGE-QUANTIZE-001", "calibration", wanted="samples of real data", got="none",
+            hint="give --data with at least 8 samples",
+        )  # fmt: skip
+    from coremltools.optimize import coreml as optimize
+
+    signed = recipe.options["activation"] == "s8"
+    config = optimize.OpLinearQuantizerConfig(
+        mode="linear_symmetric" if signed else "linear", dtype="int8" if signed else "uint8"
+    )
+    main = _main(model)
+    kept = {name_of(each) for each in [*keeping.operations(main), *_integers(main, ranges)]}
+    plan = optimize.OptimizationConfig(global_config=config, op_name_configs=dict.fromkeys(kept))
+    for name in ("suffix", "prefix"):
+        of = f"compression::insert_{name}_quantize_dequantize_pair"
+        _first(pipeline, of, config=plan, activation_stats=ranges)
+
+
+def _integers(function: Any, ranges: Ranges) -> Iterator[Any]:
+    """Operations on integers, which coremltools would quantize like any other (indices, sizes)."""
+    for operation in operations_of(block_of(function)):
+        read = [a.name for key in "xy" if key in operation.inputs
+                for a in operation.inputs[key].arguments]  # fmt: skip
+        if read and not any(name in ranges for name in read):
+            yield operation
+
+
+def _quantize_weights(pipeline: Any, model: Any, keeping: _Keeping) -> None:
+    """Store weights in 8 bits, symmetric, with a scale for each output channel."""
+    from coremltools.optimize import coreml as optimize
+
+    function = _main(model)
+    kept = {v.name for each in keeping.operations(function) for v in each.outputs}
+    names = _weights(function, kept)
+    if not names:
+        raise QuantizeError(
+            "EDGE-QUANTIZE-011", "model", got="none that is to be quantized",
+            wanted="a layer with constant weights",
+            hint="ask for --precision fp16, or keep less in float",
+        )  # fmt: skip
+    config = optimize.OpLinearQuantizerConfig(
+        mode="linear_symmetric", dtype="int8", granularity="per_channel", weight_threshold=0
+    )
+    plan = optimize.OptimizationConfig(op_name_configs=dict.fromkeys(names, config))
+    _first(pipeline, "compression::linear_quantize_weights", config=plan)
+
+
+def _main(model: Any) -> Any:
+    return model.get_spec().mlProgram.functions["main"]
+
+
+def _weights(function: Any, kept: set[str]) -> list[str]:
+    """Names of the constants of two axes or more that only operations of `_WEIGHTED` read."""
+    candidates = {
+        each.name for each in constants_of(function)
+        if len(each.shape) > 1 and each.dtype.startswith("float")
+    }  # fmt: skip
+    read: dict[str, list[bool]] = {}
+    for operation in operations_of(block_of(function)):
+        good = operation.type in _WEIGHTED and not kept & {v.name for v in operation.outputs}
+        for argument in operation.inputs.values():
+            for each in argument.arguments:
+                read.setdefault(each.name, []).append(good)
+    return sorted(name for name in candidates if name in read and all(read[name]))

@@ -1,0 +1,131 @@
+"""What values the tensors of a package take on real samples, as our interpreter computes them.
+
+coremltools measures this by running the package on a Mac, and keeps the range of the last sample
+only. Here every sample counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeserve.backends.coreml.merge import read_package
+from edgeserve.backends.coreml.spec import block_of, operations_of
+from edgeserve.errors import QuantizeError
+
+__all__ = ["Ranges", "measure_ranges"]
+
+#: For each tensor its least and greatest value, in coremltools' words.
+Ranges = dict[str, dict[str, float]]
+
+#: Bytes of inner tensors that one run may hand out.
+_AT_ONCE = 256 << 20
+
+
+def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) -> Ranges:
+    """Run samples through a package with one function, and watch every floating point tensor.
+
+    Args:
+        folder: The ``.mlpackage``.
+        samples: Feeds of one sample each, by the package's names; smaller ones are filled up with
+            zeros, larger ones cut off (text of another length). Gone through several times where
+            the tensors do not fit into memory at once.
+
+    Raises:
+        QuantizeError: EDGE-QUANTIZE-010, a tensor becomes infinite or NaN on a sample.
+    """
+    from edgeserve.backends.coreml.interpreter import Interpreter
+
+    spec, _ = read_package(folder)
+    block = block_of(spec.mlProgram.functions["main"])
+    found: Ranges = {}
+    for names in _groups(block):
+        engine = Interpreter(folder, taps=names)
+        for index, sample in enumerate(samples):
+            feed = _fitted(sample, engine.inputs)
+            values = {name: array for name, array in feed.items() if array.dtype.kind == "f"}
+            for name, array in (values | engine.run(feed)).items():
+                _widen(found, name, array, index)
+    return _clipped(found, block)
+
+
+def _groups(block: Any) -> Iterator[tuple[str, ...]]:
+    """Names of the floating point values, as many at once as fit into memory."""
+    group: list[str] = []
+    size = 0
+    for operation in operations_of(block):
+        if operation.type == "const" or operation.type.startswith("constexpr_"):
+            continue
+        for value in operation.outputs:
+            kind = value.type.tensorType
+            if not _is_float(kind):
+                continue
+            size += 4 * math.prod(int(dim.constant.size) for dim in kind.dimensions)
+            if group and size > _AT_ONCE:
+                yield tuple(group)
+                group, size = [], 0
+            group.append(value.name)
+    if group:
+        yield tuple(group)
+
+
+def _is_float(kind: Any) -> bool:
+    names = kind.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number
+    return bool(names[kind.dataType].name.startswith("FLOAT"))
+
+
+def _fitted(sample: Mapping[str, np.ndarray], inputs: Iterable[Any]) -> dict[str, np.ndarray]:
+    """A sample in the package's integer type and sizes."""
+    feed = {}
+    for spec in inputs:
+        array = sample[spec.name][tuple(slice(size) for size in spec.shape)]
+        widths = [(0, size - have) for size, have in zip(spec.shape, array.shape, strict=True)]
+        feed[spec.name] = np.pad(array, widths).astype(spec.dtype, copy=False)
+    return feed
+
+
+def _widen(found: Ranges, name: str, values: np.ndarray, index: int) -> None:
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise QuantizeError(
+            "EDGE-QUANTIZE-010", f"tensor {name!r} on sample {index}", wanted="finite values",
+            got=f"{low} to {high}", hint="quantize with compute=fp32, or leave that sample out",
+        )  # fmt: skip
+    known = found.setdefault(name, {"rmin": low, "rmax": high})
+    known["rmin"], known["rmax"] = min(known["rmin"], low), max(known["rmax"], high)
+
+
+def _clipped(found: Ranges, block: Any) -> Ranges:
+    """Cut the range of what only a clip reads down to what the clip lets through.
+
+    coremltools quantizes a convolution's result before the clip that follows; beyond the clip's
+    ends its values make no difference, and would only take steps away from the others.
+    """
+    readers: dict[str, list[Any]] = {}
+    constants = {}
+    for operation in operations_of(block):
+        if operation.type == "const":
+            constants[operation.outputs[0].name] = operation.attributes["val"]
+        for argument in operation.inputs.values():
+            for each in argument.arguments:
+                readers.setdefault(each.name, []).append(operation)
+    for name, reading in readers.items():
+        if name in found and all(each.type == "clip" for each in reading) and len(reading) == 1:
+            low, high = (_number(reading[0], key, constants) for key in ("alpha", "beta"))
+            known = found[name]
+            known["rmin"], known["rmax"] = max(known["rmin"], low), min(known["rmax"], high)
+            known["rmin"] = min(known["rmin"], known["rmax"])
+    return found
+
+
+def _number(operation: Any, key: str, constants: Mapping[str, Any]) -> float:
+    argument = operation.inputs[key].arguments[0]
+    value = constants[argument.name] if argument.HasField("name") else argument.value
+    tensor = value.immediateValue.tensor
+    if tensor.WhichOneof("value") == "bytes":  # float16
+        return float(np.frombuffer(tensor.bytes.values, np.float16)[0])
+    return float(tensor.floats.values[0])

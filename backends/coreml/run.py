@@ -1,0 +1,170 @@
+"""Core ML sessions: the interpreter on any system, Apple's own runtime on a Mac."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeserve import __version__
+from edgeserve.backends.base import check_files
+from edgeserve.backends.coreml.library import coremltools, quiet
+from edgeserve.backends.coreml.spec import only_listed, read_spec
+from edgeserve.backends.session import Session
+from edgeserve.environment import usable_cores
+from edgeserve.errors import BackendError, MilError
+from edgeserve.types.artifact import Artifact
+from edgeserve.types.records import Runtime
+
+__all__ = ["CoremlSession", "InterpreterSession", "open_session"]
+
+#: What the interpreter says of a package, in the words of a backend.
+_UNREADABLE = {"EDGE-MIL-002", "EDGE-MIL-003", "EDGE-MIL-004", "EDGE-MIL-005", "EDGE-MIL-009"}
+_NO_TAP, _NO_OP = "EDGE-MIL-008", "EDGE-MIL-001"
+
+
+def open_session(
+    artifact: Artifact, root: Path, delegate: str, threads: int | None, taps: tuple[str, ...]
+) -> Session:
+    """Open a package whose files have been checked.
+
+    Raises:
+        BackendError: EDGE-BACKEND-005 this engine cannot run it, -012 damaged, -014 unknown tap,
+            -016 a file that is not listed.
+    """
+    read_spec(artifact, root)
+    only_listed(artifact, root)
+    if delegate == "coreml":
+        return CoremlSession(artifact, root, threads, taps)
+    return InterpreterSession(artifact, root, threads, taps)
+
+
+class InterpreterSession(Session):
+    """Runs a package with our own interpreter, function by function.
+
+    Each function is loaded when it is first needed, its files compared with their hashes anew. An
+    input that is a picture takes uint8 [1, height, width, 3].
+    """
+
+    simulated = True
+
+    def __init__(
+        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
+    ) -> None:
+        runtime = Runtime(name="edgeserve-mil", version=__version__, delegate="interpreter")
+        super().__init__(artifact.io, runtime, threads or usable_cores(), artifact.buckets)
+        self._artifact, self._root, self._taps = artifact, root, taps
+        self._lock = threading.Lock()
+        self._loaded: dict[str | None, Any] = {}
+        engine = self._engine(artifact.io.signature)
+        halves = any("fp16" in op.dtypes for op in engine.ops)
+        self.note = f"{'fp16 rounding' if halves else 'float32'}; not on Apple hardware"
+
+    def _engine(self, signature: str | None) -> Any:
+        with self._lock:
+            if signature not in self._loaded:
+                if self._loaded:  # the first one's files were checked by the caller
+                    check_files(self._artifact, self._root)
+                self._loaded[signature] = _interpreter(
+                    self._artifact, self._root, signature, self._taps
+                )
+            return self._loaded[signature]
+
+    def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        from edgeserve.backends.torch.threads import torch_threads
+
+        engine = self._engine(self.buckets[self._bucket(feed)].signature)
+        given = {n: array[0] if n in engine.images else array for n, array in feed.items()}
+        with torch_threads(self.threads):
+            found: dict[str, np.ndarray] = engine.run(given)
+        return found
+
+    def _close(self) -> None:
+        self._loaded = {}
+
+
+def _interpreter(
+    artifact: Artifact, root: Path, function: str | None, taps: tuple[str, ...]
+) -> Any:
+    coremltools()  # before the interpreter imports it, more slowly
+    from edgeserve.backends.coreml.interpreter import Interpreter
+
+    try:
+        with quiet():
+            return Interpreter(root / artifact.entry, function=function, taps=taps)
+    except MilError as error:
+        raise _refused(artifact, error) from error
+
+
+def _refused(artifact: Artifact, error: MilError) -> BackendError:
+    """What the interpreter refused, in the words that every backend uses."""
+    if error.code == _NO_TAP:
+        return BackendError(
+            "EDGE-BACKEND-014", "taps", wanted="names of inner tensors, as inspect shows them",
+            got=error.message, hint="run `edgeserve inspect` for the names",
+        )  # fmt: skip
+    if error.code == _NO_OP:
+        return BackendError(
+            "EDGE-BACKEND-005", f"interpreter for {artifact.name}",
+            wanted="a program of operations that it knows", got=error.message,
+            hint="prove this artifact on a Mac, or convert by the route core-aten",
+        )  # fmt: skip
+    if error.code in _UNREADABLE:
+        return BackendError(
+            "EDGE-BACKEND-012", f"package {artifact.entry!r}", wanted="a program that can be run",
+            got=error.message, hint="make the artifact again from its source",
+        )  # fmt: skip
+    return error
+
+
+class CoremlSession(Session):
+    """Runs a package with Core ML itself. Written to Apple's documentation, and not tested here."""
+
+    def __init__(
+        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
+    ) -> None:
+        if taps:
+            raise BackendError(
+                "EDGE-BACKEND-014", "taps", wanted="none, as Core ML shows no inner tensors",
+                got=f"{list(taps)}", hint="ask for the delegate interpreter",
+            )  # fmt: skip
+        runtime = Runtime(name="coreml", version=platform.mac_ver()[0], delegate="coreml")
+        super().__init__(artifact.io, runtime, threads or usable_cores(), artifact.buckets)
+        self._path = str(root / artifact.entry)
+        self._models = {io.signature: self._open(io.signature) for io in self.buckets}
+
+    def _open(self, function: str | None) -> Any:
+        try:
+            return coremltools().models.MLModel(self._path, function_name=function)
+        except Exception as error:  # the system raises many kinds
+            raise BackendError(
+                "EDGE-BACKEND-012", "model on coreml", wanted="one that this system runs",
+                got=str(error).strip().partition("\n")[0], hint="make the artifact again",
+            ) from error  # fmt: skip
+
+    def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        model = self._models[self.buckets[self._bucket(feed)].signature]
+        given = {name: _given(array) for name, array in feed.items()}
+        found = model.predict(given)
+        return {
+            spec.name: np.asarray(found[spec.name], dtype=spec.dtype).reshape(
+                [size for size in spec.shape if isinstance(size, int)]
+            )
+            for spec in self.io.outputs
+        }
+
+    def _close(self) -> None:
+        self._models = {}
+
+
+def _given(array: np.ndarray) -> Any:
+    """A picture as Core ML takes it; other arrays as they are."""
+    if array.dtype != np.uint8:
+        return array
+    from PIL import Image
+
+    return Image.fromarray(array[0])

@@ -1,0 +1,159 @@
+"""What may be computed in float16, and what must not: sums, positions, tiny constants.
+
+float16 ends at 65504, has 11 bits of precision, and is zero below 6e-8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["HUGE", "MASK", "constant_fits", "float_nodes", "halves"]
+
+#: Ops whose results lose or overflow: sums and powers, and what is looked up by a position.
+_DELICATE = frozenset({
+    "Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cos", "Cosh", "CumSum", "DFT", "Det", "Exp",
+    "GridSample", "InstanceNormalization", "Log", "LpNormalization", "LpPool",
+    "MeanVarianceNormalization", "Pow", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "RoiAlign",
+    "STFT", "Sin", "Sinh", "Sqrt", "Tan",
+})  # fmt: skip
+
+#: A finite constant beyond this stands for "minus infinity" in a mask, not for a number.
+HUGE = 1e30
+
+#: What such a constant becomes: as good as minus infinity under a softmax, and scores can be added.
+MASK = 32768.0
+
+#: Elements up to which each number of a constant matters by itself (an epsilon, a factor).
+_FEW = 16
+
+#: Elements up to which a constant may take part in arithmetic on positions (frequencies).
+_SMALL = 4096
+
+
+def float_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
+    """The nodes of the main graph that stay in float32.
+
+    Those that `halves` finds no way for, that are delicate, kept, or exact arithmetic on integers
+    (positions, masks); products and quotients with what such nodes make, since a factor may be
+    beyond float16 where the result is not; then everything that stands between such nodes alone.
+    """
+    found: set[ir.Node] = set()
+    exact: set[ir.Value] = set()
+    for node in model.graph:
+        if _exact(node, exact):
+            exact.update(node.outputs)
+            found.add(node)
+        elif node.name in kept or _delicate(node, found) or not _able(node, model):
+            found.add(node)
+    while surrounded := {node for node in model.graph if node not in found
+                         and _surrounded(node, found)}:  # fmt: skip
+        found |= surrounded
+    return found
+
+
+def _delicate(node: ir.Node, found: set[ir.Node]) -> bool:
+    if node.op_type in ("Div", "Mul"):
+        return any(maker in found for maker in _makers(node))
+    return node.op_type in _DELICATE
+
+
+def _able(node: ir.Node, model: ir.Model) -> bool:
+    known = all(value is None or value.dtype is not None for value in (*node.inputs, *node.outputs))
+    fits = all(constant_fits(value) for value in _constants(node))
+    return known and fits and bool(halves(node, model))
+
+
+def halves(node: ir.Node, model: ir.Model) -> tuple[int, ...]:
+    """Which inputs of a node become float16, by its op's schema; none: it has no float16 form.
+
+    Every float32 output must have the type of one of them.
+    """
+    import onnx
+    import onnx_ir as ir
+
+    try:
+        schema = onnx.defs.get_schema(node.op_type, model.opset_imports[node.domain], node.domain)
+    except (onnx.defs.SchemaError, KeyError):
+        return ()
+    if any(attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+           for attribute in node.attributes.values()):  # fmt: skip
+        return ()
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    words: dict[int, str] = {}
+    for index, value in enumerate(node.inputs):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)].type_str
+        if _is_float(value) and "tensor(float16)" in allowed.get(formal, ()):
+            words[index] = formal
+    for index, value in enumerate(node.outputs):
+        formal = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+        if _is_float(value) and formal not in words.values():
+            return ()
+    return tuple(words)
+
+
+def _is_float(value: ir.Value | None) -> bool:
+    import onnx_ir as ir
+
+    return value is not None and value.dtype == ir.DataType.FLOAT
+
+
+def _constants(node: ir.Node) -> list[ir.Value]:
+    return [v for v in node.inputs if v is not None and v.is_initializer() and _is_float(v)]
+
+
+def constant_fits(value: ir.Value) -> bool:
+    """Whether a constant keeps its meaning in float16.
+
+    Infinity does; finite numbers must stay finite, and of a few numbers none may vanish or lose its
+    digits below the smallest normal one. Among many, tiny ones may.
+    """
+    assert value.const_value is not None
+    array = value.const_value.numpy()
+    finite = array[np.isfinite(array) & (np.abs(array) < HUGE)].astype(np.float32)
+    with np.errstate(over="ignore"):
+        half = finite.astype(np.float16).astype(np.float32)
+    if not np.isfinite(half).all():
+        return False
+    if array.size > _FEW:
+        return True
+    return bool((np.abs(half - finite) <= 1e-3 * np.abs(finite)).all())
+
+
+def _exact(node: ir.Node, exact: set[ir.Value]) -> bool:
+    """Arithmetic on numbers that were integers: positions lose their digits in float16."""
+    data = [value for value in node.inputs if _is_float(value)]
+    if node.op_type == "Cast":
+        value = node.inputs[0]
+        return value is not None and value.dtype is not None and value.dtype.is_integer()
+    return any(value in exact for value in data) and all(
+        value in exact or (value is not None and value.is_initializer() and _size(value) <= _SMALL)
+        for value in data
+    )
+
+
+def _size(value: ir.Value) -> int:
+    return int(value.const_value.size) if value.const_value is not None else _SMALL + 1
+
+
+def _makers(node: ir.Node) -> list[ir.Node | None]:
+    """What makes the float data that a node reads; None for an input of the graph."""
+    data = [value for value in node.inputs if _is_float(value)]
+    return [value.producer() for value in data if value is not None and not value.is_initializer()]
+
+
+def _surrounded(node: ir.Node, found: set[ir.Node]) -> bool:
+    """Its float data comes from nodes that stay in float32, and only such nodes read it."""
+    made = _makers(node)
+    readers = [use.node for output in node.outputs for use in output.uses()]
+    return (
+        bool(made) and bool(readers)
+        and all(maker is not None and maker in found for maker in made)
+        and all(reader in found for reader in readers)
+        and not any(output.is_graph_output() for output in node.outputs)
+    )  # fmt: skip

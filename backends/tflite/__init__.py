@@ -1,0 +1,76 @@
+"""TFLite, run by LiteRT. Importing this package imports neither LiteRT nor a converter."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from edgeserve.backends.base import Backend
+from edgeserve.backends.graph import Graph
+from edgeserve.backends.host import too_old, versions
+from edgeserve.backends.session import Session
+from edgeserve.types.artifact import Artifact, Recipe
+from edgeserve.types.source import Exported
+
+__all__ = ["TfliteBackend"]
+
+
+class TfliteBackend(Backend):
+    """Format "tflite": one ``model.tflite`` of fixed sizes, with a signature for each of them."""
+
+    format: ClassVar[str] = "tflite"
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
+
+    def missing(self) -> str | None:
+        if importlib.util.find_spec("ai_edge_litert") is None:
+            return "pip install 'edgeserve[tflite]'"
+        return None
+
+    def missing_tools(self) -> str | None:
+        tools = ("ai_edge_litert", "ai_edge_quantizer", "litert_torch", "torch")
+        if not all(importlib.util.find_spec(name) for name in tools):
+            return "pip install 'edgeserve[convert]'"
+        return too_old("torch", "litert-torch", "ai-edge-litert", "ai-edge-quantizer")
+
+    def tools(self) -> dict[str, str]:
+        return versions(
+            "torch", "litert-torch", "litert-converter", "ai-edge-litert", "ai-edge-quantizer"
+        )
+
+    def delegates(self) -> tuple[str, ...]:
+        from edgeserve.backends.tflite.gpu import has_gpu_library
+
+        return ("gpu", "cpu") if has_gpu_library() else ("cpu",)
+
+    def routes(self) -> tuple[str, ...]:
+        return ("litert-torch",)
+
+    def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
+        from edgeserve.backends.tflite.export import export_tflite
+
+        return export_tflite(exported, root, out, route, self.tools())
+
+    def _quantize(
+        self, artifact: Artifact, root: Path, recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
+    ) -> Artifact:  # fmt: skip
+        from edgeserve.backends.tflite.quantize import quantize_tflite
+
+        return quantize_tflite(artifact, root, recipe, samples, out, self.tools())
+
+    def _load(
+        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
+        taps: tuple[str, ...], optimize: bool,
+    ) -> Session:  # fmt: skip
+        from edgeserve.backends.tflite.run import open_session
+
+        return open_session(artifact, root, delegate, threads, taps, optimize)
+
+    def _inspect(self, artifact: Artifact, root: Path) -> Graph:
+        from edgeserve.backends.tflite.inspect import inspect_tflite
+
+        return inspect_tflite(artifact, root)

@@ -1,0 +1,140 @@
+"""Other precisions of a TFLite artifact, by ai-edge-quantizer.
+
+All of them take and give what the float file does: the quantizer puts conversions behind inputs and
+before outputs. Weights are 8 bits per channel and symmetric, activations 8 bits per tensor.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeserve.backends.tflite.calibrate import calibrate
+from edgeserve.backends.tflite.edges import edges
+from edgeserve.backends.tflite.names import names_of, tidy_added
+from edgeserve.backends.tflite.plan import Wish, plan
+from edgeserve.backends.tflite.schema import (
+    MODEL,
+    read_bytes,
+    tensor_dtype,
+    tensors_of,
+    write_model,
+)
+from edgeserve.backends.torch.blame import one_line
+from edgeserve.errors import BackendError, EdgeError, QuantizeError
+from edgeserve.files import describe, write_atomic
+from edgeserve.types.artifact import Artifact, Provenance, Recipe
+
+__all__ = ["PRECISIONS", "quantize_tflite"]
+
+PRECISIONS = ("fp16", "w8", "w8a8")
+
+
+def quantize_tflite(
+    artifact: Artifact, root: Path, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]],
+    out: Path, tools: dict[str, str],
+) -> Artifact:  # fmt: skip
+    """Derive fp16, w8 or w8a8 from an fp32 artifact; only w8a8 looks at the samples.
+
+    Raises:
+        BackendError: EDGE-BACKEND-006 another precision.
+        QuantizeError: EDGE-QUANTIZE-001 no samples, -009 an unknown op to keep float, -010 the model
+            overflows on a sample, -011 there is nothing to quantize, -020 the quantizer failed, -021
+            weights that float16 does not hold.
+    """
+    if recipe.precision not in PRECISIONS:
+        raise BackendError(
+            "EDGE-BACKEND-006", f"tflite {recipe.precision}", wanted=", ".join(PRECISIONS),
+            got="one that this version does not make", hint=f"ask for --precision {PRECISIONS[-1]}",
+        )  # fmt: skip
+    data = (root / artifact.entry).read_bytes()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # for the log, whatever the caller makes of them
+            made = _quantized(data, artifact, recipe, samples)
+    except EdgeError:
+        raise
+    except Exception as error:  # the library raises many kinds
+        raise QuantizeError(
+            "EDGE-QUANTIZE-020", f"tflite {recipe.precision}", wanted="a quantized file",
+            got=one_line(error), hint="ask for another precision; the log holds the whole message",
+        ) from error  # fmt: skip
+    _check_halves(made)
+    found = edges(made)
+    buckets = tuple(found[io.signature or next(iter(found))] for io in artifact.buckets)
+    write_atomic(out / MODEL, write_model(made))
+    io = found[artifact.io.signature or next(iter(found))]
+    return Artifact(
+        format="tflite", precision=recipe.precision, entry=MODEL, files=(describe(out, MODEL),),
+        io=io, buckets=buckets, provenance=_provenance(artifact, recipe, tools),
+    )  # fmt: skip
+
+
+def _quantized(
+    data: bytes, artifact: Artifact, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
+) -> Any:
+    """The quantized model, its tensors under our names."""
+    from ai_edge_quantizer.quantizer import Quantizer
+
+    model, quantizer = read_bytes(data), Quantizer(data)
+    for wish in plan(model, recipe.precision, recipe.keep_float):
+        _ask(quantizer, wish)
+    for edge in ("INPUT", "OUTPUT"):
+        quantizer.update_quantization_recipe(".*", _op(edge), algorithm_key="no_quantize")
+    ranges = None
+    if quantizer.need_calibration:
+        buckets = artifact.buckets or (artifact.io,)
+        ranges = calibrate(data, buckets, samples, quantizer._recipe_manager)
+    result = quantizer.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
+    made = read_bytes(bytes(result.quantized_model))
+    tidy_added(made, names_of(model))
+    return made
+
+
+def _ask(quantizer: Any, wish: Wish) -> None:
+    """Put a wish into the quantizer's recipe."""
+    from ai_edge_quantizer.qtyping import QuantGranularity
+    from ai_edge_quantizer.quantizer import AlgorithmName
+
+    scope, op = wish.scope, _op(wish.type)
+    if wish.how == "half":
+        quantizer.add_weight_only_config(
+            scope, op, 16, QuantGranularity.TENSORWISE, AlgorithmName.FLOAT_CASTING
+        )
+    elif wish.how == "weights":
+        quantizer.add_weight_only_config(scope, op, 8)
+    elif wish.how == "dynamic":
+        quantizer.add_dynamic_config(scope, op, 8)
+    else:
+        quantizer.add_static_config(scope, op, 8, 8)
+
+
+def _op(type: str) -> Any:
+    """The quantizer's name of an op type."""
+    from ai_edge_quantizer.qtyping import TFLOperationName
+
+    return TFLOperationName[{"TRANSPOSE_CONV": "CONV_2D_TRANSPOSE"}.get(type, type)]
+
+
+def _check_halves(model: Any) -> None:
+    """Refuse weights beyond the range of float16, which casting makes infinite."""
+    for _, tensor in tensors_of(model):
+        data = model.buffers[tensor.buffer].data
+        half = data is not None and tensor_dtype(tensor) == "float16"
+        if half and not np.isfinite(data.view(np.float16)).all():
+            raise QuantizeError(
+                "EDGE-QUANTIZE-021", f"weight {tensor.name.decode()!r}",
+                wanted="numbers up to 65504, as float16 holds them", got="larger ones",
+                hint="keep that op in float, or ask for another precision",
+            )  # fmt: skip
+
+
+def _provenance(artifact: Artifact, recipe: Recipe, tools: dict[str, str]) -> Provenance:
+    return Provenance(
+        parent=artifact.sha256, recipe=recipe, route=artifact.provenance.route,
+        rewrites=artifact.provenance.rewrites, tools=tools,
+    )  # fmt: skip

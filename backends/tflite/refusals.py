@@ -1,0 +1,127 @@
+"""Why the TFLite converter refused: the op, the user's own line, and what can be done about it.
+
+Every op of the program bears a mark in place of its stack trace (`mark`): the converter's messages
+name it as a file, and its frames hold the node that it worked on.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeserve.backends.tflite.labels import Origin
+from edgeserve.backends.torch.blame import line_of_text, one_line
+from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
+
+__all__ = ["Blame"]
+
+_MARK = re.compile(r'File "(\w+)", line 1\b|\b(\w+)"?:1:0\b')
+_NO_LOWERING = "Lowering not found"
+_REASON = re.compile(r"error: (.+)")
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Where errors lead to.
+
+    Attributes:
+        origins: The source ops, by name.
+        folder: The user's folder.
+    """
+
+    origins: Mapping[str, Origin]
+    folder: Path
+
+    def refusal(self, error: Exception) -> EdgeError:
+        """The coded error for an exception of the converter.
+
+        Returns:
+            EDGE-OP-010 or EDGE-OP-011 where an op is to blame, EDGE-CONVERT-042 where the program
+            does not hold for the sizes, else EDGE-CONVERT-040.
+        """
+        chain = list(_chain(error))
+        source = self._source(chain)
+        if any(_exporting(part) for part in chain):
+            return ConvertError(
+                "EDGE-CONVERT-042", "program", got=_reason(chain), source_line=self.line(source),
+                wanted="one that holds for one sample and each length",
+                hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
+            )  # fmt: skip
+        if source is None:
+            return ConvertError(
+                "EDGE-CONVERT-040", "litert_torch.convert", wanted="a model", got=_reason(chain),
+                hint="the job's log holds the converter's whole message",
+            )  # fmt: skip
+        return self._op(source, chain)
+
+    def _op(self, source: str, chain: list[BaseException]) -> UnsupportedOp:
+        if any(_NO_LOWERING in str(part) for part in chain):
+            return UnsupportedOp(
+                "EDGE-OP-010", f"op {self.operator(source)}", got="one without a translation",
+                wanted="an op that TFLite can express", source_line=self.line(source),
+                hint="write that line with other operators, or do that step outside the model",
+            )  # fmt: skip
+        return UnsupportedOp(
+            "EDGE-OP-011", f"op {self.operator(source)}", got=_reason(chain),
+            wanted="a use of it that TFLite can express", source_line=self.line(source),
+            hint="write that line in another way: float32, other arguments, or simpler operators",
+        )  # fmt: skip
+
+    def unrunnable(self, type: str, source: str | None, error: Exception) -> UnsupportedOp:
+        """The coded error where the engine refuses an op of a finished file: EDGE-OP-012."""
+        name = f"op {self.operator(source)}" if source else f"op {type}"
+        return UnsupportedOp(
+            "EDGE-OP-012", name, wanted="an op that LiteRT can run", got=one_line(error),
+            hint="write that line with other operators, or do that step outside the model",
+            source_line=self.line(source),
+        )  # fmt: skip
+
+    def operator(self, source: str) -> str:
+        """Operator of a source op."""
+        return self.origins[source].operator if source in self.origins else source
+
+    def line(self, source: str | None) -> str | None:
+        """The user's line that a source op came from."""
+        origin = self.origins.get(source or "")
+        return line_of_text(origin.trace, self.folder) if origin else None
+
+    def _source(self, chain: list[BaseException]) -> str | None:
+        """The source op being converted: marked in a message, or held by the frames."""
+        found = [name for error in chain for name in self._marked(str(error))]
+        found += [name for error in chain for name in self._held(error)]
+        return found[-1] if found else None
+
+    def _marked(self, text: str) -> Iterator[str]:
+        for pair in _MARK.findall(text):
+            yield from (name for name in pair if name in self.origins)
+
+    def _held(self, error: BaseException) -> Iterator[str]:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            meta = getattr(frame.f_locals.get("node"), "meta", None)
+            if isinstance(meta, dict):
+                yield from self._marked(str(meta.get("stack_trace") or ""))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and what it was raised from, outermost first."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _exporting(error: BaseException) -> bool:
+    """Whether torch was exporting anew when it failed; lowering comes after."""
+    names = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return "with_sizes" in names or "_export" in names
+
+
+def _reason(chain: list[BaseException]) -> str:
+    """What went wrong, in a line: the compiler's own word for it, else the first exception's."""
+    for error in reversed(chain):
+        if said := _REASON.search(str(error)):
+            return said[1][:300]
+    return one_line(chain[-1])

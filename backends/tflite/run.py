@@ -1,0 +1,155 @@
+"""LiteRT sessions: the interpreter with its XNNPACK kernels on the CPU, or a GPU.
+
+``optimize=False`` and taps leave XNNPACK out: the interpreter's own kernels run the file op by op.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeserve.backends.session import Session
+from edgeserve.backends.tflite.schema import check_head
+from edgeserve.environment import usable_cores
+from edgeserve.errors import BackendError
+from edgeserve.types.artifact import Artifact
+from edgeserve.types.records import Runtime
+from edgeserve.types.tensors import IO
+
+__all__ = ["TfliteSession", "check_signatures", "open_session", "runtime_of"]
+
+
+def open_session(
+    artifact: Artifact, root: Path, delegate: str, threads: int | None, taps: tuple[str, ...],
+    optimize: bool,
+) -> Session:  # fmt: skip
+    """Open a file whose hash has been checked.
+
+    Raises:
+        BackendError: EDGE-BACKEND-005 the GPU cannot run it, -012 the engine refuses it, -014
+            unknown tap.
+    """
+    check_head(root / artifact.entry)
+    if delegate == "gpu":
+        from edgeserve.backends.tflite.gpu import GpuSession
+
+        return GpuSession(artifact, root, threads, taps, optimize)
+    return TfliteSession(artifact, root, threads, taps, optimize)
+
+
+def runtime_of(delegate: str) -> Runtime:
+    """LiteRT's name and version with a delegate."""
+    return Runtime(
+        name="litert", version=importlib.metadata.version("ai-edge-litert"), delegate=delegate
+    )
+
+
+class TfliteSession(Session):
+    """Runs a file on the CPU; one run at a time, as the engine keeps its tensors between calls."""
+
+    def __init__(
+        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...],
+        optimize: bool,
+    ) -> None:  # fmt: skip
+        count = threads or usable_cores()
+        super().__init__(artifact.io, runtime_of("cpu"), count, artifact.buckets)
+        self._lock = threading.Lock()
+        self._engine: Any = _open(root / artifact.entry, count, plain=bool(taps) or not optimize,
+                                  keep=bool(taps))  # fmt: skip
+        keys = check_signatures(self._engine.get_signature_list(), self.buckets, artifact.entry)
+        self._runners = [self._engine.get_signature_runner(key) for key in keys]
+        self._taps = [_places(root / artifact.entry, io, taps) for io in self.buckets]
+
+    def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        bucket = self._bucket(feed)
+        with self._lock:
+            if not self._runners:
+                raise RuntimeError("the session was closed during a run")
+            found = self._runners[bucket](**feed)
+            inner = {
+                name: self._engine.get_tensor(*place) for name, place in self._taps[bucket].items()
+            }
+        return {spec.name: found[spec.name] for spec in self.io.outputs} | inner
+
+    def _close(self) -> None:
+        with self._lock:
+            self._runners = []
+            self._engine = None
+
+
+def _open(path: Path, threads: int, plain: bool, keep: bool) -> Any:
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    kinds = OpResolverType
+    try:
+        engine = Interpreter(
+            model_path=str(path),
+            num_threads=threads,
+            experimental_op_resolver_type=(
+                kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES if plain else kinds.AUTO
+            ),
+            experimental_preserve_all_tensors=keep,
+        )
+        engine.allocate_tensors()
+    except (RuntimeError, ValueError) as error:
+        raise BackendError(
+            "EDGE-BACKEND-012", "model on cpu", got=str(error).strip().partition("\n")[0],
+            wanted=f"one that {runtime_of('cpu').name} {runtime_of('cpu').version} runs",
+            hint="make the artifact again from its source",
+        ) from error  # fmt: skip
+    return engine
+
+
+def check_signatures(
+    found: Mapping[str, Mapping[str, list[str]]], buckets: tuple[IO, ...], entry: str
+) -> list[str]:
+    """The keys of the signatures to run, if the engine sees those that the artifact declares.
+
+    Raises:
+        BackendError: EDGE-BACKEND-012.
+    """
+    keys = [io.signature or next(iter(found), "") for io in buckets]
+    declared = {
+        key: ({s.name for s in io.inputs}, {s.name for s in io.outputs})
+        for key, io in zip(keys, buckets, strict=True)
+    }
+    seen = {key: (set(each["inputs"]), set(each["outputs"])) for key, each in found.items()}
+    if declared != seen:
+        raise BackendError(
+            "EDGE-BACKEND-012", f"file {entry!r}", wanted=f"signatures {declared}", got=f"{seen}",
+            hint="make the artifact again from its source",
+        )  # fmt: skip
+    return keys
+
+
+def _places(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+    """Where the tensors to be tapped lie in a signature's graph: (tensor, graph) by name.
+
+    A name is that of the largest signature's graph; in the others it is followed by ``@`` and the
+    signature.
+
+    Raises:
+        BackendError: EDGE-BACKEND-014.
+    """
+    if not taps:
+        return {}
+    from edgeserve.backends.tflite.edges import definition_of
+    from edgeserve.backends.tflite.inspect import shown_names
+    from edgeserve.backends.tflite.schema import read_model
+
+    model = read_model(path)
+    graph = definition_of(model, io.signature).subgraphIndex
+    names = [name.removesuffix(f"@{io.signature}") for name in shown_names(model, io)]
+    edges = {spec.name for spec in (*io.inputs, *io.outputs)}
+    found = {name: (index, graph) for index, name in enumerate(names) if name not in edges}
+    if unknown := [tap for tap in taps if tap not in found]:
+        raise BackendError(
+            "EDGE-BACKEND-014", "taps", wanted="names of inner tensors, as inspect shows them",
+            got=f"{unknown}", hint="run `edgeserve inspect` for the names",
+        )  # fmt: skip
+    return {tap: found[tap] for tap in taps}

@@ -1,0 +1,50 @@
+"""A Hugging Face model folder as a source: its network, its processing, its labels.
+
+The folder is read from this disk only, nothing in it is executed, and what cannot be carried over
+exactly is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from edgeserve.convert.factory import Made
+from edgeserve.convert.needs import check_packages
+from edgeserve.types.words import Task
+
+__all__ = ["load_folder"]
+
+#: Package and the module that it brings.
+_NEEDED = {
+    "torch": "torch",
+    "transformers": "transformers",
+    "tokenizers": "tokenizers",
+    "safetensors": "safetensors",
+    "pillow": "PIL",
+}
+
+
+def load_folder(root: Path, task: Task | None = None) -> Made:
+    """Load a model folder as a module with examples, dynamic shapes and processing.
+
+    Args:
+        root: A folder with ``config.json``, safetensors and the files of a tokenizer or an image
+            processor, also as sentence-transformers writes it.
+        task: What to make of it; None: what its architecture says.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-060 to -071; ``edgeserve explain`` tells more.
+    """
+    check_packages("a Hugging Face folder", _NEEDED)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before anything of theirs is imported
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from edgeserve.convert.huggingface.folder import Folder
+    from edgeserve.convert.huggingface.image import load_image_model
+    from edgeserve.convert.huggingface.model import plan
+    from edgeserve.convert.huggingface.text import load_text_model
+
+    folder = Folder(root)
+    planned = plan(folder, task)
+    load = load_text_model if planned.medium == "text" else load_image_model
+    return load(folder, planned)

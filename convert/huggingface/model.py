@@ -1,0 +1,256 @@
+"""Which network a folder holds, what task it is for, and its weights loaded without a gap."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgeserve.backends.torch.blame import one_line
+from edgeserve.convert.huggingface.folder import Folder
+from edgeserve.errors import ConvertError
+from edgeserve.types.words import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["Plan", "labels_of", "load_model", "plan"]
+
+_HEADS: dict[str, Task] = {
+    "ForImageClassification": "image-classification",
+    "ForSequenceClassification": "text-classification",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is made of a folder.
+
+    Attributes:
+        config: As transformers reads it.
+        network: Its class: the whole of it, or the part without a head.
+        task: What its outputs mean.
+        medium: What it is made for.
+        notes: What was decided on the way.
+    """
+
+    config: Any
+    network: type[PreTrainedModel]
+    task: Task
+    medium: Literal["text", "image"]
+    notes: tuple[str, ...] = ()
+
+
+def plan(folder: Folder, task: Task | None) -> Plan:
+    """Decide what a folder is, from its configuration alone.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-067 transformers does not know it, -068 another task than it can
+            do.
+    """
+    config = _config(folder)
+    named = _architecture(folder, config)
+    embeds = bool(folder.modules) or task == "feature-extraction"
+    network = _base(config) if embeds else named
+    medium = _medium(network)
+    head = _head(named, config)
+    if task is None:
+        base = embeds or named is _base(config)
+        task = "feature-extraction" if base and medium == "text" else head.task or "tensors"
+    _check_task(task, named, medium, head)
+    if task != "feature-extraction":
+        network = named
+    notes = (head.why,) if head.why and task == "tensors" else ()
+    return Plan(config, network, task, medium, notes)
+
+
+def _config(folder: Folder) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            folder.network, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # transformers raises many kinds here
+        kind = folder.config.get("model_type", "none")
+        raise _unknown(f"config.json: model_type {kind!r}", one_line(error)) from error
+    parts: list[Any] = [config, getattr(config, "text_config", None)]
+    for part in parts:
+        if getattr(part, "use_cache", False):
+            part.use_cache = False  # what a decoder remembers between calls is no output
+    return config
+
+
+def _architecture(folder: Folder, config: Any) -> type[PreTrainedModel]:
+    """The class that config.json names, else the network without a head."""
+    import transformers
+
+    names = config.architectures or []
+    if not names:
+        return _base(config)
+    found = getattr(transformers, str(names[0]), None)
+    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
+        if folder.modules:  # its steps need no more than the network without a head
+            return _base(config)
+        raise _unknown(f"config.json: architecture {names[0]!r}", "no class of that name")
+    return found
+
+
+def _base(config: Any) -> type[PreTrainedModel]:
+    import transformers
+
+    known: Any = transformers.MODEL_FOR_TEXT_ENCODING_MAPPING  # encoders without their decoders
+    try:
+        found: Any = known.get(type(config), None) or transformers.MODEL_MAPPING[type(config)]
+    except KeyError as error:
+        kind = f"config.json: model_type {config.model_type!r}"
+        raise _unknown(kind, "no network without a head") from error
+    network: type[PreTrainedModel] = found[0] if isinstance(found, tuple | list) else found
+    return network
+
+
+def _medium(network: type[PreTrainedModel]) -> Literal["text", "image"]:
+    takes = set(inspect.signature(network.forward).parameters)
+    if network.main_input_name == "pixel_values" and "input_ids" not in takes:
+        return "image"
+    if "input_ids" in takes and not takes & {"pixel_values", "decoder_input_ids"}:
+        return "text"
+    raise ConvertError(
+        "EDGE-CONVERT-068", f"architecture {network.__name__}",
+        wanted="a network of one text or one picture", got=f"one that takes {sorted(takes)[:8]}",
+        hint="write a factory that returns the module with example inputs (docs/sources.md)",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The task of a network's head; ``why`` says why a classifier makes no classification."""
+
+    task: Task | None
+    why: str = ""
+
+
+def _head(network: type[PreTrainedModel], config: Any) -> _Head:
+    task = next((task for word, task in _HEADS.items() if word in network.__name__), None)
+    if task is None:
+        return _Head(None)
+    kind = config.problem_type or "single_label_classification"
+    if config.num_labels < 2 or kind != "single_label_classification":
+        said = f"{config.num_labels} label" if config.num_labels < 2 else kind
+        return _Head(None, f"scores that are no single choice ({said}): task tensors")
+    return _Head(task)
+
+
+def _check_task(task: Task, network: type[PreTrainedModel], medium: str, head: _Head) -> None:
+    possible: list[str] = [head.task] if head.task else []
+    possible += ["feature-extraction"] if medium == "text" else []
+    possible.append("tensors")
+    if task not in possible:
+        raise ConvertError(
+            "EDGE-CONVERT-068", f"task {task!r} of {network.__name__}",
+            wanted=f"one of {', '.join(possible)}", got=head.why or "a network without that head",
+            hint="leave --task out, or give a model that was trained for it",
+        )  # fmt: skip
+
+
+def labels_of(config: Any) -> tuple[str, ...]:
+    """Class names by index.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-061, they leave one out.
+    """
+    named = {int(index): str(name) for index, name in (config.id2label or {}).items()}
+    if sorted(named) != list(range(config.num_labels)):
+        raise ConvertError(
+            "EDGE-CONVERT-061", "config.json: 'id2label'",
+            wanted=f"a name for each of 0 to {config.num_labels - 1}", got=f"{sorted(named)[:9]}",
+            hint="number the classes in id2label without a gap",
+        )  # fmt: skip
+    return tuple(named[index] for index in sorted(named))
+
+
+def load_model(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, tuple[str, ...]]:
+    """Build the network and fill it with the folder's weights, all of them.
+
+    A tensor that the folder lacks is filled with random numbers by transformers, with a warning at
+    most: a head that answers at random. Here it is an error.
+
+    Returns:
+        The network in float32, and notes.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-063 to -065 the files of the weights, -066 not the network's
+            weights, -067 transformers cannot build it.
+    """
+    files = folder.weights()
+    model, report = _loaded(folder, planned)
+    lost = sorted(map(str, report["missing_keys"]))
+    other = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    if lost or other or report["error_msgs"]:
+        said = [f"{len(lost)} missing ({_few(lost)})"] if lost else []
+        said += [f"{len(other)} of another shape ({_few(other)})"] if other else []
+        raise ConvertError(
+            "EDGE-CONVERT-066", f"weights of {planned.network.__name__}",
+            wanted="each of its tensors in the folder",
+            got=", ".join([*said, *map(str, report["error_msgs"])]),
+            hint="give the folder that the trained model was saved to; for the network below a"
+            " head, --task feature-extraction",
+        )  # fmt: skip
+    spare = sorted(map(str, report["unexpected_keys"]))
+    notes = [f"{len(spare)} tensors of the folder are not used: {_few(spare)}"] if spare else []
+    if low := _half(files):
+        notes.append(f"weights in {low}: exported in float32")
+    return model, tuple(notes)
+
+
+def _loaded(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, dict[str, Any]]:
+    import torch
+    from transformers.utils import logging
+
+    from edgeserve.backends.torch.program import log_warnings
+
+    options: dict[str, Any] = {}
+    takes = inspect.signature(planned.network.__init__).parameters
+    if planned.task == "feature-extraction" and "add_pooling_layer" in takes:
+        options["add_pooling_layer"] = False  # the token vectors are pooled, not its answer
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    for kind in ("sdpa", "eager"):  # the first makes the smaller graph; not every network has it
+        try:
+            with log_warnings():
+                return planned.network.from_pretrained(  # type: ignore[return-value]
+                    folder.network, config=planned.config, attn_implementation=kind,
+                    dtype=torch.float32, local_files_only=True, use_safetensors=True,
+                    ignore_mismatched_sizes=True, output_loading_info=True, **options,
+                )  # fmt: skip
+        except Exception as error:  # transformers raises many kinds here
+            if kind == "sdpa" and "scaled_dot_product_attention" in str(error):
+                continue
+            raise _unknown(planned.network.__name__, one_line(error)) from error
+    raise AssertionError("both attentions were skipped")
+
+
+def _half(files: Sequence[Any]) -> str:
+    """A dtype below float32 that the weights have, if one has."""
+    from safetensors import safe_open
+
+    for path in files:
+        with safe_open(path, "pt") as held:
+            for key in held.keys():  # noqa: SIM118 - no mapping
+                if (dtype := held.get_slice(key).get_dtype()) in ("F16", "BF16"):
+                    return {"F16": "float16", "BF16": "bfloat16"}[dtype]
+    return ""
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _unknown(thing: str, got: str) -> ConvertError:
+    import transformers
+
+    return ConvertError(
+        "EDGE-CONVERT-067", thing,
+        wanted=f"a network that transformers {transformers.__version__} builds", got=got,
+        hint="pip install -U transformers; else write a factory that builds the module",
+    )  # fmt: skip

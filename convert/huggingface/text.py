@@ -1,0 +1,214 @@
+"""A network of one text: its inputs, lengths and masks, and what stands around it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgeserve.convert.factory import Made
+from edgeserve.convert.huggingface.folder import Folder
+from edgeserve.convert.huggingface.model import Plan, labels_of, load_model
+from edgeserve.convert.huggingface.sentence import Sentence, read_sentence
+from edgeserve.convert.huggingface.tokenizer import (
+    ASSET,
+    load_tokenizer,
+    lost_tokens,
+    read_tokenizer,
+    steps_of,
+)
+from edgeserve.convert.options import Options
+from edgeserve.errors import ConvertError
+from edgeserve.types.processing import L2Normalize, OutputStep, Pool, Processing, Softmax, TopK
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["load_text_model"]
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_BATCH = 64
+#: Longest row of a network that has no limit of its own.
+_UNLIMITED = 512
+#: Settings of networks that look at a part of the text only, by place: their masks are their own.
+_WINDOWS = ("sliding_window", "local_attention", "attention_window", "layer_types", "attn_layers")
+_EXAMPLES = ("a short example", "another one, which is a little longer than the first")
+
+Tensors = dict[str, "torch.Tensor"]
+
+
+def load_text_model(folder: Folder, planned: Plan) -> Made:
+    """Load a network of one text with its tokenizer.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-061 to -071.
+    """
+    embeds = planned.task == "feature-extraction"
+    sentence = read_sentence(folder) if embeds else Sentence()
+    tokenizer = load_tokenizer(folder, sentence.lower)
+    model, notes = load_model(folder, planned)
+    names = _names(model, tokenizer)
+    longest = _longest(model, tokenizer, names, sentence.max_length)
+    asset = read_tokenizer(folder, tokenizer)
+    examples = _examples(tokenizer, names, longest)
+    output = _wrap(model, examples, planned.task)
+    shortest = min(max(1, tokenizer.num_special_tokens_to_add()), longest)
+    sequence = ("sequence", shortest, longest)
+    options = Options(
+        dynamic_shapes={name: {0: ("batch", 1, _BATCH), 1: sequence} for name in names},
+        input_names=names,
+        task=planned.task,
+        processing=Processing(
+            inputs=steps_of(asset, tokenizer, names, longest),
+            outputs=_outputs(planned, sentence, output, names),
+        ),
+        labels=labels_of(model.config) if planned.task == "text-classification" else (),
+        assets={ASSET: asset.data},
+    )
+    of_words = filter(None, [asset.note, lost_tokens(folder, tokenizer)])
+    said = (*planned.notes, *sentence.notes, *notes, *of_words)
+    return Made(model, examples, options, said, _probes(names, longest, model, shortest))
+
+
+def _names(model: Any, tokenizer: Any) -> tuple[str, ...]:
+    """The inputs that the tokenizer makes and forward takes, in forward's order."""
+    takes = list(inspect.signature(model.forward).parameters)
+    makes = set(tokenizer.model_input_names)
+    return tuple(sorted(makes & set(takes) & set(_INPUTS), key=takes.index))
+
+
+def _longest(model: Any, tokenizer: Any, names: Sequence[str], declared: int | None) -> int:
+    """Longest row: what is declared, the tokenizer's limit, and what the network really takes.
+
+    Some networks number positions from the padding's id on, so that their tables are a little
+    longer than the longest row: the row is tried.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-067, it does not take what it says.
+    """
+    table = getattr(model.config, "max_position_embeddings", None)
+    limits = [declared or tokenizer.model_max_length, table if isinstance(table, int) else None]
+    known = [limit for limit in limits if limit and 0 < limit < 1 << 30]
+    longest = min(known) if known else _UNLIMITED
+    shorter = longest - (model.config.pad_token_id or 0) - 1
+    for length in (longest, shorter):
+        if length > 0 and _takes(model, names, length):
+            return length
+    raise ConvertError(
+        "EDGE-CONVERT-067", type(model).__name__, wanted=f"an answer to {longest} tokens",
+        got="an error", hint="correct max_position_embeddings in config.json",
+    )  # fmt: skip
+
+
+def _takes(model: Any, names: Sequence[str], length: int) -> bool:
+    import torch
+
+    try:
+        with torch.no_grad():
+            model(**_row(names, length, model))
+    except (IndexError, RuntimeError):
+        return False
+    return True
+
+
+def _row(names: Sequence[str], length: int, model: Any, rows: int = 1, short: int = 0) -> Tensors:
+    """Random token ids, the last of several rows ``short`` tokens shorter than the others."""
+    import torch
+
+    generator = torch.Generator().manual_seed(length)
+    size = (rows, length)
+    ids = torch.randint(0, int(model.config.vocab_size), size, generator=generator)
+    mask = torch.ones(size, dtype=torch.int64)
+    if short:
+        mask[-1, -short:] = 0
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    return {name: given[name] for name in names}
+
+
+def _examples(tokenizer: Any, names: Sequence[str], longest: int) -> Tensors:
+    """Two texts of different length, as the tokenizer makes them."""
+    import torch
+
+    rows = [tokenizer(text, truncation=True, max_length=longest) for text in _EXAMPLES]
+    size = max(len(row["input_ids"]) for row in rows)
+    made = {}
+    for name in names:
+        pad = {"input_ids": tokenizer.pad_token_id or 0}.get(name, 0)
+        made[name] = torch.tensor([row[name] + [pad] * (size - len(row[name])) for row in rows])
+    return made
+
+
+def _probes(
+    names: Sequence[str], longest: int, model: Any, shortest: int
+) -> tuple[list[torch.Tensor], ...]:
+    """What the export is compared on besides its examples: the longest row, and a prime length."""
+    prime = max(shortest, min(13, longest))
+    rows = [_row(names, longest, model), _row(names, prime, model, rows=3, short=prime // 2)]
+    return tuple([row[name] for name in names] for row in rows)
+
+
+def _wrap(model: Any, examples: Tensors, task: str) -> str:
+    """Give the model a forward of its inputs only, which returns what the task needs.
+
+    Returns:
+        Name of the output that the task reads; empty for tensors.
+    """
+    original = model.forward
+    simple = _simple_mask(original, examples, model.config)
+    output = {"feature-extraction": "last_hidden_state", "tensors": ""}.get(task, "logits")
+
+    def forward(**tensors: torch.Tensor) -> Any:
+        if simple:
+            tensors["attention_mask"] = _as_4d(tensors["attention_mask"])
+        answer = original(**tensors, return_dict=True)
+        return {output: answer[output]} if output else answer
+
+    kinds = inspect.Parameter
+    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [kinds(name, kinds.KEYWORD_ONLY) for name in examples]
+    )
+    model.forward = forward
+    return output
+
+
+def _as_4d(mask: torch.Tensor) -> torch.Tensor:
+    return mask.ne(0)[:, None, None, :]
+
+
+def _simple_mask(forward: Callable[..., Any], examples: Tensors, config: Any) -> bool:
+    """Whether a mask of shape [batch, 1, 1, tokens] means the same to a network as [batch, tokens].
+
+    transformers builds the former out of the latter by gathers over index grids, which end up in
+    every format; where the network takes it ready-made, the graph is smaller and means the same.
+    Networks that look at windows, and those that never look ahead, need their own.
+    """
+    import torch
+
+    masked = config._attn_implementation == "sdpa" and "attention_mask" in examples
+    if not masked or any(getattr(config, word, None) for word in _WINDOWS):
+        return False
+    ready = examples | {"attention_mask": _as_4d(examples["attention_mask"])}
+    with torch.no_grad():
+        wanted = forward(**examples)[0]
+        try:
+            got = forward(**ready)[0]
+        except Exception:  # a network that wants two dimensions says so in its own way
+            return False
+    return wanted.shape == got.shape and torch.allclose(wanted, got, rtol=0, atol=1e-5)
+
+
+def _outputs(
+    planned: Plan, sentence: Sentence, output: str, names: Sequence[str]
+) -> tuple[OutputStep, ...]:
+    if planned.task == "text-classification":
+        return (Softmax(output=output), TopK(output=output))
+    if planned.task != "feature-extraction":
+        return ()
+    if "attention_mask" not in names:
+        raise ConvertError(
+            "EDGE-CONVERT-071", "pooling", wanted="a network that takes an attention mask",
+            got=f"one that takes {list(names)}",
+            hint="write a factory whose module pools the tokens itself",
+        )  # fmt: skip
+    pool = Pool(output=output, mask="attention_mask", mode=sentence.pool)
+    return (pool, L2Normalize(output=output)) if sentence.normalize else (pool,)

@@ -1,0 +1,241 @@
+"""A finished ``.onnx`` file as a source: it is itself the reference, run by ONNX Runtime.
+
+Its bytes are copied as they are. What is known of it is read through the backend of its format, and
+every claim about sizes is tried: a dynamic first axis counts as the batch because a batch of two
+gives answers of two.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from edgeserve import backends
+from edgeserve.backends import Graph, Session
+from edgeserve.backends.host import versions
+from edgeserve.backends.torch.npz import EXAMPLES, npz_bytes
+from edgeserve.convert.needs import check_packages
+from edgeserve.convert.onnx_checks import check_model, check_valid, data_files, read_proto
+from edgeserve.errors import BackendError, ConvertError, FilesError
+from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, write_atomic
+from edgeserve.jobs import progress
+from edgeserve.types.artifact import Artifact, FileEntry
+from edgeserve.types.source import Exported, Source, Weight
+from edgeserve.types.tensors import IO, DType, Signature, TensorSpec
+
+__all__ = ["export_file"]
+
+#: Where the file and its weights lie in an export: nothing else may lie beside them.
+_FOLDER = "onnx"
+_MODEL = f"{_FOLDER}/model.onnx"
+#: Package and the module that it brings.
+_NEEDED = {"onnx": "onnx", "onnx-ir": "onnx_ir", "onnxruntime": "onnxruntime"}
+_LARGEST = 2**31 - 1
+#: Sizes tried for dynamic axes other than the batch, until the model answers.
+_SIZES = (8, 16, 32, 64, 128, 224, 256, 1, 2, 3)
+
+Feed = dict[str, np.ndarray]
+
+
+def export_file(source: Source, out: Path) -> Exported:
+    """Take an ONNX file over into ``out``: its bytes, a signature, examples that it answers.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-060 a package is missing, -064 and -065 its external data, -072
+            to -075 the file cannot be used.
+        FilesError: the disk is full, or a file has a name that no bundle may hold.
+    """
+    check_packages("an ONNX file", _NEEDED)
+    path = Path(source.location)
+    model = read_proto(path)
+    names = data_files(model, path.parent)
+    check_model(model)
+    program, data = _copied(path, names, out)
+    check_valid(out / program.path, model)
+    artifact = Artifact(
+        format="onnx",
+        precision="fp32",
+        entry=program.path,
+        files=_sorted(program, data),
+        io=IO(inputs=(), outputs=()),  # until the file has been looked into
+    )
+    graph = backends.get("onnx").inspect(artifact, out)
+    progress("run the model on generated examples")
+    signature, examples = _tried(artifact, graph, out)
+    return Exported(
+        source=source,
+        program=program,
+        program_data=data,
+        examples=_written(examples, out),
+        signature=signature,
+        weights=_weights(out / program.path),
+        graph_sha256=_files_sha256(program, data),
+        notes=("the source is an ONNX file: its examples are generated",),
+        tools=versions("onnx", "onnx-ir", "onnxruntime", "numpy")
+        | {"python": platform.python_version()},
+    )
+
+
+def _copied(
+    path: Path, names: list[str], out: Path, fs: Fs = LOCAL
+) -> tuple[FileEntry, tuple[FileEntry, ...]]:
+    """The file and its external data, byte by byte, under the names that it calls them by."""
+    pairs = [(path, _MODEL), *((path.parent / name, f"{_FOLDER}/{name}") for name in names)]
+    entries = []
+    try:
+        for origin, name in pairs:
+            target = out / name
+            fs.mkdir(target.parent)
+            fs.unlink(target)
+            fs.copy(origin, target)
+            entries.append(describe(out, name))
+    except OSError as error:
+        raise FilesError(
+            "EDGE-FILES-001", str(out), got=error.strerror or str(error),
+            hint="free some disk space, or choose another folder with -o",
+        ) from error  # fmt: skip
+    return entries[0], tuple(entries[1:])
+
+
+def _tried(artifact: Artifact, graph: Graph, root: Path) -> tuple[Signature, Feed]:
+    """A signature that holds, and examples that show it."""
+    declared = IO(inputs=graph.inputs, outputs=graph.outputs)
+    artifact = msgspec.structs.replace(artifact, io=declared)
+    try:
+        session = backends.get("onnx").load(artifact, root, threads=1)
+    except BackendError as error:
+        raise _unrunnable("the model", error.got) from error
+    with session:
+        batched = all(_free_first(spec) for spec in (*declared.inputs, *declared.outputs))
+        examples = _answered(session, declared, rows=1)
+        batched = batched and _grows(session, declared, examples)
+    name = _batch_name(declared) if batched else ""
+    inputs = tuple(_named(spec, name) for spec in declared.inputs)
+    outputs = tuple(_named(spec, name) for spec in declared.outputs)
+    dims = {dim for spec in inputs for dim in spec.shape if isinstance(dim, str)}
+    ranges = dict.fromkeys(sorted(dims), (1, _LARGEST))
+    return Signature(inputs=inputs, outputs=outputs, dims=ranges), examples
+
+
+def _free_first(spec: TensorSpec) -> bool:
+    return bool(spec.shape) and isinstance(spec.shape[0], str)
+
+
+def _batch_name(io: IO) -> str:
+    """The first input's own name for its first axis; "batch" where it has none."""
+    first = io.inputs[0]
+    name = str(first.shape[0])
+    return "batch" if name == f"{first.name}_dim0" else name
+
+
+def _named(spec: TensorSpec, batch: str) -> TensorSpec:
+    if not batch:
+        return spec
+    return msgspec.structs.replace(spec, shape=(batch, *spec.shape[1:]))
+
+
+def _answered(session: Session, io: IO, rows: int) -> Feed:
+    """Generated inputs that the model answers.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-075.
+    """
+    said = "nothing"
+    for feed in _feeds(io, rows):
+        try:
+            outputs = session.run(feed)
+        except BackendError as error:
+            said = error.got
+            continue
+        _check_answer(io, outputs)
+        return feed
+    raise _unrunnable("generated inputs", said)
+
+
+def _feeds(io: IO, rows: int) -> Iterator[Feed]:
+    """Inputs of one size after another; one only where no axis but the first is free."""
+    free = any(isinstance(dim, str) for spec in io.inputs for dim in spec.shape[1:])
+    for size in _SIZES if free else _SIZES[:1]:
+        rng = np.random.default_rng(0)
+        yield {spec.name: _filled(spec, rows, size, rng) for spec in io.inputs}
+
+
+def _filled(spec: TensorSpec, rows: int, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Floats in -1..1; ones for what is called a mask; other integers 0 or 1, ids of any table."""
+    shape = tuple(
+        dim if isinstance(dim, int) else rows if axis == 0 else size
+        for axis, dim in enumerate(spec.shape)
+    )
+    if spec.dtype.startswith("float"):
+        return rng.uniform(-1, 1, shape).astype(spec.dtype)
+    if "mask" in spec.name:
+        return np.ones(shape, spec.dtype)
+    return rng.integers(0, 2, shape).astype(spec.dtype)
+
+
+def _check_answer(io: IO, outputs: Feed) -> None:
+    """What comes out has the declared type and shape."""
+    for spec in io.outputs:
+        got = outputs[spec.name]
+        fits = len(spec.shape) == got.ndim and all(
+            isinstance(dim, str) or dim == size
+            for dim, size in zip(spec.shape, got.shape, strict=True)
+        )
+        if not fits or str(got.dtype) != spec.dtype:
+            raise ConvertError(
+                "EDGE-CONVERT-075", f"output {spec.name!r}",
+                wanted=f"{spec.dtype} {list(spec.shape)}, as the file says",
+                got=f"{got.dtype} {list(got.shape)}",
+                hint="correct the output's type and shape in the file, or export it again",
+            )  # fmt: skip
+
+
+def _grows(session: Session, io: IO, examples: Feed) -> bool:
+    """Whether two samples give two answers."""
+    twice = {name: np.concatenate([array, array]) for name, array in examples.items()}
+    try:
+        outputs = session.run(twice)
+    except BackendError:
+        return False
+    return all(outputs[spec.name].shape[0] == 2 for spec in io.outputs)
+
+
+def _written(examples: Feed, out: Path) -> FileEntry:
+    write_atomic(out / EXAMPLES, npz_bytes(examples))
+    return describe(out, EXAMPLES)
+
+
+def _weights(path: Path) -> tuple[Weight, ...]:
+    """Each initializer with the sha256 of its little-endian C-order bytes, sorted by name."""
+    import onnx_ir as ir
+
+    found = []
+    for name, value in ir.load(path).graph.initializers.items():
+        if (tensor := value.const_value) is not None:
+            array = tensor.numpy()
+            dtype: DType = msgspec.convert(str(array.dtype), DType)
+            digest = sha256_bytes(tensor.tobytes())
+            found.append(Weight(name=name, dtype=dtype, shape=tuple(array.shape), sha256=digest))
+    return tuple(sorted(found, key=lambda weight: weight.name))
+
+
+def _files_sha256(program: FileEntry, data: tuple[FileEntry, ...]) -> str:
+    """sha256 over one line a file, in path order: what stands for the graph's text."""
+    lines = [f"{file.sha256}  {file.path}\n" for file in _sorted(program, data)]
+    return sha256_bytes("".join(lines).encode())
+
+
+def _sorted(program: FileEntry, data: tuple[FileEntry, ...]) -> tuple[FileEntry, ...]:
+    return tuple(sorted((program, *data), key=lambda file: file.path))
+
+
+def _unrunnable(thing: str, got: str) -> ConvertError:
+    return ConvertError(
+        "EDGE-CONVERT-075", thing, wanted="answers from ONNX Runtime", got=got,
+        hint="fix its dynamic sizes (onnxruntime.tools.make_dynamic_shape_fixed), or export it"
+        " again",
+    )  # fmt: skip

@@ -1,0 +1,93 @@
+"""When an answer is the reference's: worked out by hand on vectors in the plane."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeserve.types.records import Classification, Embedding, Tensors
+from edgeserve.wrapper.compare import Compared, compare_arrays, compare_records
+
+
+def at(*degrees: float, length: float = 1.0) -> list[Embedding]:
+    """Vectors of the plane at these angles."""
+    return [
+        Embedding(vector=np.float32([length * math.cos(a), length * math.sin(a)]))
+        for a in map(math.radians, degrees)
+    ]
+
+
+def compared(
+    references: Sequence[Any], answers: Sequence[object], tolerance: float
+) -> list[Compared]:
+    return compare_records(references, answers, [tolerance] * len(references))
+
+
+def test_vectors_may_turn_as_far_as_the_tolerance() -> None:
+    turn = 1 - math.cos(math.radians(2))
+    found = compared(at(0, 90, 100), at(2, 92, 102, length=7.0), 1.01 * turn)
+    assert [each.wrong for each in found] == ["", "", ""]
+    assert [each.difference for each in found] == pytest.approx([turn] * 3, rel=1e-3)
+    leads = [math.cos(math.radians(90)) - math.cos(math.radians(100))]
+    leads += [math.cos(math.radians(10)) - math.cos(math.radians(a)) for a in (90, 100)]
+    assert [each.margin for each in found] == pytest.approx(leads, abs=1e-5)
+    strict = compared(at(0, 90, 100), at(2, 92, 102), 0.99 * turn)
+    assert all(each.wrong.startswith("wanted a cosine distance within") for each in strict)
+
+
+def test_a_neighbour_that_changes_is_a_fault_though_every_vector_is_near() -> None:
+    """45 leans to 90 by little, and to 0 in the answers; all turn by at most three degrees."""
+    wanted, got = at(0, 46, 90), at(1, 45, 93)
+    lead = math.cos(math.radians(44)) - math.cos(math.radians(46))
+    turned = 1 - math.cos(math.radians(3))
+    assert turned < lead
+    middle = compared(wanted, got, 1.1 * turned)[1]
+    assert middle.wrong == "wanted case 2 as its nearest neighbour, got case 0"
+    forgiven = compared(wanted, got, 1.1 * lead)
+    assert [each.wrong for each in forgiven] == ["", "", ""], "the reference barely prefers one"
+
+
+def test_two_that_say_the_same_may_be_each_others_neighbour_in_either_order() -> None:
+    wanted, got = at(10, 20, 20, 80), at(10, 20.01, 19.99, 80)
+    assert [each.wrong for each in compared(wanted, got, 1e-6)] == ["", "", "", ""]
+
+
+def test_two_cases_have_no_lead_and_one_has_no_neighbour() -> None:
+    assert [each.wrong for each in compared(at(0, 90), at(0, 90), 1e-6)] == ["", ""]
+    [alone] = compared(at(0), at(0), 1e-6)
+    assert (alone.wrong, alone.margin) == ("", None)
+
+
+def test_vectors_of_another_kind_never_hold() -> None:
+    longer = Embedding(vector=np.ones(3, np.float32))
+    nan = Embedding(vector=np.float32([np.nan, 1]))
+    zero = Embedding(vector=np.zeros(2, np.float32))
+    for answer in (longer, nan, zero, Tensors(), None):
+        found = compared(at(0, 50, 90), [*at(0, 50), answer], 0.5)
+        assert found[2].wrong, answer
+    assert "vector of 3" in compared(at(0), [longer], 0.5)[0].wrong
+
+
+def test_classifications_are_compared_one_by_one() -> None:
+    def record(label: str, score: float) -> Classification:
+        return Classification(label=label, score=score, top=((label, score), ("z", 1 - score)))
+
+    cat = record("cat", 0.9)
+    right, softer, other = compared([cat] * 3, [cat, record("cat", 0.8), record("dog", 0.9)], 0.05)
+    assert (right.wrong, right.difference, right.margin) == ("", 0.0, pytest.approx(0.8))
+    assert softer.wrong == "wanted cat 0.90, got cat 0.80 (scores may differ by 0.05)"
+    assert other.wrong == "wanted cat 0.90, got dog 0.90"
+
+
+def test_arrays_are_compared_on_their_own_scale() -> None:
+    wanted = {"y": np.float32([[100, -1]]), "z": np.float32([1e-3])}
+    near = {"y": np.float32([[100.05, -1]]), "z": np.float32([1.0005e-3])}
+    assert compare_arrays(wanted, near, 1e-3).wrong == ""
+    assert compare_arrays(wanted, near, 1e-3).difference == pytest.approx(5e-4, rel=1e-2)
+    assert compare_arrays(wanted, near, 1e-4).wrong.startswith("output y: wanted within 0.0001")
+    assert "got nothing" in compare_arrays(wanted, {"y": wanted["y"]}, 1).wrong
+    assert "got shape [2]" in compare_arrays(wanted, wanted | {"z": np.zeros(2)}, 1).wrong

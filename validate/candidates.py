@@ -1,0 +1,249 @@
+"""Inputs that golden cases are chosen from, with what the reference says to them.
+
+They are drawn while the reference is being asked anyway, and kept with its answers: starting its
+engine a second time costs more than all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgeserve import decisions, jobs
+from edgeserve.data import Feed, read_arrays, write_arrays
+from edgeserve.data.reading import RawInput
+from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve.errors import BackendError
+from edgeserve.files import LOCAL, describe
+from edgeserve.types.artifact import FileEntry
+from edgeserve.types.base import number, plain
+from edgeserve.types.records import Classification, Embedding, Record
+from edgeserve.types.source import Exported
+from edgeserve.types.tensors import Signature
+from edgeserve.validate.feeds import in_batches
+from edgeserve.validate.fillers import Statistics, fillers
+from edgeserve.validate.generated import masks_of
+from edgeserve.validate.oracle import Answered, Oracle
+from edgeserve.validate.pictures import picture
+from edgeserve.validate.request import Answers, Candidate
+from edgeserve.validate.store import verified
+from edgeserve.validate.texts import pairs
+
+__all__ = ["Drawn", "ask", "class_of", "draw", "keep", "raw_bytes", "recall"]
+
+_MOST_DRAWN = 192
+_SOME = 32
+#: Batches without a new class after which enough is enough.
+_PATIENCE = 1
+_FIRST_PICTURE = 1000  # not those that the gate compares on
+_SEEDS = 8
+_FILE = "candidates.npz"
+
+_Asked = tuple[str, RawInput, str]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An input and what the reference says to it.
+
+    Attributes:
+        thing: What to call it.
+        raw: The raw input.
+        suffix: Of a file that holds it.
+        record: The decision to hold a device to; None where there is none to rely on.
+        margin: How far it is from flipping; -1 where there is no decision; of an embedding 0.
+        program: Of an embedding, the exported program's.
+        outputs: Output tensors.
+        size: Length of the longest dynamic dimension, batch left out.
+        error: How far an artifact moves the decision on this input; None: not known, the largest
+            error on any input stands for it.
+        answers: What each artifact answered, where it was asked and embeds.
+    """
+
+    thing: str
+    raw: RawInput
+    suffix: str
+    record: Record | None
+    margin: float
+    program: Record | None
+    outputs: Feed
+    size: int
+    error: float | None = None
+    answers: tuple[Embedding | None, ...] = ()
+
+
+def draw(
+    oracle: Oracle, folder: Path, count: int, wanted: float, seed: int, least: float | None = None
+) -> list[Drawn]:
+    """Generate inputs and ask the reference, until there are enough good ones of enough classes.
+
+    Args:
+        oracle: The reference.
+        folder: The folder of ``source.json``.
+        count: How many cases are to be made of them.
+        wanted: The margin above which an input is good.
+        seed: Of what is generated.
+        least: A margin that may do as well: once `_SOME` inputs have been drawn, so many with this
+            margin are enough. None: none does.
+    """
+    if oracle.processor.medium == "image":
+        return _pictures(oracle, count, wanted, seed, least)
+    if oracle.processor.medium == "text":
+        texts = [text for both in pairs() for text in both]
+        return ask(oracle, [(f"text {i}", text, ".txt") for i, text in enumerate(texts)])
+    decides = oracle.exported.task in DECIDED_MARGIN
+    return _rows(oracle, folder, _SEEDS * count if decides else count, seed)
+
+
+def _pictures(
+    oracle: Oracle, count: int, wanted: float, seed: int, least: float | None
+) -> list[Drawn]:
+    found: list[Drawn] = []
+    stale, seen = 0, 0
+    for batch in in_batches(_MOST_DRAWN):
+        found += ask(oracle, [
+            (f"picture {i}", picture(_FIRST_PICTURE + i, seed), ".png") for i in batch
+        ])  # fmt: skip
+        good = [each for each in found if each.margin > wanted]
+        classes = len({class_of(each.record) for each in good})
+        stale, seen = (0, classes) if classes > seen else (stale + 1, seen)
+        jobs.progress("golden cases", min(classes, count), count)
+        if classes >= count or (len(good) >= count and stale >= _PATIENCE):
+            break
+        usable = [each for each in found if least is not None and each.margin > least]
+        if len(found) >= _SOME and len(usable) >= count:
+            break
+    return found
+
+
+def _rows(oracle: Oracle, folder: Path, count: int, seed: int) -> list[Drawn]:
+    """Feeds at the example's statistics; those that the program refuses are passed over."""
+    found: list[Drawn] = []
+    for asked in _feeds(oracle.exported, folder, seed):
+        if len(found) == count:
+            break
+        try:
+            found += ask(oracle, [asked])
+        except BackendError:
+            continue
+    return found
+
+
+def _feeds(exported: Exported, folder: Path, seed: int) -> Iterator[_Asked]:
+    example = read_arrays(folder / exported.examples.path)
+    statistics = {name: Statistics() for name in example}
+    for name, array in example.items():
+        statistics[name].add(array)
+    yield "example", {s.name: example[s.name] for s in exported.signature.inputs}, ".npz"
+    for each in range(seed, seed + _SEEDS):
+        for name, feed in fillers(
+            exported.signature, example, statistics, each, masks_of(exported)
+        ):
+            if name.startswith("random"):
+                yield f"{name} of seed {each - seed}", feed, ".npz"
+
+
+def ask(oracle: Oracle, inputs: Sequence[_Asked]) -> list[Drawn]:
+    """What the reference says; a decision counts where the exported program gives the same."""
+    things, raws, suffixes = zip(*inputs, strict=True)
+    feeds = [oracle.feed(raw, thing) for thing, raw, _ in inputs]
+    answers = oracle.answer(things, raws, feeds)
+    return [
+        Drawn(
+            thing, raw, suffix, record := _agreed(answered), _margin(record, answered),
+            answered.program if isinstance(record, Embedding) else None, answered.outputs,
+            _size(oracle.exported, feed),
+        )
+        for thing, raw, suffix, answered, feed in zip(
+            things, raws, suffixes, answers, feeds, strict=True
+        )
+    ]  # fmt: skip
+
+
+def _agreed(answered: Answered) -> Record | None:
+    """The decision to hold a device to; its scores are the program's where a server tells none."""
+    record, program = answered.record, answered.program
+    if record is None or program is None:
+        return None
+    if isinstance(record, Embedding):  # whether both agree is known among the others only
+        return record
+    if not decisions.same(record, program):
+        return None
+    return record if answered.scored else program
+
+
+def _margin(record: Record | None, answered: Answered) -> float:
+    if isinstance(record, Embedding):
+        return 0.0
+    return answered.margin if record is not None and answered.margin is not None else -1.0
+
+
+def _size(exported: Exported, feed: Feed) -> int:
+    """How large the free dimensions are, as one number."""
+    batch = exported.signature.batch_dim
+    return max(
+        (
+            size
+            for spec in exported.signature.inputs
+            for dim, size in zip(spec.shape, feed[spec.name].shape, strict=True)
+            if isinstance(dim, str) and dim != batch
+        ),
+        default=0,
+    )
+
+
+def class_of(record: Record | None) -> object:
+    """What sets classes apart; the same for everything else."""
+    return (record.index, record.label) if isinstance(record, Classification) else None
+
+
+def raw_bytes(raw: RawInput) -> bytes:
+    """A raw input as the bytes of a file."""
+    if isinstance(raw, dict):
+        return write_arrays(raw)
+    return raw.encode() if isinstance(raw, str) else raw
+
+
+def keep(drawn: Sequence[Drawn], stage: Path) -> tuple[tuple[Candidate, ...], FileEntry | None]:
+    """Write inputs, and outputs where nothing is decided, into one ``.npz``; None for nothing."""
+    if not drawn:
+        return (), None
+    arrays: Feed = {}
+    for i, each in enumerate(drawn):
+        arrays[f"{i}.raw"] = np.frombuffer(raw_bytes(each.raw), np.uint8)
+        if each.record is None:
+            arrays |= {f"{i}.out.{j}": array for j, array in enumerate(each.outputs.values())}
+    LOCAL.write(stage / _FILE, write_arrays(arrays))
+    kept = tuple(
+        Candidate(
+            thing=each.thing, suffix=each.suffix, record=each.record, margin=number(each.margin),
+            program=each.program, size=each.size,
+        )
+        for each in drawn
+    )  # fmt: skip
+    return kept, describe(stage, _FILE)
+
+
+def recall(answers: Answers, folder: Path, signature: Signature) -> list[Drawn]:
+    """What `keep` wrote.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-008, the file is not the one that was written.
+    """
+    if answers.candidates_file is None:
+        return []
+    arrays = verified(folder, answers.candidates_file)
+    names = [spec.name for spec in signature.outputs]
+    return [
+        Drawn(
+            thing=each.thing, raw=arrays[f"{i}.raw"].tobytes(), suffix=each.suffix,
+            record=each.record, margin=plain(each.margin), program=each.program, size=each.size,
+            outputs={n: arrays[f"{i}.out.{j}"] for j, n in enumerate(names)}
+            if each.record is None
+            else {},
+        )
+        for i, each in enumerate(answers.candidates)
+    ]  # fmt: skip

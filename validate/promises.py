@@ -1,0 +1,150 @@
+"""Whether a file is what it says: names, types and sizes, and the precision it is called by."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from edgeserve.types.artifact import Artifact
+from edgeserve.types.tensors import IO, Shape, Signature, TensorSpec
+from edgeserve.types.words import Precision
+from edgeserve.validate.findings import Findings
+
+__all__ = ["FEW", "check_declared", "check_outputs", "check_weights"]
+
+_ANY = (0, 1 << 62)
+
+#: An 8-bit file with a smaller share of its weights in 8 bits is not the size that it was made for.
+FEW = 0.5
+
+#: Dtypes, one of which a file of a precision has to hold.
+_HALF = ("float16", "bfloat16")
+_EIGHT = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
+_STORED: dict[Precision, tuple[str, ...]] = {
+    "fp16": _HALF, "w8": _EIGHT, "w8a8": _EIGHT, "w8a16": _EIGHT, "w4": _EIGHT[2:],
+}  # fmt: skip
+
+
+def check_declared(artifact: Artifact, signature: Signature, findings: Findings) -> bool:
+    """Inputs and outputs as the source has them: as many, with the same kinds and shapes.
+
+    What a format cannot hold may be narrower: int32 for int64, a fixed batch for a free one, and
+    for another free dimension one size or several (buckets) within its range. Anything else is a
+    broken promise.
+    """
+    ios = artifact.buckets or (artifact.io,)
+    wrong = list(dict.fromkeys(said for io in ios for said in _unlike_io(io, signature)))
+    wrong += [] if wrong else _disordered(ios)
+    said = "; ".join(wrong) or "names, dtypes and shapes as the source has them"
+    if not wrong:
+        findings.notes += _narrower(ios, signature)
+    return findings.check("declared", not wrong, said)
+
+
+def _unlike_io(io: IO, signature: Signature) -> list[str]:
+    wrong = []
+    for kind, ours, theirs in (
+        ("input", signature.inputs, io.inputs),
+        ("output", signature.outputs, io.outputs),
+    ):
+        if len(ours) != len(theirs):
+            wrong.append(f"{len(theirs)} {kind}s instead of {len(ours)}")
+            continue
+        pairs = zip(ours, theirs, strict=True)
+        wrong += [f"{kind} {a.name!r}: {w}" for a, b in pairs if (w := _unlike(a, b, signature))]
+    return wrong
+
+
+def _unlike(ours: TensorSpec, theirs: TensorSpec, signature: Signature) -> str:
+    """What sets a file's tensor apart from the source's; empty when it may stand for it."""
+    if ours.dtype != theirs.dtype and (ours.dtype, theirs.dtype) != ("int64", "int32"):
+        return f"{theirs.dtype} instead of {ours.dtype}"
+    if len(ours.shape) != len(theirs.shape):
+        return f"shape {list(theirs.shape)} instead of {list(ours.shape)}"
+    for wanted, got in zip(ours.shape, theirs.shape, strict=True):
+        low, high = (
+            (wanted, wanted) if isinstance(wanted, int) else signature.dims.get(wanted, _ANY)
+        )
+        if isinstance(got, int) and not low <= got <= high:
+            return f"shape {list(theirs.shape)} instead of {list(ours.shape)}"
+    return ""
+
+
+def _disordered(ios: tuple[IO, ...]) -> list[str]:
+    """Buckets that are no ladder: one that does not grow, or that changes more than sizes."""
+    names = [io.signature for io in ios]
+    if len(set(names)) != len(names):
+        return [f"signatures are called {names}"]
+    for small, large in pairwise(ios):
+        pairs = list(zip(small.inputs, large.inputs, strict=True))
+        if any(a.shape[:1] != b.shape[:1] or a.dtype != b.dtype for a, b in pairs):
+            return [f"bucket {large.signature!r} has another batch or dtype than the others"]
+        if not _grows([(a.shape, b.shape) for a, b in pairs]):
+            return [f"bucket {large.signature!r} does not follow {small.signature!r} in size"]
+    return []
+
+
+def _grows(pairs: list[tuple[Shape, Shape]]) -> bool:
+    """Whether no size shrinks and one grows; sizes that are free cannot be in a ladder."""
+    grown = False
+    for small, large in pairs:
+        for before, after in zip(small, large, strict=True):
+            if not isinstance(before, int) or not isinstance(after, int) or before > after:
+                return False
+            grown = grown or before < after
+    return grown
+
+
+def _narrower(ios: tuple[IO, ...], signature: Signature) -> list[str]:
+    """Which dimensions the file fixes, the batch left out: every format can be fed one by one."""
+    fixed: dict[str, list[int]] = {}
+    for io in ios:
+        for ours, theirs in zip(signature.inputs, io.inputs, strict=True):
+            for dim, size in zip(ours.shape, theirs.shape, strict=True):
+                known = isinstance(dim, str) and isinstance(size, int)
+                if known and dim != signature.batch_dim and size not in fixed.get(str(dim), ()):
+                    fixed.setdefault(str(dim), []).append(int(size))
+    notes = []
+    for dim, sizes in fixed.items():
+        low, high = signature.dims[dim]
+        listed = ", ".join(str(size) for size in sorted(sizes))
+        notes.append(f"dimension {dim!r} ({low} to {high}) is fixed to {listed} in this file")
+    return notes
+
+
+def check_outputs(artifact: Artifact, outputs: dict[str, np.ndarray], signature: Signature) -> str:
+    """What real outputs break of their declaration; empty when they keep it.
+
+    Sizes that are free in the source follow the input; `edgeserve.validate.trial` compares those
+    with the reference's.
+    """
+    for ours, theirs in zip(signature.outputs, artifact.io.outputs, strict=True):
+        array = outputs[ours.name]
+        pairs = enumerate(zip(ours.shape, theirs.shape, strict=True))
+        fixed = [(a, d) for a, (dim, d) in pairs if isinstance(d, int) and isinstance(dim, int)]
+        if array.ndim != len(theirs.shape) or any(array.shape[a] != d for a, d in fixed):
+            return f"output {ours.name!r} has shape {list(array.shape)}, not {list(theirs.shape)}"
+        if theirs.dtype not in ("string", "bfloat16") and array.dtype != np.dtype(theirs.dtype):
+            return f"output {ours.name!r} is {array.dtype}, not {theirs.dtype}"
+    return ""
+
+
+def check_weights(artifact: Artifact, findings: Findings) -> None:
+    """Whether the file holds the weights that its precision promises.
+
+    None of them breaks the promise. A small share of 8-bit weights is no harm to any answer: it is
+    shown, and said where it is below `FEW`.
+    """
+    weights, wanted = artifact.provenance.weights, _STORED.get(artifact.precision)
+    total = sum(weights.values())
+    if wanted is None or not total:
+        return
+    held = sum(count for dtype, count in weights.items() if dtype in wanted)
+    kinds = ", ".join(f"{count} {dtype}" for dtype, count in sorted(weights.items()))
+    share = artifact.provenance.eight_bit_share if wanted is _EIGHT else held / total
+    said = f"{100 * (share or 0):.3g} % of the weights are stored so ({kinds})"
+    name = "weights-8bit" if wanted is _EIGHT else "weights"
+    findings.check(name, held > 0, said, share or 0.0)
+    if wanted is _EIGHT and held and (share or 0) < FEW:
+        findings.remark("EDGE-CHECK-052", f"only {said}")

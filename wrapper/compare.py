@@ -1,0 +1,129 @@
+"""Is an answer the reference's? Per task: the decision, and how far the rest may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from edgeserve import decisions
+from edgeserve.neighbours import distances, nearest
+from edgeserve.types.base import Value
+from edgeserve.types.records import Classification, Embedding, Record
+from edgeserve.types.reports import Limits
+
+__all__ = ["Compared", "compare_arrays", "compare_records"]
+
+_FLOOR = Limits().scale_floor
+
+
+class Compared(Value, frozen=True):
+    """One answer against the reference's.
+
+    Attributes:
+        wrong: Why it does not hold; empty if it does.
+        difference: In the terms of the case's tolerance.
+        margin: How sure the answer is; None where that says nothing.
+    """
+
+    wrong: str
+    difference: float = 0.0
+    margin: float | None = None
+
+
+def compare_records(
+    references: Sequence[Record], answers: Sequence[object], tolerances: Sequence[float]
+) -> list[Compared]:
+    """Compare the answers to several inputs, each by itself and, where that decides, as a set.
+
+    A classification holds with the same best class and a score within the tolerance; an embedding
+    with a cosine distance within the tolerance and, in the set, the same nearest neighbour. A
+    neighbour that the reference itself prefers by no more than the tolerance may be another.
+    """
+    given = zip(references, answers, tolerances, strict=True)
+    found = [_compare(*each) for each in given]
+    places = [i for i, each in enumerate(references) if _same_space(each, answers[i])]
+    if len(places) < 2:
+        return found
+    wanted, margins = nearest(_vectors(references, places))
+    got, sure = nearest(_vectors(answers, places))
+    for at, i in enumerate(places):
+        told = found[i].wrong
+        if not told and wanted[at] != got[at] and margins[at] > tolerances[i]:
+            told = _neighbours(places, wanted[at], got[at])
+        found[i] = msgspec.structs.replace(found[i], wrong=told, margin=float(sure[at]))
+    return found
+
+
+def _compare(reference: Record, answer: object, tolerance: float) -> Compared:
+    if not isinstance(answer, type(reference)):
+        return Compared(wrong=f"wanted a {type(reference).__name__}, got {type(answer).__name__}")
+    if isinstance(reference, Embedding) and isinstance(answer, Embedding):
+        return _compare_vectors(reference, answer, tolerance)
+    difference = 0.0
+    if isinstance(reference, Classification) and isinstance(answer, Classification):
+        difference = abs(answer.score - reference.score)
+    same = decisions.same(reference, answer)
+    told = ""
+    if not (same and difference <= tolerance):
+        told = f"wanted {decisions.describe(reference)}, got {decisions.describe(answer)}"
+        if same:
+            told += f" (scores may differ by {tolerance:g})"
+    return Compared(wrong=told, difference=difference, margin=decisions.margin(answer))
+
+
+def _compare_vectors(reference: Embedding, answer: Embedding, tolerance: float) -> Compared:
+    if reference.vector.size != answer.vector.size:
+        told = f"wanted a {decisions.describe(reference)}, got a {decisions.describe(answer)}"
+        return Compared(wrong=told, difference=float("inf"))
+    difference = float(distances(reference.vector[None], answer.vector[None])[0])
+    told = ""
+    if not difference <= tolerance:  # NaN never is
+        told = f"wanted a cosine distance within {tolerance:g}, got {difference:.3g}"
+    return Compared(wrong=told, difference=difference)
+
+
+def _same_space(reference: Record, answer: object) -> bool:
+    return (
+        isinstance(reference, Embedding)
+        and isinstance(answer, Embedding)
+        and reference.vector.size == answer.vector.size
+    )
+
+
+def _vectors(records: Sequence[object], places: Sequence[int]) -> np.ndarray:
+    held = (records[i] for i in places)
+    return np.stack([record.vector for record in held if isinstance(record, Embedding)])
+
+
+def _neighbours(places: Sequence[int], wanted: int, got: int) -> str:
+    other = f"case {places[got]}" if got >= 0 else "none"
+    return f"wanted case {places[wanted]} as its nearest neighbour, got {other}"
+
+
+def compare_arrays(
+    reference: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], tolerance: float
+) -> Compared:
+    """Each output's largest difference relative to its own scale, which has a floor."""
+    worst, told = 0.0, ""
+    for name, wanted in reference.items():
+        got = outputs.get(name)
+        if got is None or got.shape != wanted.shape:
+            shape = "nothing" if got is None else f"shape {list(got.shape)}"
+            return Compared(wrong=f"output {name}: wanted shape {list(wanted.shape)}, got {shape}")
+        difference = _relative(wanted, got)
+        if not difference <= tolerance and not told:
+            told = f"output {name}: wanted within {tolerance:g} of its scale, got {difference:g}"
+        worst = max(worst, difference)
+    return Compared(wrong=told, difference=worst)
+
+
+def _relative(wanted: np.ndarray, got: np.ndarray) -> float:
+    """Largest difference over the largest wanted value; infinite where one is not finite."""
+    if np.array_equal(wanted, got, equal_nan=wanted.dtype.kind in "fc"):
+        return 0.0
+    if wanted.dtype.kind not in "biufc" or not (np.isfinite(wanted) & np.isfinite(got)).all():
+        return float("inf")
+    exact, seen = wanted.astype(np.float64), got.astype(np.float64)
+    return float(np.abs(exact - seen).max() / max(np.abs(exact).max(), _FLOOR))
