@@ -15,6 +15,7 @@ OLDEST: dict[str, str] = {
     "ai-edge-litert": "2.3",
     "ai-edge-quantizer": "0.10",
     "coremltools": "9.0",
+    "flatbuffers": "25.2",
     "litert-torch": "0.10",
     "onnx": "1.20",
     "onnx-ir": "1.0",

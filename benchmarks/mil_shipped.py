@@ -28,8 +28,8 @@ import torch
 
 __all__ = ["Shipped", "main"]
 
-#: What float16 may differ by, relative to the largest value expected.
-_HALF = 2e-3
+#: What float16 may differ by, relative to the largest value expected; the tests' own limit is 0.5.
+_HALF = 1e-2
 
 
 class _State:
@@ -102,7 +102,7 @@ class Shipped:
         from coremltools.converters.mil import testing_utils as utils
 
         found = self.predict(mlmodel, input_key_values, state)
-        half = any("fp16" in op.dtypes for op in self._interpreter.ops)
+        half = "FLOAT16" in str(mlmodel.get_spec().mlProgram)
         for name, wanted in (expected_outputs or {}).items():
             got = utils._get_coreml_out_from_dict(found, name)
             if isinstance(wanted, dict):

@@ -20,6 +20,7 @@ from edgeserve.report.words import (
     VERDICT_WORD,
     artifact_name,
     clean,
+    listed,
     mebibytes,
     milliseconds,
     percent,
@@ -244,12 +245,18 @@ def _environment(loaded: Loaded) -> tuple[Fact, ...]:
 
 
 def _warnings(loaded: Loaded) -> tuple[str, ...]:
-    said = [
-        f"Times of {artifact_name(m.format, m.precision)} are not to be trusted: {clean(m.noisy)}."
-        for some in loaded.measurements.values()
-        for m in some
-        if m.noisy
-    ]
+    noisy = [m for some in loaded.measurements.values() for m in some if m.noisy]
+    said = []
+    if len(noisy) > 1:
+        some = list(dict.fromkeys(artifact_name(m.format, m.precision) for m in noisy))
+        of = "" if len(some) == len(loaded.measurements) else f" of {listed(some)}"
+        said.append(
+            f"Wall times{of} are not to be trusted: the machine was busy or the "
+            "runs scattered. CPU times are shown instead; each artifact below says what was wrong."
+        )
+    elif noisy:
+        name = artifact_name(noisy[0].format, noisy[0].precision)
+        said.append(f"Times of {name} are not to be trusted: {clean(noisy[0].noisy or '')}.")
     if loaded.stale:
         said.append(
             f"{clean(', '.join(loaded.stale))} speaks of bytes that are no longer here: left aside."

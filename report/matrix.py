@@ -46,7 +46,10 @@ def matrix(loaded: Loaded) -> Matrix | None:
         for format in FORMATS
         if any(key[0] == format for key in cells)
     )  # fmt: skip
-    return Matrix(columns=columns, rows=rows, clock=clock(loaded), same=_same_word(loaded))
+    return Matrix(
+        columns=columns, rows=rows, clock=clock(loaded), same=_same_word(loaded),
+        untimed=any(not cell.time for cell in cells.values() if cell.size),
+    )  # fmt: skip
 
 
 def _same_word(loaded: Loaded) -> str:

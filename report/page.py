@@ -68,12 +68,14 @@ class Matrix:
         rows: The formats.
         clock: "wall" or "CPU": which time is shown.
         same: What is compared: "answers" or "nearest neighbours".
+        untimed: Some cells have no time.
     """
 
     columns: tuple[str, ...]
     rows: tuple[MatrixRow, ...]
     clock: str
     same: str
+    untimed: bool
 
 
 @dataclass(frozen=True)

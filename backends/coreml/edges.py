@@ -9,7 +9,7 @@ from typing import Any
 from edgeserve.backends.coreml.image import image_type
 from edgeserve.backends.coreml.library import coremltools
 from edgeserve.backends.coreml.order import Order
-from edgeserve.backends.coreml.sizes import Sizes
+from edgeserve.backends.sizes import Sizes
 from edgeserve.errors import ConvertError
 from edgeserve.types.tensors import IO
 

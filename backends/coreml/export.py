@@ -26,8 +26,8 @@ from edgeserve.backends.coreml.order import TARGETS, WHOLE, Order
 from edgeserve.backends.coreml.package import ENTRY, write_package
 from edgeserve.backends.coreml.program import Fixed, SourceProgram, load_source
 from edgeserve.backends.coreml.refusals import refusal
-from edgeserve.backends.coreml.sizes import Sizes, plan_sizes
 from edgeserve.backends.coreml.spec import signatures
+from edgeserve.backends.sizes import Sizes, plan_sizes
 from edgeserve.backends.torch.blame import one_line
 from edgeserve.backends.torch.program import log_warnings
 from edgeserve.errors import ConvertError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgeserve.backends.coreml.library import coremltools
-from edgeserve.backends.coreml.sizes import Sizes
+from edgeserve.backends.sizes import Sizes
 from edgeserve.errors import ConvertError
 from edgeserve.types.processing import Cast, Layout, Normalize, Step
 from edgeserve.types.source import Exported

@@ -23,6 +23,9 @@ _BITS = {
 }  # fmt: skip
 
 
+_ZERO_POINTS = {"offset", "zero_point"}
+
+
 class Constant(NamedTuple):
     """A constant tensor of a program.
 
@@ -70,16 +73,16 @@ def inspect_coreml(artifact: Artifact, root: Path) -> Graph:
 
 
 def constants_of(function: Any) -> Iterator[Constant]:
-    """Constant tensors of a function: weights, and the parts that compressed weights are stored in.
+    """Constant tensors of a function: weights, also compressed ones, and their scales.
 
-    Sizes, axes, indices and other plain integers are no weights.
+    Sizes, axes, indices and other plain integers are no weights, nor are zero points.
     """
     for operation in operations_of(block_of(function)):
         if operation.type != "const" and not operation.type.startswith("constexpr_"):
             continue
         made = operation.outputs[0].name
         values = _values(operation)
-        for key in sorted(values):
+        for key in sorted(set(values) - _ZERO_POINTS):
             name = made if key == "val" else f"{made}.{key}"
             constant = _constant(name, values[key])
             if constant is not None and (key != "val" or "float" in constant.dtype):

@@ -25,7 +25,7 @@ _TRACE = "EXIR_STACK_TRACE"
 
 
 def sources_of(program: Any, source: SourceProgram) -> dict[str, list[str]]:
-    """The values of a PyMIL function that each source op became, in the program's order.
+    """The values and operations of a PyMIL function that each source op became, in its order.
 
     Args:
         program: The PyMIL program; its only function is "main".
@@ -36,7 +36,8 @@ def sources_of(program: Any, source: SourceProgram) -> dict[str, list[str]]:
         scopes = {key.name: value for key, value in op.scopes.items()}
         name = next(iter(scopes.get(_TRACE) or ()), None)
         if op.op_type != "const" and name in source.modules:
-            found.setdefault(name, []).extend(value.name for value in op.outputs)
+            names = [*(value.name for value in op.outputs), op.name]
+            found.setdefault(name, []).extend(dict.fromkeys(names))
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgeserve.backends.coreml.metadata import MODULES, SOURCES, as_json
-from edgeserve.backends.coreml.spec import block_of, operations_of
+from edgeserve.backends.coreml.spec import block_of, name_of, operations_of
 from edgeserve.errors import QuantizeError
 
 __all__ = ["Origin"]
@@ -53,11 +53,9 @@ class Origin:
     def source(self, function: str, operation: Any) -> str | None:
         """The source op of an operation of a function."""
         known = self.sources.get(function, {})
-        for value in operation.outputs:
-            name = value.name if value.name in known else _ENDING.sub("", value.name)
-            if name in known:
-                return known[name]
-        return None
+        names = [*(value.name for value in operation.outputs), name_of(operation)]
+        plain = (_ENDING.sub("", name) for name in names)
+        return next((known[name] for name in (*names, *plain) if name in known), None)
 
     def kept(self, function: str, block: Any, keep: Sequence[str]) -> Iterator[Any]:
         """The operations of a block that came from ops or modules named in ``keep``.
@@ -90,7 +88,8 @@ class Origin:
             for operation in operations_of(block_of(spec.mlProgram.functions[function])):
                 source = self.source(function, operation)
                 if source is not None and operation.type != "const":
-                    found.setdefault(source, []).extend(value.name for value in operation.outputs)
+                    names = [*(value.name for value in operation.outputs), name_of(operation)]
+                    found.setdefault(source, []).extend(dict.fromkeys(names))
             changed[function] = found
         if changed:
             spec.description.metadata.userDefined[SOURCES] = as_json(changed)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeserve.backends.coreml.lowerings import decompose
-from edgeserve.backends.coreml.sizes import Sizes
+from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.torch import reference_artifact
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import TensorSpec
@@ -99,9 +99,9 @@ def load_source(exported: Exported, root: Path) -> SourceProgram:
 def _rewrites(whole: bool) -> list[Any]:
     from edgeserve.backends.torch.rewrites import drop_asserts, drop_idle, fold_batch_norm
     from edgeserve.backends.torch.rewrites.drop_state import drop_state
-    from edgeserve.backends.torch.rewrites.name_relu6 import name_relu6
+    from edgeserve.backends.torch.rewrites.name_relu6 import float_bounds, name_relu6
 
-    always = [fold_batch_norm, drop_asserts, drop_idle, drop_state]
+    always = [fold_batch_norm, drop_asserts, drop_idle, drop_state, float_bounds]
     return [*always, name_relu6] if whole else always
 
 

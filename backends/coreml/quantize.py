@@ -8,7 +8,7 @@ says ``compute: fp32``.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from edgeserve.backends.coreml.merge import merge, read_package, split
 from edgeserve.backends.coreml.order import TARGETS
 from edgeserve.backends.coreml.origin import Origin
 from edgeserve.backends.coreml.package import ENTRY, write_package
-from edgeserve.backends.coreml.ranges import Ranges, measure_ranges
+from edgeserve.backends.coreml.ranges import Ranges, left_out, measure_ranges
 from edgeserve.backends.coreml.spec import (
     DATA,
     WEIGHTS,
@@ -194,20 +194,12 @@ def _quantize_activations(
         mode="linear_symmetric" if signed else "linear", dtype="int8" if signed else "uint8"
     )
     main = _main(model)
-    kept = {name_of(each) for each in [*keeping.operations(main), *_integers(main, ranges)]}
-    plan = optimize.OptimizationConfig(global_config=config, op_name_configs=dict.fromkeys(kept))
+    floats = [*keeping.operations(main), *left_out(block_of(main), ranges)]
+    kept = dict.fromkeys(map(name_of, floats))
+    plan = optimize.OptimizationConfig(global_config=config, op_name_configs=kept)
     for name in ("suffix", "prefix"):
         of = f"compression::insert_{name}_quantize_dequantize_pair"
         _first(pipeline, of, config=plan, activation_stats=ranges)
-
-
-def _integers(function: Any, ranges: Ranges) -> Iterator[Any]:
-    """Operations on integers, which coremltools would quantize like any other (indices, sizes)."""
-    for operation in operations_of(block_of(function)):
-        read = [a.name for key in "xy" if key in operation.inputs
-                for a in operation.inputs[key].arguments]  # fmt: skip
-        if read and not any(name in ranges for name in read):
-            yield operation
 
 
 def _quantize_weights(pipeline: Any, model: Any, keeping: _Keeping) -> None:

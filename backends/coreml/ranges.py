@@ -17,7 +17,7 @@ from edgeserve.backends.coreml.merge import read_package
 from edgeserve.backends.coreml.spec import block_of, operations_of
 from edgeserve.errors import QuantizeError
 
-__all__ = ["Ranges", "measure_ranges"]
+__all__ = ["Ranges", "left_out", "measure_ranges"]
 
 #: For each tensor its least and greatest value, in coremltools' words.
 Ranges = dict[str, dict[str, float]]
@@ -25,9 +25,14 @@ Ranges = dict[str, dict[str, float]]
 #: Bytes of inner tensors that one run may hand out.
 _AT_ONCE = 256 << 20
 
+#: Steps of a sum's 8 bits that its smaller part must reach, lest it be lost.
+_LEAST_STEPS = 8
+
 
 def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) -> Ranges:
     """Run samples through a package with one function, and watch every floating point tensor.
+
+    Tensors that hold infinities (masks do) are left out: 8 bits cannot hold those.
 
     Args:
         folder: The ``.mlpackage``.
@@ -36,7 +41,7 @@ def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) ->
             the tensors do not fit into memory at once.
 
     Raises:
-        QuantizeError: EDGE-QUANTIZE-010, a tensor becomes infinite or NaN on a sample.
+        QuantizeError: EDGE-QUANTIZE-010, a tensor becomes NaN on a sample.
     """
     from edgeserve.backends.coreml.interpreter import Interpreter
 
@@ -50,7 +55,27 @@ def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) ->
             values = {name: array for name, array in feed.items() if array.dtype.kind == "f"}
             for name, array in (values | engine.run(feed)).items():
                 _widen(found, name, array, index)
-    return _clipped(found, block)
+    finite = {n: r for n, r in found.items() if all(map(math.isfinite, r.values()))}
+    return _clipped(finite, block)
+
+
+def left_out(block: Any, ranges: Ranges) -> Iterator[Any]:
+    """Operations of a block that are better not quantized, or cannot be.
+
+    coremltools would quantize sums of integers (indices) like any other, and sums with a mask: in
+    the 8 bits of scores - 30000 the scores are all zero.
+    """
+    for operation in operations_of(block):
+        read = [a.name for key in "xy" if key in operation.inputs
+                for a in operation.inputs[key].arguments if a.HasField("name")]  # fmt: skip
+        made = [value.name for value in operation.outputs]
+        known = [ranges.get(name) for name in (*read, *made)]
+        if operation.type == "add" and len(read) == 2 and all(known):
+            *parts, whole = (max(abs(r["rmin"]), abs(r["rmax"])) for r in known if r is not None)
+            if min(parts) * 127 < _LEAST_STEPS * whole:
+                yield operation
+        elif read and not all(known):
+            yield operation
 
 
 def _groups(block: Any) -> Iterator[tuple[str, ...]]:
@@ -90,10 +115,10 @@ def _fitted(sample: Mapping[str, np.ndarray], inputs: Iterable[Any]) -> dict[str
 
 def _widen(found: Ranges, name: str, values: np.ndarray, index: int) -> None:
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if math.isnan(low) or math.isnan(high):
         raise QuantizeError(
-            "EDGE-QUANTIZE-010", f"tensor {name!r} on sample {index}", wanted="finite values",
-            got=f"{low} to {high}", hint="quantize with compute=fp32, or leave that sample out",
+            "EDGE-QUANTIZE-010", f"tensor {name!r} on sample {index}", wanted="numbers", got="NaN",
+            hint="ask for --precision w8, or leave that sample out",
         )  # fmt: skip
     known = found.setdefault(name, {"rmin": low, "rmax": high})
     known["rmin"], known["rmax"] = min(known["rmin"], low), max(known["rmax"], high)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.tflite.fit import fitted
 from edgeserve.backends.tflite.names import SINGLE
 from edgeserve.environment import usable_cores
 from edgeserve.errors import QuantizeError
-from edgeserve.types.tensors import IO, TensorSpec
+from edgeserve.types.tensors import IO
 
 __all__ = ["calibrate"]
 
@@ -43,7 +44,7 @@ def calibrate(
     ranges: dict[str, Any] = {}
     for number, sample in enumerate(samples):
         for io in buckets:
-            feed = {spec.name: _fitted(sample[spec.name], spec) for spec in io.inputs}
+            feed = {spec.name: fitted(sample[spec.name], spec) for spec in io.inputs}
             calibrator.calibrate({io.signature or SINGLE: [feed]}, manager)
         ranges = calibrator.get_model_qsvs()
         _check(ranges, number)
@@ -63,22 +64,3 @@ def _check(ranges: Mapping[str, Any], number: int) -> None:
                 got=f"NaN or infinity on sample {number}",
                 hint="run the float model on that sample, or keep the op that makes it in float",
             )  # fmt: skip
-
-
-def _fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """A sample in the dtype and the sizes of the file: rows repeated, lengths cut or padded by 0.
-
-    Zero is padding where it counts: in an attention mask. What stands under a mask of zeros is
-    computed and thrown away, whatever it is.
-    """
-    array = array.astype(spec.dtype)
-    for axis, dim in enumerate(spec.shape):
-        size, have = int(dim), array.shape[axis]
-        if axis == 0:
-            array = array.take(np.arange(size) % have, axis)
-        elif have >= size:
-            array = array.take(range(size), axis)
-        else:
-            widths = [(0, size - have if i == axis else 0) for i in range(array.ndim)]
-            array = np.pad(array, widths)
-    return array

@@ -57,7 +57,8 @@ def export_tflite(
     """
     program = load_program(reference_artifact(exported), root)
     blame = Blame(mark(program), Path(exported.source.folder))
-    sizes, notes = plan_sizes(exported, _example_shapes(exported, root))
+    examples = _examples(exported, root)
+    sizes, notes = plan_sizes(exported, {name: x.shape for name, x in examples.items()})
     for note in notes:
         print(note, flush=True)
     try:
@@ -69,7 +70,7 @@ def export_tflite(
     _rename(model, exported.signature, sizes, made.outputs)
     buckets = check_edges(edges(model), exported.signature, sizes)
     data = write_model(model)
-    try_file(data, model, buckets[0], blame)
+    try_file(data, model, buckets[0], examples, blame)
     write_atomic(out / MODEL, data)
     return Artifact(
         format="tflite", precision="fp32", entry=MODEL, files=(describe(out, MODEL),),
@@ -78,9 +79,9 @@ def export_tflite(
     )  # fmt: skip
 
 
-def _example_shapes(exported: Exported, root: Path) -> dict[str, tuple[int, ...]]:
-    with np.load(root / exported.examples.path, allow_pickle=False) as examples:
-        return {name: examples[name].shape for name in examples.files}
+def _examples(exported: Exported, root: Path) -> dict[str, np.ndarray]:
+    with np.load(root / exported.examples.path, allow_pickle=False) as held:
+        return {name: held[name] for name in held.files}
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ The engine would give ops that the GPU cannot run to the CPU: here it must take 
 
 from __future__ import annotations
 
-import ctypes.util
+import ctypes
 import importlib.util
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +34,18 @@ def has_gpu_library() -> bool:
     found = importlib.util.find_spec("ai_edge_litert")
     folders = found.submodule_search_locations if found else None
     held = any(list(Path(folder).glob("libLiteRt*GpuAccelerator.*")) for folder in folders or ())
-    return held and ctypes.util.find_library("vulkan") is not None
+    return held and _has_loader()
+
+
+def _has_loader() -> bool:
+    """Whether the library that finds the GPU's drivers is there; other systems bring theirs."""
+    if sys.platform != "linux":
+        return True
+    try:
+        ctypes.CDLL("libvulkan.so.1")
+    except OSError:
+        return False
+    return True
 
 
 class GpuSession(Session):

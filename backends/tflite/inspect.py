@@ -40,7 +40,7 @@ def inspect_tflite(artifact: Artifact, root: Path) -> Graph:
 
 
 def shown_names(model: Any, io: IO) -> list[str]:
-    """Names of the tensors of a signature's graph; its inputs and outputs have those of the `IO`."""
+    """Names of the tensors of a signature's graph; inputs and outputs have those of the `IO`."""
     definition = definition_of(model, io.signature)
     names = [t.name.decode() for t in model.subgraphs[definition.subgraphIndex].tensors]
     for edge in (*definition.outputs, *definition.inputs):

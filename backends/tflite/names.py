@@ -50,8 +50,8 @@ def rename(
     """Name everything in a file that the converter has just made.
 
     Args:
-        model: A ``ModelT``, changed in place; its inputs are called ``args_0`` and so on, its outputs
-            ``output_0`` and so on.
+        model: A ``ModelT``, changed in place; its inputs are called ``args_0`` and so on, its
+            outputs ``output_0`` and so on.
         largest: The signature whose tensors need no suffix.
         inputs: Names for the inputs, in order.
         outputs: Names for the outputs, in order, each with ``module/node`` of the source op that

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from edgeserve.backends.tflite.calibrate import calibrate
@@ -33,6 +34,9 @@ __all__ = ["PRECISIONS", "quantize_tflite"]
 
 PRECISIONS = ("fp16", "w8", "w8a8")
 
+#: Options that other formats offer, as TFLite's kernels have them.
+_FIXED = {"activation": "s8", "reduce_range": "false"}
+
 
 def quantize_tflite(
     artifact: Artifact, root: Path, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]],
@@ -42,9 +46,9 @@ def quantize_tflite(
 
     Raises:
         BackendError: EDGE-BACKEND-006 another precision.
-        QuantizeError: EDGE-QUANTIZE-001 no samples, -009 an unknown op to keep float, -010 the model
-            overflows on a sample, -011 there is nothing to quantize, -020 the quantizer failed, -021
-            weights that float16 does not hold.
+        QuantizeError: EDGE-QUANTIZE-001 no samples, -009 an unknown op to keep float, -010 the
+            model overflows on a sample, -011 there is nothing to quantize, -020 the quantizer
+            failed, -021 weights that float16 does not hold.
     """
     if recipe.precision not in PRECISIONS:
         raise BackendError(
@@ -68,6 +72,7 @@ def quantize_tflite(
     buckets = tuple(found[io.signature or next(iter(found))] for io in artifact.buckets)
     write_atomic(out / MODEL, write_model(made))
     io = found[artifact.io.signature or next(iter(found))]
+    recipe = msgspec.structs.replace(recipe, options=_told(recipe))
     return Artifact(
         format="tflite", precision=recipe.precision, entry=MODEL, files=(describe(out, MODEL),),
         io=io, buckets=buckets, provenance=_provenance(artifact, recipe, tools),
@@ -131,6 +136,15 @@ def _check_halves(model: Any) -> None:
                 wanted="numbers up to 65504, as float16 holds them", got="larger ones",
                 hint="keep that op in float, or ask for another precision",
             )  # fmt: skip
+
+
+def _told(recipe: Recipe) -> dict[str, str]:
+    """The recipe's options as they came out: the format leaves no choice where others have one."""
+    others = {name: value for name, value in recipe.options.items() if name not in _FIXED}
+    for name, value in _FIXED.items():
+        if recipe.options.get(name, value) != value:
+            print(f"{name} is {value} in TFLite, not {recipe.options[name]}", flush=True)
+    return others | _FIXED if recipe.precision == "w8a8" else others
 
 
 def _provenance(artifact: Artifact, recipe: Recipe, tools: dict[str, str]) -> Provenance:

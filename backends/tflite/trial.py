@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from edgeserve.backends.feeds import numpy_dtype
 from edgeserve.backends.tflite.edges import definition_of
+from edgeserve.backends.tflite.fit import fitted
 from edgeserve.backends.tflite.names import SINGLE, source_of
 from edgeserve.backends.tflite.refusals import Blame
 from edgeserve.backends.tflite.schema import op_type
@@ -19,22 +20,20 @@ __all__ = ["try_file"]
 _OP = re.compile(r"builtin opcode '(\w+)'|Node number \d+ \((\w+)\)")
 
 
-def try_file(data: bytes, model: Any, io: IO, blame: Blame) -> None:
-    """Run one signature on zeros.
+def try_file(
+    data: bytes, model: Any, io: IO, examples: Mapping[str, np.ndarray], blame: Blame
+) -> None:
+    """Run one signature on the source's example inputs.
 
     Raises:
         UnsupportedOp: EDGE-OP-012.
     """
     from ai_edge_litert.interpreter import Interpreter
 
-    feed = {
-        spec.name: np.zeros([int(size) for size in spec.shape], numpy_dtype(spec.dtype, spec.name))
-        for spec in io.inputs
-    }
+    feed = {spec.name: fitted(examples[spec.name], spec) for spec in io.inputs}
     try:
-        Interpreter(model_content=data, num_threads=1).get_signature_runner(io.signature or SINGLE)(
-            **feed
-        )
+        engine = Interpreter(model_content=data, num_threads=1)
+        engine.get_signature_runner(io.signature or SINGLE)(**feed)
     except Exception as error:  # the engine raises ValueError and RuntimeError
         said = _OP.search(str(error))
         type = (said[1] or said[2]) if said else "of the model"

@@ -47,7 +47,7 @@ def real_command() -> tuple[str, ...]:
 def test_a_verb_answers(run: Run, tmp_path: Path) -> None:
     assert run("double", 21).numbers == (42,)
     kept = {p.name for p in (tmp_path / "job").iterdir()}
-    assert kept == {"job.json", "log.txt", "result.json"}
+    assert kept == {"job.json", "log.txt", "result.json", "usage.json"}
     assert (tmp_path / "job/log.txt").read_text() == "doubling 21\n"
     assert run("double", 4).numbers == (8,), "an old result was taken for the new one"
 

@@ -7,13 +7,25 @@
 
 It computes what the program says, op by op, in float32, and rounds where the program says float16.
 It is no Apple hardware: the Neural Engine and the GPU sum in other orders and widths. See
-docs/interpreter.md.
+docs/interpreter.md. Importing the package loads neither torch nor coremltools; using it does.
 """
 
 from __future__ import annotations
 
-from edgeserve.backends.coreml.interpreter.registry import supported_ops
-from edgeserve.backends.coreml.interpreter.session import Interpreter, OpInfo
-from edgeserve.backends.coreml.interpreter.state import State
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgeserve.backends.coreml.interpreter.registry import supported_ops
+    from edgeserve.backends.coreml.interpreter.session import Interpreter, OpInfo
+    from edgeserve.backends.coreml.interpreter.state import State
 
 __all__ = ["Interpreter", "OpInfo", "State", "supported_ops"]
+
+_HOMES = {"Interpreter": "session", "OpInfo": "session", "State": "state"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'registry')}"), name)

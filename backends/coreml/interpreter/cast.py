@@ -8,7 +8,7 @@ from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
 
-__all__: list[str] = []
+__all__ = ["cast", "classify"]
 
 #: Integer types of the program by bits and sign; the others need no care here.
 _BITS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16}

@@ -15,7 +15,17 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints
 
-__all__ = ["unpacked"]
+__all__ = [
+    "blockwise_shift_scale",
+    "constexpr_cast",
+    "lut_to_dense",
+    "lut_to_dense_flat",
+    "lut_to_sparse",
+    "sparse_blockwise_shift_scale",
+    "sparse_to_dense",
+    "sparse_to_dense_flat",
+    "unpacked",
+]
 
 
 def unpacked(packed: Tensor, bits: int, count: int) -> Tensor:

@@ -12,7 +12,7 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import truth
 from edgeserve.errors import MilError
 
-__all__ = ["MAX_TURNS"]
+__all__ = ["MAX_TURNS", "cond", "select", "while_loop"]
 
 #: After this many turns a loop is taken for one that never ends.
 MAX_TURNS = 1_000_000

@@ -15,7 +15,7 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, number, truth
 
-__all__: list[str] = []
+__all__ = ["suppression", "suppression_boxes_last"]
 
 
 @kernel("non_maximum_suppression")

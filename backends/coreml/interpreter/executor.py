@@ -59,15 +59,15 @@ def run_step(step: Step, frame: list[Any]) -> None:
         arguments["run_block"] = lent
     try:
         found = step.function(**arguments)
+        results = found if isinstance(found, tuple) else (found,)
+        if len(results) != len(step.outputs):
+            raise _odd(step, f"{len(step.outputs)} results", str(len(results)))
+        for out, value in zip(step.outputs, results, strict=True):
+            frame[out.slot] = _typed(step, out, value)
     except EdgeError:
         raise
     except Exception as error:  # a kernel meets what only the program's author knows
         raise _failed(step, error) from error
-    results = found if isinstance(found, tuple) else (found,)
-    if len(results) != len(step.outputs):
-        raise _odd(step, f"{len(step.outputs)} results", str(len(results)))
-    for out, value in zip(step.outputs, results, strict=True):
-        frame[out.slot] = _typed(step, out, value)
 
 
 def _run_steps(steps: Sequence[Step], frame: list[Any]) -> None:

@@ -31,12 +31,13 @@ def matmul(
     """``x @ y`` as in numpy: leading axes broadcast, a vector is a row or a column.
 
     Args:
-        x: [..., M, K] or [K], float or int32.
+        x: [..., M, K] or [K], float or int32; of two types the wider one is taken.
         y: [..., K, N] or [K].
         transpose_x: Swap the last two axes of ``x`` first; nothing for a vector.
         transpose_y: The same for ``y``.
     """
-    return torch.matmul(_turned(x, transpose_x), _turned(y, transpose_y))
+    common = torch.promote_types(x.dtype, y.dtype)
+    return torch.matmul(_turned(x.to(common), transpose_x), _turned(y.to(common), transpose_y))
 
 
 @kernel("einsum")

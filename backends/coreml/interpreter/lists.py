@@ -11,7 +11,15 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import held_as, integer, ints, truth
 
-__all__ = ["TensorList"]
+__all__ = [
+    "TensorList",
+    "list_gather",
+    "list_length",
+    "list_read",
+    "list_scatter",
+    "list_write",
+    "make_list",
+]
 
 #: The longest list; an index beyond it is taken for an error.
 _MAX_LENGTH = 1 << 20

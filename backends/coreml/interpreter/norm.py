@@ -84,10 +84,14 @@ def local_response_norm(
 ) -> Tensor:  # fmt: skip
     """``x / (k + alpha / size * sum of squares of size neighbouring channels) ** beta``.
 
-    The neighbourhood is centred; of an even ``size`` the extra channel is the one before. Channels
-    that are not there count as zeros.
+    The neighbourhood is centred and has an odd number of channels: of an even ``size`` one less is
+    summed, though the sum is still divided by ``size``, as the answers in coremltools' own tests
+    have it. Channels that are not there count as zeros.
     """
-    return functional.local_response_norm(x, integer(size), number(alpha), number(beta), number(k))
+    width = integer(size)
+    centred = width - 1 + width % 2
+    share = number(alpha) * centred / width
+    return functional.local_response_norm(x, centred, share, number(beta), number(k))
 
 
 def _normal(x: Tensor, axes: list[int], epsilon: Tensor | float) -> Tensor:

@@ -32,7 +32,8 @@ _SELECTING = frozenset({
     "abs", "band_part", "batch_to_space", "ceil", "clip", "concat", "cond", "const",
     "coreml_update_state", "crop", "depth_to_space", "expand_dims", "fill_like", "floor", "gather",
     "gather_along_axis", "gather_nd", "identity", "list_gather", "list_read", "list_scatter",
-    "list_write", "max_pool", "maximum", "minimum", "non_maximum_suppression", "pixel_shuffle",
+    "list_write", "max_pool", "maximum", "minimum", "non_maximum_suppression", "pad",
+    "pixel_shuffle",
     "pixel_unshuffle", "read_state", "reduce_max", "reduce_min", "relu", "relu6", "reshape",
     "reshape_like", "reverse", "reverse_sequence", "round", "select", "sign", "slice_by_index",
     "slice_by_size", "slice_update", "sliding_windows", "space_to_batch", "space_to_depth",
@@ -78,7 +79,7 @@ class _Planner:
 
     def plan(self, taps: tuple[str, ...]) -> Plan:
         inputs = {name: self._output(var, "") for name, var in self._function.inputs.items()}
-        block = self._block(self._function, ())
+        block = self._block(self._function, self._function.inputs.values())
         results = {var.name: self._where(var) for var in self._function.outputs}
         names = {
             var.name: self._where(var)

@@ -24,7 +24,7 @@ from edgeserve.backends.coreml.interpreter.checks import check_function
 from edgeserve.backends.coreml.interpreter.package import Package
 from edgeserve.errors import MilError
 
-__all__ = ["choose_function", "load_function"]
+__all__ = ["choose_function", "load_function", "refused"]
 
 _LOCK = threading.Lock()
 
@@ -69,7 +69,7 @@ def load_function(package: Package, name: str) -> Any:
         try:
             program = load(package.spec, version, str(package.weights))
         except (Exception, RecursionError) as error:  # the reader raises whatever it meets
-            raise _refused(package.name, error) from error
+            raise refused(package.name, error) from error
         finally:
             mil_block.BLOCK_STACK = before
     return program.functions[name]
@@ -104,7 +104,8 @@ def _large(kind: Any) -> bool:
     return math.prod(int(s) for s in kind.get_shape() if not is_symbolic(s)) > _INFERRED
 
 
-def _refused(package: str, error: BaseException) -> MilError:
+def refused(package: str, error: BaseException) -> MilError:
+    """What the reader, or a step on its program, threw: as a coded error."""
     lines = str(error).strip().splitlines()
     return MilError(
         "EDGE-MIL-005", f"package {package!r}", wanted="a program that coremltools reads",

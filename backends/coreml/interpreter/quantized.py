@@ -8,7 +8,7 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer
 
-__all__ = ["along"]
+__all__ = ["along", "dequantize", "quantize"]
 
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 

@@ -20,7 +20,14 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, truth
 
-__all__: list[str] = []
+__all__ = [
+    "gather",
+    "gather_along_axis",
+    "gather_nd",
+    "scatter",
+    "scatter_along_axis",
+    "scatter_nd",
+]
 
 
 def _inside(indices: Tensor, size: int, strict: Tensor | bool = False) -> Tensor:

@@ -16,10 +16,15 @@ from edgeserve.backends.coreml.interpreter.images import tensor_of_image
 from edgeserve.backends.coreml.interpreter.interface import Feature, check_feed, describe
 from edgeserve.backends.coreml.interpreter.package import Package, read_package
 from edgeserve.backends.coreml.interpreter.plan import make_plan
-from edgeserve.backends.coreml.interpreter.program import choose_function, load_function
+from edgeserve.backends.coreml.interpreter.program import (
+    choose_function,
+    load_function,
+    refused,
+)
 from edgeserve.backends.coreml.interpreter.state import Cell, State
 from edgeserve.backends.coreml.interpreter.steps import Output
 from edgeserve.backends.coreml.interpreter.values import TORCH, dtype_name
+from edgeserve.errors import EdgeError
 from edgeserve.types.tensors import TensorSpec
 
 __all__ = ["Interpreter", "OpInfo"]
@@ -86,19 +91,26 @@ class Interpreter:
         """
         package = read_package(Path(path))
         self.function = choose_function(package, function)
-        loaded = load_function(package, self.function)
-        self.opset = int(loaded.opset_version)
         self.precision = "fp32" if precision == "fp32" else "fp16"
+        self._taps = tuple(taps)
+        loaded = load_function(package, self.function)
+        try:
+            self._build(package, loaded)
+        except EdgeError:
+            raise
+        except Exception as error:  # what a description or a constant may hold is endless
+            raise refused(package.name, error) from error
+        _forget(loaded)
+
+    def _build(self, package: Package, loaded: Any) -> None:
+        self.opset = int(loaded.opset_version)
         self._features = describe(package.spec, loaded, self.function, package.name)
         self.inputs = tuple(feature.spec for feature in self._features.inputs)
         self.outputs = tuple(feature.spec for feature in self._features.outputs)
         self.states = tuple(feature.spec for feature in self._features.states)
         self.ops = tuple(_ops(loaded, package))
-        self._taps = tuple(taps)
-        self._plan = make_plan(
-            loaded, self.opset, package.name, rounding=self.precision != "fp32", taps=taps
-        )
-        _forget(loaded)
+        rounding = self.precision != "fp32"
+        self._plan = make_plan(loaded, self.opset, package.name, rounding=rounding, taps=self._taps)
 
     @property
     def images(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import ints
 
-__all__: list[str] = []
+__all__ = ["slice_by_index", "slice_by_size", "slice_update"]
 
 #: One axis of a slice: an index that drops the axis, or a range.
 _Cut = int | slice

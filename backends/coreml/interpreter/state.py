@@ -8,7 +8,7 @@ from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
 
-__all__ = ["Cell", "State"]
+__all__ = ["Cell", "State", "coreml_update_state", "read_state"]
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Exported packages beside eager PyTorch, and beside coremltools' own reader of what lies on disk."""
+"""Exported packages beside eager PyTorch, and beside coremltools' own reader of the files."""
 
 from __future__ import annotations
 
@@ -255,13 +255,14 @@ def test_operators_that_stay_whole_answer_as_pytorch(packages: Any) -> None:
             sampled = f.grid_sample(x, grid, align_corners=False)
             return (
                 f.adaptive_avg_pool2d(y, (1, 1)), f.mish(y), f.relu6(4 * y), f.hardsigmoid(y),
-                f.pixel_shuffle(y, 2), f.pixel_unshuffle(x, 2), sampled, f.adaptive_avg_pool1d(x[0], 1),
+                f.pixel_shuffle(y, 2), f.pixel_unshuffle(x, 2), sampled,
+                f.adaptive_avg_pool1d(x[0], 1),
             )  # fmt: skip
 
     torch.manual_seed(0)
     examples = (torch.randn(1, 3, 6, 8), torch.rand(1, 4, 4, 2) * 2.4 - 1.2)
     package = packages.make(packages.export(Many(), examples))
-    assert package.error() <= 2e-6
+    assert package.error() <= 1e-5  # mish through exp and log
     counts = packages.backend.inspect(package.artifact, package.root).op_counts
     assert {"relu6", "silu", "pixel_shuffle", "resample", "instance_norm"} <= set(counts)
     assert package.artifact.provenance.rewrites == ("name_relu6",)

@@ -74,7 +74,8 @@ def test_the_file_keeps_its_face(precision: str, derived: dict[str, Artifact], d
     artifact, parent = derived[precision], digits.file.artifact
     assert (artifact.io, artifact.buckets) == (parent.io, parent.buckets)
     assert artifact.provenance.parent == parent.sha256
-    assert artifact.provenance.recipe == Recipe(precision=precision)  # type: ignore[arg-type]
+    options = {"activation": "s8", "reduce_range": "false"} if precision == "w8a8" else {}
+    assert artifact.provenance.recipe == Recipe(precision=precision, options=options)  # type: ignore[arg-type]
     assert "ai-edge-quantizer" in artifact.provenance.tools
     graph = backends.get("tflite").inspect(artifact, digits.file.folder / precision)
     convolutions = [op for op in graph.ops if "CONV" in op.type]
@@ -143,7 +144,7 @@ def test_a_text_encoder_keeps_its_answers_at_every_length(text_file: Any) -> Non
     assert "DEQUANTIZE" not in graph.op_counts
 
 
-def test_lengths_are_calibrated_one_by_one(made: Callable[..., Any], zoo: Any) -> None:
+def test_lengths_are_calibrated_one_by_one(convert: Any, zoo: Any) -> None:
     """Convolutions over text: each length has ranges, from samples cut or padded to it."""
     import msgspec
 
@@ -168,7 +169,7 @@ def test_lengths_are_calibrated_one_by_one(made: Callable[..., Any], zoo: Any) -
                     max_length=20)  # fmt: skip
     processing = Processing(inputs=(InputProcessing(name="ids", steps=(step,)),))
     net.exported = msgspec.structs.replace(net.exported, processing=processing)
-    file = made.convert(net)  # type: ignore[attr-defined]
+    file = convert(net)
     rng = np.random.default_rng(1)
     samples = [{"ids": rng.integers(0, 30, (1, n))} for n in (3, 12, 18, 20)]
     artifact = file.quantize("w8a8", samples)
@@ -220,12 +221,31 @@ def test_without_samples_nothing_is_calibrated(digits: Any) -> None:
     assert error.value.code == "EDGE-QUANTIZE-001"
 
 
-def test_a_sample_that_overflows_is_named(digits: Any) -> None:
-    bad = {"image": np.full((1, 1, 8, 8), 3e38, np.float32)}
+def test_a_sample_that_overflows_is_named(made: Callable[..., Any]) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1))
+    with torch.no_grad():
+        net[0].weight.fill_(10)
+    file = made("overflow", net, (torch.randn(1, 1, 3, 3),))
+    sizes = (1.0, -2.0, 3e38, 4.0)
     with pytest.raises(QuantizeError) as error:
-        digits.file.quantize("w8a8", [*digits.samples[:2], bad])
+        file.quantize("w8a8", [{"input": np.full((1, 1, 3, 3), x, np.float32)} for x in sizes])
     assert error.value.code == "EDGE-QUANTIZE-010"
     assert "sample 2" in error.value.message
+
+
+def test_a_choice_that_the_format_does_not_have_is_told(
+    digits: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wished = Recipe(precision="w8a8", options={"activation": "u8", "samples": "8"})
+    made = backends.get("tflite").quantize(
+        digits.file.artifact, digits.file.root, wished, digits.samples[:8],
+        digits.file.folder / "u8",
+    )  # fmt: skip
+    assert made.provenance.recipe is not None
+    assert made.provenance.recipe.options == {
+        "activation": "s8", "reduce_range": "false", "samples": "8",
+    }  # fmt: skip
+    assert "activation is s8 in TFLite, not u8" in capsys.readouterr().out
 
 
 # What cannot be made

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import flatbuffers
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -109,7 +110,8 @@ def test_a_file_that_does_not_fit_its_tables_is_refused(
     digits: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = read_model(digits.file.root / "model.tflite")
-    monkeypatch.setattr(flatbuffers.Builder, "MAX_BUFFER_SIZE", 1 << 13)
+    model.buffers[-1].data = np.zeros(3 << 20, np.uint8)
+    monkeypatch.setattr(flatbuffers.Builder, "MAX_BUFFER_SIZE", 2 << 20)
     with pytest.raises(ConvertError) as error:
         write_model(model)
     assert error.value.code == "EDGE-CONVERT-043"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from edgeserve import backends
 from edgeserve.backends.tflite.run import open_session
 from edgeserve.errors import BackendError
 from edgeserve.files import describe
+from edgeserve.types.artifact import Recipe
 from edgeserve.types.base import encode
 
 #: The browser brings a Vulkan driver that runs on any CPU.
@@ -151,3 +153,31 @@ with backends.get("tflite").load(artifact, Path(sys.argv[2]), delegate="gpu") as
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     np.testing.assert_allclose(np.load(tmp_path / "x.npy"), digits.logits[:3], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gone", "line"),
+    [("ai_edge_litert", "pip install 'edgeserve[tflite]'"),
+     ("litert_torch", "pip install 'edgeserve[convert]'"),
+     ("ai_edge_quantizer", "pip install 'edgeserve[convert]'")],
+)  # fmt: skip
+def test_what_is_not_installed_is_named_with_the_line_that_installs_it(
+    gone: str, line: str, digits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, find_spec = backends.get("tflite"), importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == gone else find_spec(name)
+    )
+    needs_it = {
+        "ai_edge_litert": lambda: backend.load(digits.file.artifact, digits.file.root),
+        "litert_torch": lambda: backend.export(
+            digits.file.net.exported, digits.file.net.root, tmp_path
+        ),
+        "ai_edge_quantizer": lambda: backend.quantize(
+            digits.file.artifact, digits.file.root, Recipe(precision="w8"), (), tmp_path
+        ),
+    }[gone]
+    with pytest.raises(BackendError) as error:
+        needs_it()
+    assert error.value.code == "EDGE-BACKEND-004"
+    assert error.value.hint == line

@@ -102,3 +102,12 @@ def test_who_sees_nobody_is_nan(one_op: Any) -> None:
     (found,) = attend(one_op, parts, torch.tensor([[True, True], [False, False]]))
     assert np.isfinite(found[0, 0]).all()
     assert np.isnan(found[0, 1]).all()
+
+
+def test_a_constant_of_another_type(one_op: Any) -> None:
+    """Allowed since iOS 17; the result has the type of what is no constant."""
+    x, y = np.array([[3, -7], [5, 1]], np.int32), np.array([[0.5, 2], [1.5, -1]], np.float32)
+    (found,) = one_op("matmul", {"x": x}, y=y)
+    assert found.dtype == np.int32
+    assert found.tolist() == np.trunc(x @ y).tolist()
+    assert one_op("matmul", {"y": y}, x=x)[0].tolist() == (x @ y).tolist()

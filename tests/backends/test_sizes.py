@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from edgeserve.backends.coreml.sizes import plan_sizes
+from edgeserve.backends.sizes import plan_sizes
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import InputProcessing, Processing, Tokenize
 from edgeserve.types.source import Exported, Source
 from edgeserve.types.tensors import Signature, TensorSpec
 
+PLAIN = Processing()
 TOKENIZER = FileEntry("assets/tokenizer.json", 0, "0" * 64)
 
 
@@ -27,7 +28,7 @@ def text(low: int, high: int, longest: int = 512, padded: tuple[str, ...] = ("id
     return exported(signature, Processing(inputs=steps))
 
 
-def exported(signature: Signature, processing: Processing = Processing()) -> Exported:
+def exported(signature: Signature, processing: Processing = PLAIN) -> Exported:
     entry = FileEntry("model.pt2", 0, "0" * 64)
     return Exported(
         source=Source("factory", "x:y"), program=entry, examples=entry, signature=signature,
