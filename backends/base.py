@@ -136,7 +136,7 @@ class Backend(ABC):
             raise ConvertError(
                 "EDGE-CONVERT-076", f"format {self.format}",
                 wanted=f"a source in {' or '.join(self.takes)}", got=f"one in {exported.format}",
-                hint="give the PyTorch module that the file was made from; --to onnx takes the file",
+                hint="give the PyTorch module the file was made from; --to onnx takes the file",
             )  # fmt: skip
 
     def _check_wishes(self, precision: str, options: Mapping[str, str]) -> None:
