@@ -213,7 +213,9 @@ def _over_generated(
             collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
             continue
         answer = _answer_to(oracle, each, answered)
-        collected.fillers.append(Filler(name=each.name, natural=each.natural, answer=answer))
+        collected.fillers.append(
+            Filler(name=each.name, natural=each.natural, answer=answer, of_length=each.of_length)
+        )
         tensors.append(FillerTensors(feed=each.feed, outputs=answered.outputs))
     return write_fillers(stage, tensors)
 
@@ -258,7 +260,10 @@ def _candidates(
     task = oracle.exported.task
     least = DECIDED_MARGIN.get(task, 0.0)
     folder = Path(request.source_folder)
-    drawn = draw(oracle, folder, request.golden, _COMFORTABLE * least, request.seed, least)
+    try:
+        drawn = draw(oracle, folder, request.golden, _COMFORTABLE * least, request.seed, least)
+    except BackendError:  # golden cases are a stage of their own, which says what is wrong
+        return (), None
     if task in DECIDED_MARGIN and task != "feature-extraction":
         drawn = choose_each(drawn, 2 * request.golden, lambda _: least)
     elif task in DECIDED_MARGIN:

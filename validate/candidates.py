@@ -114,7 +114,8 @@ def _pictures(
         if classes >= count or (len(good) >= count and stale >= _PATIENCE):
             break
         usable = [each for each in found if least is not None and each.margin > least]
-        if len(found) >= _SOME and len(usable) >= count:
+        embeds = isinstance(found[0].record, Embedding)  # whose margins are known among all
+        if len(found) >= _SOME and (embeds or len(usable) >= count):
             break
     return found
 

@@ -215,10 +215,14 @@ def _largest(evidence: Evidence) -> float:
 
 
 def _inputs(case: Case) -> str:
-    samples = case.answers.samples
+    """What it was judged on; lengths that were tried are named."""
+    samples, fillers = case.answers.samples, case.answers.fillers
     groups = len({sample.group for sample in samples})
-    data = f"{len(samples)} inputs in {groups} groups; " if samples else ""
-    return f"{data}{len(case.answers.fillers)} generated"
+    some = f" ({groups} of them independent)" if groups < len(samples) else ""
+    data = f"{len(samples)} inputs{some}; " if samples else ""
+    lengths = [filler.name for filler in fillers if filler.of_length]
+    tried = f", among them: {'; '.join(lengths)}" if lengths else ""
+    return f"{data}{len(fillers)} generated{tried}"
 
 
 def _drift_note(case: Case, evidence: Evidence) -> tuple[str, ...]:

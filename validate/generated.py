@@ -7,7 +7,7 @@ of each output. The others only show what happens at the edges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,12 +38,14 @@ class Generated:
         natural: See the head of this file.
         raw: Its raw form, which a server can be asked about; None: it has none, or is too odd.
         feed: The same, prepared.
+        of_length: It is there for its length, which its name says.
     """
 
     name: str
     natural: bool
     raw: RawInput | None
     feed: Feed
+    of_length: bool = False
 
 
 def masks_of(exported: Exported) -> frozenset[str]:
@@ -70,7 +72,7 @@ def _texts(exported: Exported, processor: Processor) -> Iterator[Generated]:
             yield _text(processor, f"text-{i}{letter}", text, natural=True)
     longest = min(_longest(exported), _LONGEST)
     for name, text in _lengths(exported, processor, longest):
-        yield _text(processor, name, text, natural=True)
+        yield replace(_text(processor, name, text, natural=True), of_length=True)
     for name, text in edges(longest):
         try:
             yield _text(processor, name, text, natural=False)
@@ -119,4 +121,4 @@ def edge_inputs(
         yield Generated(name, natural, feed if natural else None, feed)
     if raw:
         for name, feed in lengths(*asked):
-            yield Generated(name, False, None, feed)
+            yield Generated(name, False, None, feed, of_length=True)

@@ -65,11 +65,13 @@ class Filler(Value, frozen=True):
         name: "zeros", "extremes", "picture-3", ...
         natural: Like what the model is made for: it sets the outputs' scale where there is no data.
         answer: What the reference decided; None where it was not asked or gave no decision.
+        of_length: It is there for its length, which its name says.
     """
 
     name: str
     natural: bool
     answer: StoredAnswer | None = None
+    of_length: bool = False
 
 
 class Candidate(Value, frozen=True):

@@ -27,6 +27,9 @@ _LOOKED_FOR = frozenset({
 
 _MACHINERY = ("importlib", "_frozen_importlib")
 
+#: The module of coremltools that makes a package out of a program.
+_WRITER = "coremltools.converters.mil.backend.mil.load"
+
 
 class _NotAsked:
     """An import hook: for coremltools itself, and nobody else, those packages are not there."""
@@ -78,22 +81,22 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def checked_at_the_end() -> Iterator[None]:
-    """Keep coremltools from checking its whole program anew after each of about 110 passes.
+    """Keep coremltools from checking and printing its whole program after each of about 110 passes.
 
-    That takes a third of a conversion. The checks before a program is written, which look at more,
-    stay: a pass that breaks it is found there.
+    That takes half of a conversion. The check before a program is written stays: a pass that breaks
+    it is found there. What is printed goes to a log that nobody has switched on.
     """
     coremltools()
     from coremltools.converters.mil.mil import Program
 
-    validate = Program.validate
+    validate, to_text = Program.validate, Program.__str__
 
-    def only_whole(self: Any, check_essential_scope: bool = False) -> None:
-        if check_essential_scope:
-            validate(self, check_essential_scope=True)
+    def only_written(self: Any, check_essential_scope: bool = False) -> None:
+        if sys._getframe(1).f_globals.get("__name__") == _WRITER:
+            validate(self, check_essential_scope)
 
-    Program.validate = only_whole
+    Program.validate, Program.__str__ = only_written, object.__repr__
     try:
         yield
     finally:
-        Program.validate = validate
+        Program.validate, Program.__str__ = validate, to_text

@@ -210,7 +210,9 @@ def test_rows_are_compared_and_the_worst_named(pair: Any, sabotaged: Any, tmp_pa
             break
     report = pair.judged(sabotaged(pair, nudged(0.01)), out="rows")
     assert report.judgement.verdict == "fail"
-    assert report.inputs == f"20 inputs in 10 groups; {len(answers.fillers)} generated"
+    assert report.inputs == (
+        f"20 inputs (10 of them independent); {len(answers.fillers)} generated"
+    )
     assert report.worst[0].id == "row 13"
     assert len(report.worst) == 12
     assert report.outputs[0].worst == "row 13"

@@ -70,6 +70,8 @@ def test_programs_are_still_checked_before_they_are_written() -> None:
     last._input_vars["x"] = stranger
     with checked_at_the_end():
         program.validate()
-        with pytest.raises(ValueError, match="gone"):
-            program.validate(check_essential_scope=True)
+        with log_warnings(), pytest.raises(ValueError, match="gone"):
+            coremltools().convert(program, convert_to="mlprogram", skip_model_load=True)
     assert mil.Program.validate is real
+    with pytest.raises(ValueError, match="gone"):
+        program.validate()

@@ -98,6 +98,9 @@ def test_a_good_file_passes_with_its_neighbours(embedder: Any, reference: np.nda
     assert float(found.embedding.cosine_min) > 1 - 1e-9
     assert found.embedding.rank == pytest.approx(1.0)
     assert 0 < float(report.error) < 1e-5
+    assert report.inputs.startswith("120 inputs; 52 generated, among them: ")
+    for said in (" tokens, the fewest", " tokens, a prime", "48 tokens, the most"):
+        assert said in report.inputs
     assert [check.name for check in report.checks if not check.ok] == []
 
 
