@@ -24,6 +24,7 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "text encoder against transformers": (
         "-m", "benchmarks.embeddings", "demo-out/minilm.edge", "demo-out/sentences",
     ),
+    "Core ML interpreter against PyTorch on whole models": ("-m", "benchmarks.mil"),
     "three formats with the gate against three plain scripts": (
         "-m", "benchmarks.conversion", "demo-out/photos",
     ),

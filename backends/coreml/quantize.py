@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.coreml.choices import left_out
 from edgeserve.backends.coreml.inspect import constants_of
 from edgeserve.backends.coreml.library import checked_at_the_end, coremltools
 from edgeserve.backends.coreml.merge import merge, read_package, split
 from edgeserve.backends.coreml.order import TARGETS
 from edgeserve.backends.coreml.origin import Origin
 from edgeserve.backends.coreml.package import ENTRY, write_package
-from edgeserve.backends.coreml.ranges import Ranges, left_out, measure_ranges
+from edgeserve.backends.coreml.ranges import Ranges, measure_ranges
 from edgeserve.backends.coreml.spec import (
     DATA,
     WEIGHTS,
@@ -194,10 +195,12 @@ def _quantize_activations(
         mode="linear_symmetric" if signed else "linear", dtype="int8" if signed else "uint8"
     )
     main = _main(model)
-    floats = [*keeping.operations(main), *left_out(block_of(main), ranges)]
-    kept = dict.fromkeys(map(name_of, floats))
-    plan = optimize.OptimizationConfig(global_config=config, op_name_configs=kept)
-    for name in ("suffix", "prefix"):
+    out = [*keeping.operations(main), *left_out(block_of(main), ranges)]
+    kept = dict.fromkeys(map(name_of, out))
+    for name, floats in (("suffix", {"linear": None}), ("prefix", {})):
+        plan = optimize.OptimizationConfig(
+            global_config=config, op_type_configs=floats, op_name_configs=kept
+        )
         of = f"compression::insert_{name}_quantize_dequantize_pair"
         _first(pipeline, of, config=plan, activation_stats=ranges)
 

@@ -17,16 +17,13 @@ from edgeserve.backends.coreml.merge import read_package
 from edgeserve.backends.coreml.spec import block_of, operations_of
 from edgeserve.errors import QuantizeError
 
-__all__ = ["Ranges", "left_out", "measure_ranges"]
+__all__ = ["Ranges", "measure_ranges"]
 
 #: For each tensor its least and greatest value, in coremltools' words.
 Ranges = dict[str, dict[str, float]]
 
 #: Bytes of inner tensors that one run may hand out.
 _AT_ONCE = 256 << 20
-
-#: Steps of a sum's 8 bits that its smaller part must reach, lest it be lost.
-_LEAST_STEPS = 8
 
 
 def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) -> Ranges:
@@ -57,25 +54,6 @@ def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) ->
                 _widen(found, name, array, index)
     finite = {n: r for n, r in found.items() if all(map(math.isfinite, r.values()))}
     return _clipped(finite, block)
-
-
-def left_out(block: Any, ranges: Ranges) -> Iterator[Any]:
-    """Operations of a block that are better not quantized, or cannot be.
-
-    coremltools would quantize sums of integers (indices) like any other, and sums with a mask: in
-    the 8 bits of scores - 30000 the scores are all zero.
-    """
-    for operation in operations_of(block):
-        read = [a.name for key in "xy" if key in operation.inputs
-                for a in operation.inputs[key].arguments if a.HasField("name")]  # fmt: skip
-        made = [value.name for value in operation.outputs]
-        known = [ranges.get(name) for name in (*read, *made)]
-        if operation.type == "add" and len(read) == 2 and all(known):
-            *parts, whole = (max(abs(r["rmin"]), abs(r["rmax"])) for r in known if r is not None)
-            if min(parts) * 127 < _LEAST_STEPS * whole:
-                yield operation
-        elif read and not all(known):
-            yield operation
 
 
 def _groups(block: Any) -> Iterator[tuple[str, ...]]:

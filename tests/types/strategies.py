@@ -25,6 +25,7 @@ from edgeserve.types.processing import (
     Normalize,
     Processing,
     Resize,
+    Tokenize,
     TopK,
 )
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
@@ -190,6 +191,7 @@ _FIELDS: dict[type, Fields] = {
         "name": TEXT.filter(bool),
         "shape": st.lists(st.integers(0, 2**40) | DIM, max_size=4).map(tuple),
     },
+    Tokenize: {"max_length": st.integers(1, 2**31 - 1), "pad_id": st.integers(0, 2**31 - 1)},
     TopK: {"k": st.integers(1, 1000)},
     Voice: {"prob": arrays(np.float32, None)},
 }  # fmt: skip

@@ -254,7 +254,8 @@ def test_operators_that_stay_whole_answer_as_pytorch(packages: Any) -> None:
             y = f.interpolate(f.interpolate(y, scale_factor=2.0), (11, 13), mode="bilinear")
             sampled = f.grid_sample(x, grid, align_corners=False)
             return (
-                f.adaptive_avg_pool2d(y, (1, 1)), f.mish(y), f.relu6(4 * y), f.hardsigmoid(y),
+                f.adaptive_avg_pool2d(y, (1, 1)), f.mish(y), f.hardtanh(4 * y, 0.0, 6.0),
+                f.hardsigmoid(y),
                 f.pixel_shuffle(y, 2), f.pixel_unshuffle(x, 2), sampled,
                 f.adaptive_avg_pool1d(x[0], 1),
             )  # fmt: skip
