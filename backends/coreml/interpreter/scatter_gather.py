@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgeserve.backends.coreml.interpreter.limits import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, truth
 
@@ -52,6 +53,7 @@ def gather(
     """
     at, batch = integer(axis) % x.dim(), integer(batch_dims)
     index = _inside(indices, x.shape[at], validate_indices)
+    check_shape([*x.shape[:at], *index.shape[batch:], *x.shape[at + 1 :]], "gather")
     if not batch:
         found = x.index_select(at, index.reshape(-1))
         return found.reshape((*x.shape[:at], *index.shape, *x.shape[at + 1 :]))
@@ -83,6 +85,7 @@ def gather_nd(
     """Slices of ``x`` at tuples of indices: the last axis of ``indices`` is the tuple."""
     batch = integer(batch_dims)
     index = _tuple(indices, x.shape[batch:], validate_indices)
+    check_shape([*indices.shape[:-1], *x.shape[batch + len(index) :]], "gather_nd")
     grid = _batch_grid(x.shape[:batch], indices.dim() - 1)
     return x[(*grid, *index)]
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgeserve.backends.coreml.interpreter.limits import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
 
@@ -47,6 +48,7 @@ def shape(x: Tensor) -> Tensor:
 @kernel("fill")
 def fill(shape: Tensor, value: Tensor) -> Tensor:
     """A tensor of one value, of the value's type."""
+    check_shape(ints(shape), "fill")
     return value.expand(ints(shape))
 
 
@@ -66,13 +68,16 @@ def range_1d(start: Tensor, end: Tensor, step: Tensor, op: Any) -> Tensor:
     low, high, by = float(start), float(end), float(step)
     known = op.outputs[0].shape[0]
     count = int(known) if isinstance(known, int) else max(0, math.ceil((high - low) / by))
+    check_shape([count], "range_1d")
     return (low + torch.arange(count, dtype=torch.float64) * by).to(start.dtype)
 
 
 @kernel("tile")
 def tile(x: Tensor, reps: Tensor) -> Tensor:
     """``x`` repeated ``reps[i]`` times along axis i."""
-    return x.repeat(ints(reps))
+    times = ints(reps)
+    check_shape([size * n for size, n in zip(x.shape, times, strict=True)], "tile")
+    return x.repeat(times)
 
 
 @kernel("flatten2d")
@@ -120,6 +125,8 @@ def pad(x: Tensor, pad: Tensor, mode: str, constant_val: Tensor | float = 0.0) -
     """
     pairs = [(before, after) for before, after in zip(*[iter(ints(pad))] * 2, strict=True)]
     first = x.dim() - len(pairs)
+    wide = [n + sum(pair) for n, pair in zip(x.shape[first:], pairs, strict=True)]
+    check_shape([*x.shape[:first], *wide], "a padded tensor")
     if mode == "constant":
         flat = [size for pair in reversed(pairs) for size in pair]
         return torch.nn.functional.pad(x, flat, value=float(constant_val))
@@ -172,6 +179,7 @@ def one_hot(
 ) -> Tensor:  # fmt: skip
     """``on_value`` at each index along a new axis, else ``off_value``; outside: all off."""
     size = integer(one_hot_vector_size)
+    check_shape([*indices.shape, size], "one_hot")
     hot = indices[..., None] == torch.arange(size)
     at = integer(axis)
     hot = hot.movedim(-1, at if at >= 0 else at + hot.dim())

@@ -265,3 +265,17 @@ def test_what_is_no_package(targets: list[Path], tmp_path: Path) -> None:
 
     with pytest.raises(MilError, match="neuralNetwork in place of an ML program"):
         Interpreter(changed(targets[0], tmp_path, edit))
+
+
+def test_sizes_that_a_program_computes_are_bounded(run_mil: Any) -> None:
+    """The program's types fix nothing here: the size comes from the input."""
+
+    @mb.program(input_specs=[mb.TensorSpec((1,))], opset_version=ct.target.iOS17)
+    def program(x: Any) -> Any:
+        count = mb.cast(x=x, dtype="int32")
+        return mb.reduce_sum(x=mb.tile(x=mb.fill(shape=count, value=np.float32(1)), reps=count))
+
+    assert run_mil(program, {"x": np.array([9], np.float32)}).popitem()[1] == 81
+    for size in (1e5, 1e9, -1):
+        with pytest.raises(MilError, match="EDGE-MIL-00[46]"):
+            run_mil(program, {"x": np.array([size], np.float32)})
