@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,7 @@ def _convert_all(
 ) -> list[_Part]:
     target = order.target(len(sizes))
     parts = []
-    for each in sizes:
-        fixed = _fix(source, each, order.route)
+    for each, fixed in zip(sizes, _fix(source, sizes, order.route), strict=True):
         folder = stage / f"{each.name or 'main'}.mlpackage"
         try:
             made = _call(order, fixed.program, each, folder, target)
@@ -117,14 +116,13 @@ def _convert_all(
     return parts
 
 
-def _fix(source: SourceProgram, sizes: Sizes, route: str) -> Fixed:
+def _fix(source: SourceProgram, sizes: Sequence[Sizes], route: str) -> Iterator[Fixed]:
     try:
-        with log_warnings():
-            return source.fixed(sizes, whole=route == WHOLE)
+        yield from source.fixed(sizes, whole=route == WHOLE)
     except Exception as error:  # torch raises many kinds
         raise ConvertError(
-            "EDGE-CONVERT-053", f"program at {dict(sizes.dims)}", got=one_line(error),
-            wanted="a program that holds for sizes in its declared ranges",
+            "EDGE-CONVERT-053", f"program at {[dict(each.dims) for each in sizes]}",
+            wanted="a program that holds for sizes in its declared ranges", got=one_line(error),
             hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
         ) from error  # fmt: skip
 

@@ -7,6 +7,7 @@ torch and coremltools hand that down through everything they do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgeserve.backends.coreml.lowerings import decompose
 from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.torch import reference_artifact
+from edgeserve.backends.torch.blame import one_line
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import TensorSpec
 
@@ -48,8 +50,10 @@ class SourceProgram:
     traces: dict[str, str]
     modules: dict[str, str | None]
 
-    def fixed(self, sizes: Sizes, whole: bool) -> Fixed:
-        """The same program for these sizes only, in core ATen.
+    def fixed(self, sizes: Sequence[Sizes], whole: bool) -> Iterator[Fixed]:
+        """The same program for each of these sizes alone, in core ATen.
+
+        Several are traced once, with the sizes in which they differ left open, and filled in.
 
         Args:
             sizes: What every dynamic dimension becomes.
@@ -58,6 +62,18 @@ class SourceProgram:
         Raises:
             Exception: what torch raises where the program does not hold for them.
         """
+        if len(sizes) > 1 and (common := self._open(sizes, whole)) is not None:
+            from edgeserve.backends.torch.specialize import specialize
+
+            for each in sizes:
+                shapes = [each.of(spec.shape) for spec in self.inputs]
+                yield Fixed(specialize(common.program, shapes), common.rewrites)
+            return
+        for each in sizes:
+            yield self._closed(each, whole)
+
+    def _closed(self, sizes: Sizes, whole: bool) -> Fixed:
+        """Traced for one choice of sizes."""
         import torch
 
         from edgeserve.backends.torch.program import log_warnings
@@ -72,6 +88,34 @@ class SourceProgram:
             module = with_sizes(module, examples)
             rewrites += apply(module, (settle_outputs,))
             return Fixed(decompose(torch.export.export(module, examples), whole), rewrites)
+
+    def _open(self, sizes: Sequence[Sizes], whole: bool) -> Fixed | None:
+        """Traced with the sizes that differ left open; None where torch cannot do that."""
+        import torch
+
+        from edgeserve.backends.torch.program import log_warnings
+        from edgeserve.backends.torch.rewrites import apply
+        from edgeserve.backends.torch.rewrites.settle_outputs import needs_sizes, settle_outputs
+
+        first, last = sizes[0].dims, sizes[-1].dims
+        free = {name for name in first if first[name] != last[name]}
+        dynamic = tuple(
+            {axis: torch.export.Dim.DYNAMIC for axis, dim in enumerate(spec.shape) if dim in free}
+            for spec in self.inputs
+        )
+        examples = tuple(_example(spec, sizes[len(sizes) // 2]) for spec in self.inputs)
+        with log_warnings():
+            module: Any = self.program.module()
+            rewrites = apply(module, _rewrites(whole))
+            if needs_sizes(module):
+                return None
+            rewrites += apply(module, (settle_outputs,))
+            try:
+                program = torch.export.export(module, examples, dynamic_shapes=dynamic)
+                return Fixed(decompose(program, whole), rewrites)
+            except Exception as error:  # torch raises many kinds; one size at a time may do
+                print(f"lengths are traced one by one: {one_line(error)}", flush=True)
+                return None
 
     def target(self, source: str) -> str:
         """The operator of a source op, as torch names it."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["settle_outputs"]
+__all__ = ["needs_sizes", "settle_outputs"]
 
 _ATEN = torch.ops.aten
 
@@ -20,11 +20,19 @@ _PLAIN = {
 }  # fmt: skip
 
 
+def needs_sizes(module: fx.GraphModule) -> bool:
+    """Whether `settle_outputs` has to be told the sizes: an output would be one value twice."""
+    given: Any = module.graph.output_node().args[0]
+    own = [node for node in given if node.meta["val"].dtype not in _PLAIN]
+    return len(set(own)) < len(own) or any(node.op != "call_function" for node in own)
+
+
 def settle_outputs(module: fx.GraphModule) -> bool:
     """Make every output float32 or int32, and the result of an operator that makes nothing else.
 
     An input, a constant or an earlier output given back as it is would be one value with two names,
-    which some converters cannot write. The graph's values must have fixed sizes (`with_sizes`).
+    which some converters cannot write. Where that is so (`needs_sizes`) the graph's values must
+    have fixed sizes (`with_sizes`).
     """
     output = module.graph.output_node()
     given: Any = output.args[0]

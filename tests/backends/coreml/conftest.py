@@ -20,7 +20,6 @@ from edgeserve.backends.torch.export import Wishes
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
 from edgeserve.types.processing import InputProcessing, Processing, Tokenize
 
-#: coremltools imports protobuf classes that numpy and torch warn about when they meet them.
 Feed = dict[str, np.ndarray]
 
 
@@ -154,3 +153,9 @@ def text(packages: Factory) -> Any:
     )
     net.call = lambda *tensors: list(net.module(*tensors).values())
     return net
+
+
+@pytest.fixture(scope="session")
+def text_package(packages: Factory, text: Any) -> Package:
+    """The reader as a package of three functions."""
+    return packages.make(text)

@@ -54,9 +54,9 @@ def test_a_file_that_is_not_listed_is_refused(packages: Any, tmp_path: Path) -> 
 
 
 def test_files_are_checked_again_when_another_length_is_first_asked_for(
-    packages: Any, text: Any, tmp_path: Path
+    packages: Any, text_package: Any, tmp_path: Path
 ) -> None:
-    package = packages.make(text)
+    package = text_package
     shutil.copytree(package.root, tmp_path / "copy")
     blob = tmp_path / "copy/model.mlpackage/Data/com.apple.CoreML/weights/weight.bin"
     feeds = [

@@ -277,5 +277,5 @@ def test_sizes_that_a_program_computes_are_bounded(run_mil: Any) -> None:
 
     assert run_mil(program, {"x": np.array([9], np.float32)}).popitem()[1] == 81
     for size in (1e5, 1e9, -1):
-        with pytest.raises(MilError, match="EDGE-MIL-00[46]"):
+        with pytest.raises(MilError, match=r"EDGE-MIL-00[46]"):
             run_mil(program, {"x": np.array([size], np.float32)})
