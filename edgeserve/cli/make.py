@@ -113,6 +113,10 @@ def validate(
     profile: ProfileName = None,
     require: Require = None,
     junit: Annotated[str | None, typer.Option(help="Write the checks as JUnit XML.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="OLD", help="Earlier reports (or OUT): exit 1 where one got worse."),
+    ] = None,
     timeout: Timeout = 3600.0,
     json_: Json = False,
 ) -> int:
@@ -129,6 +133,7 @@ def validate(
         profile=profile,
         require=require,
         junit=junit,
+        against=against,
         timeout=timeout,
     )
     return _finish(stage(options, terminal_ui()), json_)

@@ -109,6 +109,8 @@ def _print_reasons(outcome: Outcome) -> None:
     for refused in outcome.refused:
         print(f"{refused.format}-{refused.precision}: {refused.code} {refused.message}")
         print(f"  hint: {refused.hint}")
+    for change in outcome.changes:
+        print(f"{change.name}: {'WORSE: ' if change.worse else ''}{change.words}")
     if outcome.short:
         print(f"--require {outcome.required} is missed by {', '.join(outcome.short)}")
 

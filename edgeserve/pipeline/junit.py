@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 from edgeserve.files import write_atomic
+from edgeserve.pipeline.outcome import Change
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.reports import Report
 
 __all__ = ["write_junit"]
 
 
-def write_junit(path: Path, manifest: Manifest, reports: dict[str, Report]) -> None:
+def write_junit(
+    path: Path, manifest: Manifest, reports: dict[str, Report], changes: Sequence[Change] = ()
+) -> None:
     """Write one test suite an artifact and one test case a check, the verdict being the last.
+
+    What ``--against`` found is a suite of its own, one case an artifact.
 
     Raises:
         FilesError: the file cannot be written.
@@ -21,6 +27,8 @@ def write_junit(path: Path, manifest: Manifest, reports: dict[str, Report]) -> N
     root = ElementTree.Element("testsuites", name=f"edgeserve {manifest.name}")
     for name, report in sorted(reports.items()):
         _suite(root, name, report)
+    if changes:
+        _changes(root, changes)
     ElementTree.indent(root)
     write_atomic(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
@@ -47,3 +55,16 @@ def _suite(root: ElementTree.Element, name: str, report: Report) -> None:
     ElementTree.SubElement(
         verdict, "system-out"
     ).text = f"{report.judgement.verdict} {said}".strip()
+
+
+def _changes(root: ElementTree.Element, changes: Sequence[Change]) -> None:
+    worse = sum(change.worse for change in changes)
+    suite = ElementTree.SubElement(
+        root, "testsuite", name="against", tests=str(len(changes)), failures=str(worse), time="0"
+    )
+    for change in changes:
+        case = ElementTree.SubElement(suite, "testcase", classname="against", name=change.name)
+        if change.worse:
+            ElementTree.SubElement(case, "failure", message=change.words)
+        else:
+            ElementTree.SubElement(case, "system-out").text = change.words

@@ -70,6 +70,7 @@ class ValidateOptions(Value, frozen=True):
         profile: Workload profile that says what harm is allowed.
         require: Least verdict that every artifact must reach.
         junit: File to write the checks to as JUnit XML.
+        against: Earlier reports to compare with: a report, a folder of them or a workspace.
         timeout: Seconds that one worker may take.
     """
 
@@ -80,6 +81,7 @@ class ValidateOptions(Value, frozen=True):
     profile: str | None = None
     require: str | None = None
     junit: str | None = None
+    against: str | None = None
     timeout: float = 3600.0
 
 

@@ -11,7 +11,7 @@ from edgeserve.types.output import ArtifactOutput, ErrorOutput, Output, RefusedO
 from edgeserve.types.reports import Report
 from edgeserve.types.words import Verdict
 
-__all__ = ["Outcome", "meets"]
+__all__ = ["Change", "Outcome", "meets"]
 
 #: Verdicts from best to worst.
 _RANK: dict[Verdict, int] = {"pass": 0, "degraded": 1, "unproven": 2, "fail": 3}
@@ -20,6 +20,21 @@ _RANK: dict[Verdict, int] = {"pass": 0, "degraded": 1, "unproven": 2, "fail": 3}
 def meets(verdict: Verdict | None, required: Verdict) -> bool:
     """Whether ``verdict`` is at least as good as ``required``."""
     return verdict is not None and _RANK[verdict] <= _RANK[required]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One artifact then and now.
+
+    Attributes:
+        name: ``{format}-{precision}``.
+        worse: The verdict fell, or more answers flip than chance explains.
+        words: What has changed, in one line.
+    """
+
+    name: str
+    worse: bool
+    words: str
 
 
 @dataclass(frozen=True)
@@ -33,6 +48,7 @@ class Outcome:
         reports: The gate's reports, by cell.
         required: Least verdict asked for with ``--require``.
         plan: What a dry run would do, one line each.
+        changes: What has become of each artifact since the reports of ``--against``.
         made: Files made besides the workspace (bundle, report), by kind.
     """
 
@@ -42,6 +58,7 @@ class Outcome:
     reports: dict[str, Report] = field(default_factory=dict)
     required: Verdict | None = None
     plan: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     made: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -64,9 +81,14 @@ class Outcome:
         return tuple(a.name for a in self.artifacts if not meets(a.verdict, self.required))
 
     @property
+    def worse(self) -> tuple[Change, ...]:
+        """Artifacts that are worse than they were."""
+        return tuple(change for change in self.changes if change.worse)
+
+    @property
     def exit_code(self) -> int:
-        """1 when something was refused or misses ``--require``, else 0."""
-        return 1 if self.refused or self.short else 0
+        """1 when something was refused, misses ``--require`` or is worse than before, else 0."""
+        return 1 if self.refused or self.short or self.worse else 0
 
     def json(self) -> bytes:
         """The ``--json`` object."""
@@ -81,11 +103,20 @@ class Outcome:
 
     def _error(self) -> ErrorOutput | None:
         if not self.short:
-            return None
+            return self._worse()
         return ErrorOutput(
             code="EDGE-CHECK-900",
             message=f"{', '.join(self.short)}: wanted {self.required} or better",
             hint="see the reasons of each artifact; more or other --data may settle `unproven`",
+        )
+
+    def _worse(self) -> ErrorOutput | None:
+        if not self.worse:
+            return None
+        return ErrorOutput(
+            code="EDGE-CHECK-901",
+            message="; ".join(f"{change.name}: {change.words}" for change in self.worse),
+            hint="compare the worst inputs of both reports",
         )
 
 

@@ -34,7 +34,7 @@ _STAGES: dict[str, type[msgspec.Struct]] = {
     "report": ReportOptions,
 }
 #: Which settings are paths, taken from the file's folder.
-_PATHS = frozenset({"out", "data", "golden", "junit", "bundle", "report"})
+_PATHS = frozenset({"out", "data", "golden", "junit", "against", "bundle", "report"})
 
 O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741
 

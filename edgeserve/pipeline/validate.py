@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgeserve.pipeline.against import compare, reports_at
 from edgeserve.pipeline.bench import Bench, at_work
 from edgeserve.pipeline.export import exported_in
 from edgeserve.pipeline.judging import ask_reference, gate
@@ -27,7 +28,7 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
     What fails now moves to ``failed/``.
 
     Raises:
-        UsageError: an option's value is unknown.
+        UsageError: an option's value is unknown, or there are no reports to compare with.
         BundleError: ``options.out`` is no workspace, or a file in it changed.
         DataError: the data set cannot be used.
         ValidateError: the reference cannot be asked, or no golden case can be made.
@@ -35,6 +36,7 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
     if options.require is not None:
         choice("--require", options.require, VERDICTS)
     limits = limits_of(options.profile)
+    before = reports_at(Path(options.against)) if options.against else None
     with at_work(options.out, ui, options.timeout) as bench:
         manifest = bench.workspace.manifest
         answers = _answers(bench, options)
@@ -49,8 +51,9 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
         reports = {j.artifact.name: j.report for j in judged}
         golden = golden_for(bench, judged, answers, options.golden, manifest.golden)
         manifest = settle(bench, manifest, judged, (), golden, answers)
+    changes = () if before is None else compare(before, reports)
     if options.junit:
-        write_junit(Path(options.junit), manifest, reports)
+        write_junit(Path(options.junit), manifest, reports, changes)
     return Outcome(
         out=options.out,
         manifest=manifest,
@@ -60,6 +63,7 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
         ),
         reports=reports,
         required=options.require,  # type: ignore[arg-type]
+        changes=changes,
     )
 
 

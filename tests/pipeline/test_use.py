@@ -32,11 +32,14 @@ def test_validate_again_with_stored_answers(workspace: Path, edgeserve: Run) -> 
 def test_validate_with_another_reference_moves_a_failure(workspace: Path, edgeserve: Run) -> None:
     junit = workspace / "junit.xml"
     words = ["--reference", "toy:liar", "--data", "photos", "--junit", str(junit), "--json"]
-    done = edgeserve("validate", str(workspace), *words)
+    done = edgeserve("validate", str(workspace), *words, "--against", str(workspace))
     assert done.code == 1, done.err
+    assert done.json["error"]["code"] == "EDGE-CHECK-901"
+    assert "pass before, fail now" in done.json["error"]["message"]
     assert done.json["artifacts"] == []
     assert (workspace / "failed" / "onnx-fp32").is_dir()
-    suite = ElementTree.parse(junit).getroot()[0]
+    suite, against = ElementTree.parse(junit).getroot()
+    assert [case.get("name") for case in against.findall("testcase/failure/..")] == ["onnx-fp32"]
     failures = int(suite.attrib["failures"])
     assert failures == len(suite.findall(".//failure")) >= 1
     assert int(suite.attrib["tests"]) == len(suite.findall("testcase"))

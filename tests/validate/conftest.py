@@ -50,6 +50,20 @@ MEAN, STD = (0.5, 0.45, 0.4), (0.25, 0.3, 0.35)
 GROUPS = 400
 
 
+def second_colour(number: int) -> int | None:
+    """Every tenth card has nearly two colours at once, and the network is not to be sure of it."""
+    return (number % 6 // 2 + 1 + number // 10 % 2) % 3 if number % 10 == 9 else None
+
+
+def target(number: int) -> torch.Tensor:
+    """Probabilities that the network is taught: float32 [6]."""
+    classes = torch.zeros(6)
+    classes[number % 6] = 1.0
+    if (other := second_colour(number)) is not None:
+        classes[number % 6] = classes[2 * other + number % 2] = 0.5
+    return classes
+
+
 def card(number: int) -> np.ndarray:
     """A picture of class ``number % 6``: uint8 RGB, 2.5 to 4 times the model's size."""
     rng = np.random.default_rng((7, number))
@@ -58,9 +72,8 @@ def card(number: int) -> np.ndarray:
     y, x = np.mgrid[0:side, 0:side]
     image = np.full((side, side, 3), rng.uniform(30, 90))
     image[..., colour] += rng.uniform(60, 110)
-    if number % 10 == 9:  # nearly two colours at once: the network is not sure of these
-        other = (colour + rng.integers(1, 3)) % 3
-        image[..., other] = image[..., colour] + rng.uniform(-6, 6)
+    if (other := second_colour(number)) is not None:
+        image[..., other] = image[..., colour] + rng.uniform(-2, 2)
     if checked:
         cell = side // 8
         image += 60.0 * (((y // cell + x // cell) % 2)[..., None] - 0.5)
@@ -89,16 +102,32 @@ def trained() -> nn.Module:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     net = network()
-    cards = [Image.fromarray(card(600_000 + i)) for i in range(240)]
-    pictures = torch.from_numpy(np.stack([prepared(c) for c in cards]))
-    classes = torch.arange(240) % 6
+    numbers = range(600_000, 600_240)
+    pictures = np.stack([prepared(Image.fromarray(card(number))) for number in numbers])
+    images, targets = torch.from_numpy(pictures), torch.stack([target(n) for n in numbers])
     optimiser = torch.optim.Adam(net.parameters(), 1e-2)
     for step in range(90):
         batch = torch.arange(step * 24, (step + 1) * 24) % 240
         optimiser.zero_grad()
-        nn.functional.cross_entropy(net(pictures[batch]), classes[batch]).backward()
+        nn.functional.cross_entropy(net(images[batch]), targets[batch]).backward()
         optimiser.step()
-    return net.eval()
+    doubtful = [second_colour(number) is not None for number in numbers]
+    return tempered(net.eval(), images[torch.tensor(doubtful)])
+
+
+@torch.no_grad()
+def tempered(net: Any, images: torch.Tensor) -> nn.Module:
+    """Scale the last layer until half of these inputs are no clear ones, on any machine.
+
+    How sure a network trained for a second is of them hangs on the last bits of its arithmetic.
+    """
+    for _ in range(100):
+        best = net(images).softmax(1).sort(1).values
+        if float((best[:, -1] - best[:, -2] < 0.05).float().mean()) >= 1 / 2:
+            break
+        for parameter in net[-1].parameters():
+            parameter *= 0.95
+    return net
 
 
 PROCESSING = Processing(
