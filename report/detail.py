@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from edgeserve.report.cost import step_order
 from edgeserve.report.load import Loaded
 from edgeserve.report.page import CheckLine, Detail, Fact, Timed, Worst
+from edgeserve.report.sentence import labels_said, sentence
 from edgeserve.report.thumbs import Thumbnails
 from edgeserve.report.words import (
     VERDICT_WORD,
@@ -60,7 +61,7 @@ def detail(
         worst=tuple(_worst(w, thumbnails) for w in report.worst[:_WORST]) if report else (),
         worst_said=_worst_said(report), costs=_costs(measured), times=_times(measured),
         noisy="; ".join(clean(m.noisy) for m in measured if m.noisy),
-        origin=_origin(artifact, report),
+        origin=_origin(artifact, report), said=sentence(report) if report else "",
     )  # fmt: skip
 
 
@@ -87,6 +88,10 @@ def _outputs(report: Report) -> tuple[Fact, ...]:
     facts += [_output(o, " (generated inputs)") for o in report.generated]
     if report.decisions and report.decisions.embedding:
         facts += _vectors(report.decisions.embedding)
+    if report.labels:
+        facts.append(
+            Fact(f"true labels, {clean(report.labels.metric)}", labels_said(report.labels))
+        )
     if plain(report.error) != 0.0:
         embeds = report.decisions is not None and report.decisions.embedding is not None
         what = "deciding cosine" if embeds else "score"

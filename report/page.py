@@ -183,6 +183,7 @@ class Detail:
     times: tuple[Timed, ...]
     noisy: str
     origin: tuple[Fact, ...]
+    said: str = ""
     open: bool = True
 
 

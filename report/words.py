@@ -22,6 +22,7 @@ __all__ = [
     "plural",
     "scientific",
     "shorten",
+    "thousands",
 ]  # fmt: skip
 
 FORMAT_NAMES = {"onnx": "ONNX", "tflite": "LiteRT", "coreml": "Core ML", "torch": "PyTorch"}
@@ -77,7 +78,12 @@ def listed(names: Sequence[str]) -> str:
 
 def plural(count: int, one: str, many: str = "") -> str:
     """E.g. "1 input", "412 inputs"."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}".replace(",", "\u202f")
+    return f"{thousands(count)} {one if count == 1 else many or one + 's'}"
+
+
+def thousands(count: int) -> str:
+    """A whole number with thin spaces: "12 345"."""
+    return f"{count:,}".replace(",", "\u202f")
 
 
 def percent(share: Number) -> str:

@@ -12,6 +12,7 @@ __all__ = [
     "DecisionStats",
     "EmbeddingStats",
     "Environment",
+    "LabelStats",
     "Limits",
     "Measurement",
     "OutputDiff",
@@ -160,6 +161,35 @@ class DecisionStats(Value, frozen=True):
     embedding: EmbeddingStats | None = None
 
 
+class LabelStats(Value, frozen=True):
+    """Where true labels are known: how often reference and artifact are right on the same inputs.
+
+    Attributes:
+        metric: What "right" means: "top-1".
+        inputs: How many inputs have a label that the model knows.
+        groups: How many independent groups they fall into.
+        reference: Share on which the reference is right.
+        artifact: Share on which the artifact is right.
+        lost: Inputs on which the reference alone is right.
+        won: Inputs on which the artifact alone is right.
+        lower: Lower 95 % bound of ``artifact - reference``.
+        upper: Upper 95 % bound of it.
+        p: Probability that chance alone gives so many lost ones among those that differ (McNemar's
+            exact test, one-sided).
+    """
+
+    metric: str
+    inputs: int
+    groups: int
+    reference: Number
+    artifact: Number
+    lost: int
+    won: int
+    lower: Number
+    upper: Number
+    p: Number
+
+
 class WorstInput(Value, frozen=True):
     """An input on which artifact and reference differ most.
 
@@ -204,6 +234,7 @@ class Report(Value, frozen=True):
             the ``tensors`` task: of an output, relative) seen on any input. Golden cases must be
             three times as far from flipping.
         notes: What else a reader should know, one line each.
+        labels: Where the data hold true labels.
     """
 
     artifact_sha256: str
@@ -224,6 +255,7 @@ class Report(Value, frozen=True):
     generated: tuple[OutputDiff, ...] = ()
     error: Number = 0.0
     notes: tuple[str, ...] = ()
+    labels: LabelStats | None = None
 
     def raise_for_status(self) -> None:
         """Raise `CheckFailed` if the verdict is ``fail``; otherwise do nothing."""

@@ -1,0 +1,75 @@
+"""One sentence about one artifact, for a reader who knows no statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgeserve.report.words import percent, plural, thousands
+from edgeserve.types.base import plain
+from edgeserve.types.reports import DecisionStats, LabelStats, Report, WorstInput
+from edgeserve.types.words import Task
+
+__all__ = ["labels_said", "sentence"]
+
+#: One input in plain words, and what it gets.
+_INPUTS: dict[Task, str] = {
+    "image-classification": "photo", "object-detection": "object", "image-segmentation": "pixel",
+    "depth-estimation": "pixel", "text-classification": "text", "token-classification": "passage",
+    "voice-activity": "frame", "automatic-speech-recognition": "word piece",
+    "text-generation": "token",
+}  # fmt: skip
+_ANSWERS: dict[Task, str] = {
+    "image-classification": "label", "text-classification": "label",
+    "audio-classification": "label", "feature-extraction": "nearest neighbour",
+}  # fmt: skip
+
+
+def sentence(report: Report) -> str:
+    """What has changed, how sure the server was there, and what this test would have noticed.
+
+    "3 of 1 000 photos now get another label; the server's lead was below 0.04 on each of them. A
+    change of 0.9 % would have shown itself."
+    """
+    stats = report.decisions
+    if stats is None or not stats.raw.n:
+        return ""
+    shown = f"A change of {percent(stats.minimum_harm)} or more would have shown itself"
+    return f"{_changed(stats)}{_how_sure(stats, report.worst)}. {shown}{_independent(stats)}."
+
+
+def _changed(stats: DecisionStats) -> str:
+    one, answer = _INPUTS.get(stats.task, "input"), _ANSWERS.get(stats.task, "answer")
+    count, n = stats.raw.count, stats.raw.n
+    if not count:
+        return f"None of {plural(n, one)} gets another {answer}"
+    verb = "gets" if count == 1 else "get"
+    return f"{thousands(count)} of {plural(n, one)} now {verb} another {answer}"
+
+
+def _how_sure(stats: DecisionStats, worst: Sequence[WorstInput]) -> str:
+    """The server's own lead where answers changed; worst inputs list changed ones first."""
+    margins = [plain(w.margin) for w in worst if w.flipped and w.margin is not None]
+    if not stats.raw.count:
+        return ""
+    if stats.decided.count:
+        return f"; on {thousands(stats.decided.count)} of them the server was sure"
+    if margins and len(margins) == stats.raw.count:
+        on = "there" if len(margins) == 1 else "on each of them"
+        return f"; the server's lead was at most {max(margins):.2f} {on}"
+    return "; the server was sure of none of them"
+
+
+def _independent(stats: DecisionStats) -> str:
+    return f", with {plural(stats.groups, 'independent input')}"
+
+
+def labels_said(stats: LabelStats) -> str:
+    """How often each is right, and what is known of the difference."""
+    points = 100 * (plain(stats.artifact) - plain(stats.reference))
+    low, high = 100 * plain(stats.lower), 100 * plain(stats.upper)
+    return (
+        f"right on {percent(stats.artifact)} of {plural(stats.inputs, 'labelled input')}, the "
+        f"reference on {percent(stats.reference)}: {points:+.2f} points, with 95\u00a0% confidence "
+        f"each between {low:+.2f} and {high:+.2f}; {stats.lost} lost, {stats.won} won "
+        f"(by chance alone: {percent(stats.p)})"
+    )

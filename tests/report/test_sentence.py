@@ -1,0 +1,66 @@
+"""One sentence about an artifact, for people who know no statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgeserve.report.sentence import labels_said, sentence
+from edgeserve.types.reports import DecisionStats, LabelStats, Rate, WorstInput
+
+
+def flips(count: int, n: int) -> Rate:
+    return Rate(count=count, n=n, rate=count / n, lower=0.0, upper=0.1, n_eff=float(n))
+
+
+def said(desk: Any, raw: int, decided: int, margins: tuple[float, ...] = (), **fields: Any) -> str:
+    stats = DecisionStats(
+        task=fields.pop("task", "image-classification"), inputs=1000, groups=330,
+        raw=flips(raw, 1000), decided=flips(decided, 950), minimum_harm=0.009,
+    )  # fmt: skip
+    worst = tuple(
+        WorstInput(
+            id=str(i), path=None, reference="cat 0.4", answer="dog 0.4", margin=margin,
+            difference=0.1, flipped=True,
+        )
+        for i, margin in enumerate(margins)
+    )  # fmt: skip
+    return sentence(desk.report(desk.artifact(), decisions=stats, worst=worst))
+
+
+def test_flips_where_the_server_was_not_sure(desk: Any) -> None:
+    assert said(desk, 3, 0, (0.04, 0.01, 0.02)) == (
+        "3 of 1\u202f000 photos now get another label; the server's lead was at most 0.04 on each"
+        " of them. A change of 0.9\u00a0% or more would have shown itself, with 330 independent"
+        " inputs."
+    )
+
+
+def test_flips_where_it_was_sure_are_counted(desk: Any) -> None:
+    assert "; on 2 of them the server was sure." in said(desk, 5, 2, (0.3, 0.2, 0.01))
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("image-classification", "None of 1\u202f000 photos gets another label."),
+        ("feature-extraction", "None of 1\u202f000 inputs gets another nearest neighbour."),
+        ("object-detection", "None of 1\u202f000 objects gets another answer."),
+    ],
+)
+def test_no_flip(desk: Any, task: str, words: str) -> None:
+    assert said(desk, 0, 0, task=task).startswith(words)
+
+
+def test_without_decisions_there_is_no_sentence(desk: Any) -> None:
+    assert sentence(desk.report(desk.artifact(), decisions=None)) == ""
+
+
+def test_true_labels() -> None:
+    stats = LabelStats("top-1", 1000, 330, 0.915, 0.912, 5, 2, -0.012, 0.006, 0.2)
+    assert labels_said(stats) == (
+        "right on 91.2\u00a0% of 1\u202f000 labelled inputs, the reference on 91.5\u00a0%: -0.30"
+        " points, with 95\u00a0% confidence each between -1.20 and +0.60; 5 lost, 2 won (by chance"
+        " alone: 20\u00a0%)"
+    )
