@@ -76,6 +76,10 @@ class Backend(ABC):
         """Convert by one route into a precision of `native`. The base has fp32 and no options."""
         return self._export(exported, root, out, route)
 
+    def saturating(self, artifact: Artifact, root: Path) -> tuple[str, ...]:
+        """Layers whose 8-bit sums may saturate on some processors; empty where none can."""
+        return ()
+
     def missing_tools(self) -> str | None:
         """What to install before artifacts can be made and inspected, or None."""
         return self.missing()

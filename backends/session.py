@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 
 from edgeserve.backends.feeds import FeedCheck
+from edgeserve.backends.inner import Inner
 from edgeserve.errors import BackendError, EdgeError
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import IO
@@ -82,6 +83,22 @@ class Session(ABC):
                 hint="compare the feed with the sizes the model was exported for",
             ) from error  # fmt: skip
 
+    def inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, Inner]:
+        """What inner tensors range over on one feed, by source op; empty: not to be had here.
+
+        Raises:
+            BackendError: as `run`.
+        """
+        self._checks[self._bucket(feed)](feed)
+        try:
+            return self._inner(feed)
+        except Exception as error:  # the border to the engine
+            raise BackendError(
+                "EDGE-BACKEND-013", f"{self.runtime.name} {self.runtime.version}",
+                wanted="an answer", got=_first_line(error),
+                hint="compare the feed with the sizes the model was exported for",
+            ) from error  # fmt: skip
+
     def _bucket(self, feed: Mapping[str, np.ndarray]) -> int:
         """Which of `buckets` has a feed's shapes; the last where none has, whose check says so."""
         if len(self.buckets) == 1:
@@ -112,6 +129,10 @@ class Session(ABC):
     @abstractmethod
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run a feed that fits `io`; any exception is wrapped by the caller."""
+
+    def _inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, Inner]:
+        """See `inner`; the base shows nothing."""
+        return {}
 
     @abstractmethod
     def _close(self) -> None:

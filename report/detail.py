@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from edgeserve.report.cost import step_order
 from edgeserve.report.load import Loaded
-from edgeserve.report.page import CheckLine, Detail, Fact, Timed, Worst
+from edgeserve.report.page import BoxLine, CheckLine, Detail, Fact, Marked, Timed, Worst
 from edgeserve.report.sentence import labels_said, sentence
 from edgeserve.report.thumbs import Thumbnails
 from edgeserve.report.words import (
     VERDICT_WORD,
     artifact_name,
     clean,
+    field_name,
     listed,
     mebibytes,
     milliseconds,
@@ -27,6 +28,7 @@ from edgeserve.types.base import plain
 from edgeserve.types.reports import (
     Check,
     EmbeddingStats,
+    Mark,
     Measurement,
     OutputDiff,
     Report,
@@ -118,23 +120,54 @@ def _vectors(stats: EmbeddingStats) -> list[Fact]:
 
 def _output(output: OutputDiff, where: str) -> Fact:
     return Fact(
-        f"{shorten(output.output, 48)}{where}",
+        f"{field_name(output)}{where}",
         f"{scientific(output.relative)} of its scale {scientific(output.scale)}; largest "
         f"{scientific(output.max_abs)}, mean {scientific(output.mean_abs)}; worst on "
-        f"{shorten(output.worst)}",
+        f"{shorten(output.worst)}{_more(output)}",
     )
+
+
+def _more(output: OutputDiff) -> str:
+    """Figures that not every output has: signal over noise, divergence, the worst channel."""
+    said = []
+    if output.snr is not None:
+        said.append(f"signal over noise {plain(output.snr):.0f} dB")
+    if output.kl is not None:
+        said.append(f"mean divergence {scientific(output.kl)} nats")
+    if output.channel is not None:
+        said.append(
+            f"worst channel {output.channel}, {scientific(output.channel_relative)} of its scale"
+        )
+    return "".join(f"; {each}" for each in said)
 
 
 def _worst(worst: WorstInput, thumbnails: Thumbnails) -> Worst:
     margin = plain(worst.margin) if worst.margin is not None else math.nan
     known = math.isfinite(margin)
+    picture = None if worst.text else thumbnails(worst.path)
     return Worst(
         id=shorten(worst.id, 44), text=clean(worst.text or ""),
-        picture=None if worst.text else thumbnails(worst.path), reference=clean(worst.reference),
+        picture=picture, reference=clean(worst.reference),
         answer=clean(worst.answer), margin=f"{margin:.2f}" if known else "unknown",
         share=min(1.0, max(0.0, margin)) if known else None,
         difference=scientific(worst.difference), flipped=worst.flipped,
+        marked=_marked(worst, thumbnails) if picture else None,
     )  # fmt: skip
+
+
+def _marked(worst: WorstInput, thumbnails: Thumbnails) -> Marked | None:
+    """The boxes of both sides, to be drawn over the picture."""
+    size = thumbnails.size(worst.path)
+    if size is None or not worst.marks:
+        return None
+    return Marked(*size, tuple(_box(mark) for mark in worst.marks))
+
+
+def _box(mark: Mark) -> BoxLine:
+    x0, y0, x1, y1 = mark.xyxy
+    whose = "reference" if mark.side == "reference" else "answer"
+    said = f"{whose}: {clean(mark.label)} {plain(mark.score):.2f}"
+    return BoxLine(mark.side, x0, y0, max(0.0, x1 - x0), max(0.0, y1 - y0), said)
 
 
 def _worst_said(report: Report | None) -> str:
@@ -146,6 +179,8 @@ def _worst_said(report: Report | None) -> str:
         said = f"{flipped} of these {shown} changed the answer."
     else:
         said = "None of them changed its answer; on these the numbers differ most."
+    if any(w.marks for w in report.worst):
+        said += " Boxes of the reference are solid, those of the answer dashed."
     if report.decisions and report.decisions.embedding:
         said += " Reference and answer are the nearest other inputs, each with its cosine."
     return said

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 
 from edgeserve.report.series import Series, canvas, name_rows
 from edgeserve.report.svg import COLOURS, drawing, embed
-from edgeserve.report.words import listed, percent, scientific, shorten
+from edgeserve.report.words import field_name, listed, percent, scientific
 from edgeserve.types.base import plain
+from edgeserve.types.reports import OutputDiff
 
 if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
 __all__ = ["bounds", "differences"]
+
+#: Fields that fit into one drawing.
+_ROWS = 24
+_Apart = tuple[Series, OutputDiff, float]
 
 
 def bounds(series: Sequence[Series]) -> Markup | None:
@@ -75,17 +80,28 @@ def _zone_names(axes: Axes, edges: Sequence[float]) -> None:
             )  # fmt: skip
 
 
+def _furthest(rows: list[_Apart]) -> list[_Apart]:
+    """Where there are too many to draw, those furthest off, in their own order."""
+    least = sorted((value for *_, value in rows), reverse=True)[:_ROWS][-1:] or [0.0]
+    return [row for row in rows if row[-1] >= least[0]][:_ROWS]
+
+
+def _row_name(one: Series, output: OutputDiff, several: bool) -> str:
+    what = output.field if output.part else output.output
+    return f"{one.name} · {what}" if several else what
+
+
 def differences(series: Sequence[Series]) -> Markup | None:
     """Largest difference of each output relative to its scale, against the limit, on a log axis.
 
     None for a single one.
     """
-    rows = [
+    rows = _furthest([
         (s, o, max(plain(o.relative), 1e-9))
         for s in series
         for o in s.outputs
         if math.isfinite(plain(o.relative))
-    ][:24]
+    ])  # fmt: skip
     limits = {s.limits.tensor for s, _, _ in rows if s.limits}
     if len(rows) < 2 or not limits:
         return None
@@ -109,9 +125,9 @@ def differences(series: Sequence[Series]) -> Markup | None:
                 va="bottom", fontsize=8, color=COLOURS["fail"],
             )  # fmt: skip
         several = len({s.name for s, _, _ in rows}) > 1
-        name_rows(axes, [f"{s.name} · {o.output}" if several else o.output for s, o, _ in rows])
+        name_rows(axes, [_row_name(s, o, several) for s, o, _ in rows])
         axes.xaxis.set_major_formatter(lambda x, _: scientific(x))
         axes.minorticks_off()
         axes.set_xlabel("largest difference, relative to the output's scale")
-        said = listed([f"{s.name} {shorten(o.output)}: {scientific(v)}" for s, o, v in rows])
+        said = listed([f"{s.name} {field_name(o)}: {scientific(v)}" for s, o, v in rows])
         return embed(figure, "plot-outputs", "Difference of each output against the limit", said)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 __all__ = [
-    "Cell", "CheckLine", "Detail", "Fact", "Headline", "Matrix", "MatrixRow", "Page", "Plot",
-    "RefusedLine", "Row", "Tile", "Timed", "Worst",
+    "BoxLine", "Cell", "CheckLine", "Detail", "Fact", "Headline", "Marked", "Matrix",
+    "MatrixRow", "Page", "Plot", "RefusedLine", "Row", "Tile", "Timed", "Worst",
 ]  # fmt: skip
 
 
@@ -126,6 +126,27 @@ class CheckLine:
 
 
 @dataclass(frozen=True)
+class BoxLine:
+    """A box to be drawn over a picture, in the photo's own pixels."""
+
+    side: str
+    x: float
+    y: float
+    width: float
+    height: float
+    said: str
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A photo's size in pixels, and the boxes to be drawn over it."""
+
+    width: int
+    height: int
+    boxes: tuple[BoxLine, ...]
+
+
+@dataclass(frozen=True)
 class Worst:
     """One of the inputs on which artifact and reference differ most."""
 
@@ -138,6 +159,7 @@ class Worst:
     share: float | None
     difference: str
     flipped: bool
+    marked: Marked | None = None
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,8 @@ from edgeserve.types.words import Task
 
 __all__ = ["labels_said", "sentence"]
 
-#: One input in plain words, and what it gets.
-_INPUTS: dict[Task, str] = {
-    "image-classification": "photo", "object-detection": "object", "image-segmentation": "pixel",
-    "depth-estimation": "pixel", "text-classification": "text", "token-classification": "passage",
-    "voice-activity": "frame", "automatic-speech-recognition": "word piece",
-    "text-generation": "token",
-}  # fmt: skip
+#: What one input is called; tasks that decide many things at once count those.
+_INPUTS: dict[Task, str] = {"image-classification": "photos", "text-classification": "texts"}
 _ANSWERS: dict[Task, str] = {
     "image-classification": "label", "text-classification": "label",
     "audio-classification": "label", "feature-extraction": "nearest neighbour",
@@ -38,12 +33,11 @@ def sentence(report: Report) -> str:
 
 
 def _changed(stats: DecisionStats) -> str:
-    one, answer = _INPUTS.get(stats.task, "input"), _ANSWERS.get(stats.task, "answer")
-    count, n = stats.raw.count, stats.raw.n
+    many, answer = _INPUTS.get(stats.task, stats.unit), _ANSWERS.get(stats.task, "answer")
+    count, of = stats.raw.count, f"{thousands(stats.raw.n)} {many}"
     if not count:
-        return f"None of {plural(n, one)} gets another {answer}"
-    verb = "gets" if count == 1 else "get"
-    return f"{thousands(count)} of {plural(n, one)} now {verb} another {answer}"
+        return f"None of {of} gets another {answer}"
+    return f"{thousands(count)} of {of} now {'gets' if count == 1 else 'get'} another {answer}"
 
 
 def _how_sure(stats: DecisionStats, worst: Sequence[WorstInput]) -> str:
@@ -52,11 +46,12 @@ def _how_sure(stats: DecisionStats, worst: Sequence[WorstInput]) -> str:
     if not stats.raw.count:
         return ""
     if stats.decided.count:
-        return f"; on {thousands(stats.decided.count)} of them the server was sure"
+        clear = "was a clear answer" if stats.decided.count == 1 else "were clear answers"
+        return f"; {thousands(stats.decided.count)} of them {clear}"
     if margins and len(margins) == stats.raw.count:
         on = "there" if len(margins) == 1 else "on each of them"
         return f"; the server's lead was at most {max(margins):.2f} {on}"
-    return "; the server was sure of none of them"
+    return "; none of them was a clear answer"
 
 
 def _independent(stats: DecisionStats) -> str:

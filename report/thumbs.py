@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -23,6 +23,9 @@ _QUALITY = 78
 _LARGEST_FILE = 64 << 20
 _LARGEST_PIXELS = 120_000_000
 #: Only formats whose decoders are common and need no second program.
+_ORIENTATION = 0x0112
+#: Orientations that exchange width and height.
+_TURNED = (5, 6, 7, 8)
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 
 
@@ -38,6 +41,7 @@ class Thumbnails:
         self.left = budget
         self.refused = 0
         self._root = root
+        self._sizes: dict[Path, tuple[int, int]] = {}
         self._made: dict[Path, str | None] = {}
 
     def __call__(self, path: str | None) -> str | None:
@@ -46,9 +50,17 @@ class Thumbnails:
         if file is None:
             return None
         if file not in self._made:
-            self._made[file] = self._fit(_encode(file))
+            encoded = _encode(file)
+            self._made[file] = self._fit(encoded.jpeg if encoded else None)
+            if encoded:
+                self._sizes[file] = encoded.size
             self.refused += self._made[file] is None
         return self._made[file]
+
+    def size(self, path: str | None) -> tuple[int, int] | None:
+        """Width and height of the upright photo itself, once its thumbnail has been made."""
+        file = self._find(path)
+        return self._sizes.get(file) if file else None
 
     def _find(self, path: str | None) -> Path | None:
         if not path or "\0" in path:
@@ -67,7 +79,14 @@ class Thumbnails:
         return uri
 
 
-def _encode(file: Path) -> bytes | None:
+class _Encoded(NamedTuple):
+    """A thumbnail, and the size of the upright photo that it shows."""
+
+    jpeg: bytes
+    size: tuple[int, int]
+
+
+def _encode(file: Path) -> _Encoded | None:
     """Decode, turn upright, lay over white, shrink and encode; None if it is no picture."""
     import warnings
 
@@ -82,6 +101,8 @@ def _encode(file: Path) -> bytes | None:
             with Image.open(file, formats=_FORMATS) as picture:
                 if picture.width * picture.height > _LARGEST_PIXELS:
                     return None
+                lies = picture.getexif().get(_ORIENTATION, 1) in _TURNED
+                whole = picture.size[::-1] if lies else picture.size
                 picture.draft("RGB", (2 * _EDGE, 2 * _EDGE))
                 small = _flat(ImageOps.exif_transpose(picture))
     except Exception:  # a decoder fed with a user's file may raise anything
@@ -90,7 +111,7 @@ def _encode(file: Path) -> bytes | None:
     out = io.BytesIO()
     bare = Image.frombytes(small.mode, small.size, small.tobytes())  # comments travel in `info`
     bare.save(out, "JPEG", quality=_QUALITY, optimize=True)
-    return out.getvalue()
+    return _Encoded(out.getvalue(), whole)
 
 
 def _flat(picture: Picture) -> Picture:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from edgeserve.types.base import Number, plain
+from edgeserve.types.reports import OutputDiff
 from edgeserve.types.words import Verdict
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "VERDICT_WORD",
     "artifact_name",
     "clean",
+    "field_name",
     "listed",
     "mebibytes",
     "milliseconds",
@@ -62,6 +64,12 @@ def shorten(text: str, longest: int = 60) -> str:
         return text
     head = (longest - 1) // 2
     return f"{text[:head]}…{text[-(longest - 1 - head) :]}"
+
+
+def field_name(diff: OutputDiff, longest: int = 48) -> str:
+    """An output, and where it holds several things, which: "head: scores, channels 4-83"."""
+    name = shorten(diff.output, longest)
+    return f"{name}: {diff.field}, {clean(diff.part)}" if diff.part else name
 
 
 def artifact_name(format: str, precision: str) -> str:

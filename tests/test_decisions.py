@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.spatial.distance import cdist
 
-from edgeserve.decisions import DECIDED_MARGIN, decided, describe, margin, same, same_top
+from edgeserve.decisions import (
+    DECIDED_MARGIN,
+    Rule,
+    compare,
+    decided,
+    describe,
+    margin,
+    same,
+    same_top,
+)
 from edgeserve.errors import ProcessingError
 from edgeserve.neighbours import distances, nearest, unit
 from edgeserve.types.base import decode, encode
@@ -23,6 +32,7 @@ from edgeserve.types.records import Classification, Detection, Embedding, Record
 LISTING = json.loads(
     (Path(__file__).parent / "conformance" / "decisions" / "cases.json").read_text()
 )
+UNITS = json.loads((Path(__file__).parent / "conformance" / "decisions" / "units.json").read_text())
 
 
 def record(value: dict[str, Any]) -> Record:
@@ -47,6 +57,7 @@ def test_conformance(case: dict[str, Any]) -> None:
 def test_the_cases_use_the_margins_in_force() -> None:
     margins = dict(DECIDED_MARGIN)
     assert margins.pop("feature-extraction") == LISTING["neighbour_margin"]
+    assert margins.pop("depth-estimation") == 0, "always decided"
     assert set(margins.values()) == {LISTING["decided_margin"]}
 
 
@@ -146,11 +157,29 @@ def test_json_keeps_every_answer(first: Classification) -> None:
     assert margin(first) == margin(again)
 
 
-@pytest.mark.parametrize("act", [margin, decided, describe])
-def test_other_records_are_refused(act: Any) -> None:
+def test_records_of_two_tasks_are_not_compared() -> None:
     boxes = Detection(boxes=np.zeros((1, 4)), scores=np.ones(1), labels=("cat",))
-    with pytest.raises(ProcessingError, match="Detection, which is not handled"):
-        act(boxes)
+    label = Classification(label="cat", score=1.0, top=(("cat", 1.0),))
+    for pair in ((boxes, label), (label, boxes)):
+        with pytest.raises(ProcessingError, match="EDGE-PROCESS-013"):
+            same(*pair)
+    with pytest.raises(ProcessingError, match="wanted a Classification"):
+        same_top(boxes, boxes)
+
+
+@pytest.mark.parametrize("case", UNITS["cases"], ids=lambda case: case["id"])
+def test_units(case: dict[str, Any]) -> None:
+    rule = Rule(case["task"], DECIDED_MARGIN[case["task"]], case.get("threshold", 0.0))
+    reference = record(case["reference"])
+    answer = record(case["answer"]) if case["answer"] else None
+    found = compare(rule, reference, answer, case.get("sure"))
+    counted = [found.n, found.flips, found.decided, found.decided_flips]
+    assert counted == case["units"], "n, flips, decided, decided flips"
+    assert margin(reference, rule) == pytest.approx(case["margin"], abs=1e-6)
+    for name, value in case.get("figures", {}).items():
+        assert found.figures[name] == pytest.approx(value, abs=1e-6)
+    alike = compare(rule, reference, reference, case.get("sure"))
+    assert (alike.flips, alike.decided_flips) == (0, 0)
 
 
 def test_as_many_indexes_as_entries() -> None:

@@ -6,6 +6,7 @@ asked for again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from edgeserve.validate.deciding import processor_of
 from edgeserve.validate.feeds import in_batches
 from edgeserve.validate.fillers import Statistics
 from edgeserve.validate.generated import Generated, edge_inputs, media
+from edgeserve.validate.inner import INPUTS, note_inner
 from edgeserve.validate.oracle import Answered, Oracle
 from edgeserve.validate.request import Answers, AnswersRequest, Candidate, Filler
 from edgeserve.validate.server import PT2, check_reference, code_key
@@ -68,6 +70,7 @@ class _Collected:
     own: set[bool] = field(default_factory=set)
     fillers: list[Filler] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    natural: list[Feed] = field(default_factory=list)  # the first of them
 
 
 def collect_answers(request: AnswersRequest) -> Answers:
@@ -136,7 +139,7 @@ def _collect(
     statistics = {spec.name: Statistics() for spec in signature.inputs}
     writer = TensorWriter(stage, signature, request.tensor_bytes)
     collected = _Collected(notes=list(data.notes))
-    for answered, digest in _over_data(oracle, data, statistics):
+    for answered, digest in _over_data(oracle, data, statistics, collected):
         writer.add(answered.outputs)
         collected.own.add(answered.own)
         collected.answers.append(_stored(answered, digest))
@@ -145,7 +148,10 @@ def _collect(
         collected.notes.append(
             f"tensors were compared on the first {writer.stored} of {len(data.samples)} inputs"
         )
+    started = time.process_time()
     file = _over_generated(request, oracle, statistics, collected, stage)
+    note_inner(stage, oracle.session, collected.natural)
+    apart = time.process_time() - started
     answers, vectors = set_apart(stage, collected.answers)
     candidates, candidates_file = _candidates(request, oracle, stage)
     return Answers(
@@ -155,12 +161,12 @@ def _collect(
         samples=data.samples, answers=answers, chunks=tuple(writer.chunks),
         fillers=tuple(collected.fillers), fillers_file=file, notes=tuple(collected.notes),
         vectors=vectors, candidates=candidates, candidates_file=candidates_file,
-        seed=request.seed,
+        seed=request.seed, invariant_seconds=number(apart),
     )  # fmt: skip
 
 
 def _over_data(
-    oracle: Oracle, data: _Data, statistics: dict[str, Statistics]
+    oracle: Oracle, data: _Data, statistics: dict[str, Statistics], collected: _Collected
 ) -> Iterator[tuple[Answered, str]]:
     """Ask about the data, a batch at a time."""
     with Reader(oracle.exported.signature) as reader:
@@ -169,6 +175,7 @@ def _over_data(
             raws = [reader.read(sample) for sample in samples]
             feeds = [oracle.feed(raw, s.id) for raw, s in zip(raws, samples, strict=True)]
             _note_statistics(statistics, feeds)
+            collected.natural += feeds[: max(0, INPUTS - len(collected.natural))]
             answers = oracle.answer([s.id for s in samples], raws, feeds)
             for i, answered in zip(batch, answers, strict=True):
                 _check_decides(oracle, answered, data.samples[i].id)
@@ -214,10 +221,17 @@ def _over_generated(
             continue
         answer = _answer_to(oracle, each, answered)
         collected.fillers.append(
-            Filler(name=each.name, natural=each.natural, answer=answer, of_length=each.of_length)
+            Filler(name=each.name, natural=each.natural, of_length=each.of_length)
         )
-        tensors.append(FillerTensors(feed=each.feed, outputs=answered.outputs))
-    return write_fillers(stage, tensors)
+        tensors.append(FillerTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
+        if each.natural and request.data is None:
+            collected.natural.append(each.feed)
+    file, bare = write_fillers(stage, tensors)
+    collected.fillers[:] = [
+        msgspec.structs.replace(filler, answer=answer)
+        for filler, answer in zip(collected.fillers, bare, strict=True)
+    ]
+    return file
 
 
 def _generated(

@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from edgeserve.types.base import number
 from edgeserve.types.reports import Rate
 
 __all__ = [
-    "CONFIDENCE", "beta_quantile", "first_settled", "incomplete_beta", "lower_bound",
+    "CONFIDENCE", "Outcome", "beta_quantile", "first_settled", "incomplete_beta", "lower_bound",
     "minimum_harm", "rate", "upper_bound",
 ]  # fmt: skip
 
@@ -103,7 +104,21 @@ def minimum_harm(n_eff: float) -> float:
     return upper_bound(0, n_eff)
 
 
-def rate(outcomes: Iterable[tuple[str, bool]]) -> Rate:
+class Outcome(NamedTuple):
+    """What one input came to.
+
+    Attributes:
+        group: What it belongs to.
+        events: How many of its decisions are events.
+        n: How many decisions it holds; one without any is no observation.
+    """
+
+    group: str
+    events: int
+    n: int = 1
+
+
+def rate(outcomes: Iterable[tuple[str, int] | tuple[str, int, int]]) -> Rate:
     """Share of events over inputs that fall into groups, with its bounds.
 
     A group counts as one observation: inputs of one photo or speaker are not independent, so the
@@ -112,17 +127,21 @@ def rate(outcomes: Iterable[tuple[str, bool]]) -> Rate:
     summed); they agree for groups of equal size. The upper bound takes the larger, the lower bound
     the smaller.
 
+    Where an input holds several decisions (boxes, pixels) they are observations of one input: a
+    group's share counts once, however many it holds.
+
     Args:
-        outcomes: Group of each input, and whether the event happened.
+        outcomes: Each an `Outcome`: group, events and, where it is not 1, how many decisions.
     """
-    groups: defaultdict[str, list[bool]] = defaultdict(list)
-    for group, event in outcomes:
-        groups[group].append(event)
-    n = sum(map(len, groups.values()))
-    count = sum(map(sum, groups.values()))
-    n_eff = len(groups)
+    events: defaultdict[str, int] = defaultdict(int)
+    totals: defaultdict[str, int] = defaultdict(int)
+    for outcome in (Outcome(*each) for each in outcomes):
+        if outcome.n:
+            events[outcome.group] += outcome.events
+            totals[outcome.group] += outcome.n
+    n, count, n_eff = sum(totals.values()), sum(events.values()), len(totals)
     by_input = count * n_eff / n if n else 0.0
-    by_group = math.fsum(sum(events) / len(events) for events in groups.values())
+    by_group = math.fsum(events[group] / totals[group] for group in totals)
     return Rate(
         count=count,
         n=n,

@@ -15,12 +15,12 @@ import numpy as np
 from edgeserve import decisions, jobs
 from edgeserve.data import Feed, read_arrays, write_arrays
 from edgeserve.data.reading import RawInput
-from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve.decisions import DECIDED_MARGIN, Rule
 from edgeserve.errors import BackendError
 from edgeserve.files import LOCAL, describe
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import number, plain
-from edgeserve.types.records import Classification, Embedding, Record
+from edgeserve.types.records import Classification, Detection, Embedding, Record
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 from edgeserve.validate.feeds import in_batches
@@ -29,10 +29,13 @@ from edgeserve.validate.generated import masks_of
 from edgeserve.validate.oracle import Answered, Oracle
 from edgeserve.validate.pictures import picture
 from edgeserve.validate.request import Answers, Candidate
-from edgeserve.validate.store import verified
+from edgeserve.validate.store import filled, verified
 from edgeserve.validate.texts import pairs
 
-__all__ = ["Drawn", "ask", "class_of", "draw", "keep", "raw_bytes", "recall"]
+__all__ = ["SAFETY", "Drawn", "ask", "class_of", "draw", "keep", "raw_bytes", "recall"]
+
+#: A margin must exceed this many times the error seen.
+SAFETY = 3.0
 
 _MOST_DRAWN = 192
 _SOME = 32
@@ -154,7 +157,7 @@ def ask(oracle: Oracle, inputs: Sequence[_Asked]) -> list[Drawn]:
     answers = oracle.answer(things, raws, feeds)
     return [
         Drawn(
-            thing, raw, suffix, record := _agreed(answered), _margin(record, answered),
+            thing, raw, suffix, record := _agreed(oracle.rule, answered), _margin(record, answered),
             answered.program if isinstance(record, Embedding) else None, answered.outputs,
             _size(oracle.exported, feed),
         )
@@ -164,14 +167,15 @@ def ask(oracle: Oracle, inputs: Sequence[_Asked]) -> list[Drawn]:
     ]  # fmt: skip
 
 
-def _agreed(answered: Answered) -> Record | None:
+def _agreed(rule: Rule, answered: Answered) -> Record | None:
     """The decision to hold a device to; its scores are the program's where a server tells none."""
     record, program = answered.record, answered.program
     if record is None or program is None:
         return None
     if isinstance(record, Embedding):  # whether both agree is known among the others only
         return record
-    if not decisions.same(record, program):
+    units = decisions.compare(rule, record, program)
+    if units.decided_flips if decisions.is_many(rule.task) else units.flips:
         return None
     return record if answered.scored else program
 
@@ -198,6 +202,8 @@ def _size(exported: Exported, feed: Feed) -> int:
 
 def class_of(record: Record | None) -> object:
     """What sets classes apart; the same for everything else."""
+    if isinstance(record, Detection):
+        return record.labels[int(record.scores.argmax())] if record.labels else None
     return (record.index, record.label) if isinstance(record, Classification) else None
 
 
@@ -209,18 +215,21 @@ def raw_bytes(raw: RawInput) -> bytes:
 
 
 def keep(drawn: Sequence[Drawn], stage: Path) -> tuple[tuple[Candidate, ...], FileEntry | None]:
-    """Write inputs, and outputs where nothing is decided, into one ``.npz``; None for nothing."""
+    """Write inputs, and outputs where many things are decided or none, into one ``.npz``."""
     if not drawn:
         return (), None
     arrays: Feed = {}
     for i, each in enumerate(drawn):
         arrays[f"{i}.raw"] = np.frombuffer(raw_bytes(each.raw), np.uint8)
-        if each.record is None:
+        held = decisions.held_apart(each.record)
+        arrays |= {f"{i}.{name}": array for name, array in held.items()}
+        if not isinstance(each.record, Classification | Embedding):
             arrays |= {f"{i}.out.{j}": array for j, array in enumerate(each.outputs.values())}
     LOCAL.write(stage / _FILE, write_arrays(arrays))
     kept = tuple(
         Candidate(
-            thing=each.thing, suffix=each.suffix, record=each.record, margin=number(each.margin),
+            thing=each.thing, suffix=each.suffix, margin=number(each.margin),
+            record=None if each.record is None else decisions.emptied(each.record),
             program=each.program, size=each.size,
         )
         for each in drawn
@@ -241,10 +250,11 @@ def recall(answers: Answers, folder: Path, signature: Signature) -> list[Drawn]:
     return [
         Drawn(
             thing=each.thing, raw=arrays[f"{i}.raw"].tobytes(), suffix=each.suffix,
-            record=each.record, margin=plain(each.margin), program=each.program, size=each.size,
-            outputs={n: arrays[f"{i}.out.{j}"] for j, n in enumerate(names)}
-            if each.record is None
-            else {},
+            record=filled(each.record, i, arrays), margin=plain(each.margin), program=each.program,
+            size=each.size,
+            outputs={
+                n: arrays[f"{i}.out.{j}"] for j, n in enumerate(names) if f"{i}.out.{j}" in arrays
+            },
         )
         for i, each in enumerate(answers.candidates)
     ]  # fmt: skip

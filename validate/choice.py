@@ -12,18 +12,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve.decisions import DECIDED_MARGIN, is_many
 from edgeserve.neighbours import distances, nearest
 from edgeserve.types.records import Embedding, Record
 from edgeserve.types.words import Task
-from edgeserve.validate.candidates import Drawn, class_of
+from edgeserve.validate.candidates import SAFETY, Drawn, class_of
 from edgeserve.validate.neighbourhood import as_matrix, gaps
 from edgeserve.validate.verdict import drift_limit
 
-__all__ = ["SAFETY", "Rule", "choose_each", "choose_set"]
-
-#: A margin must exceed this many times the error seen.
-SAFETY = 3.0
+__all__ = ["Rule", "choose_each", "choose_set"]
 
 #: Outputs of the ``tensors`` task may differ by this at least, relative to their scale.
 _RELATIVE = 1e-3
@@ -47,6 +44,11 @@ class Rule:
     def decides(self) -> bool:
         """The task has decisions."""
         return self.task in DECIDED_MARGIN
+
+    @property
+    def many(self) -> bool:
+        """An answer holds many decisions."""
+        return is_many(self.task)
 
     def wanted(self, error: float | None) -> float:
         """The margin that an input with this error must exceed."""

@@ -1,36 +1,33 @@
-"""How far outputs are apart, each on its own scale.
+"""How far outputs are apart, each field on its own scale.
 
-The scale of an output is the largest magnitude that the reference gives on natural inputs (the
-data, or what is generated in its place), or what its values range over where that is less: a
-constant that is added to an output must not hide what happens on top of it. The scale is no less
-than a hundredth of the magnitude, near which float32 rounds, nor than a floor. Generated extremes
-are measured on the larger of that scale and their own: neither does a huge extreme hide what
-happens on ordinary inputs, nor does a tiny one inflate it. Integers and booleans are compared as
-such: any difference is a whole one.
+The scale of a field is the largest magnitude that the reference gives on natural inputs (the data,
+or what is generated in its place), or what its values range over where that is less: a constant
+that is added to an output must not hide what happens on top of it. The scale is no less than a
+hundredth of the field's magnitude, near which float32 rounds, than 1e-4 of the whole output's, nor
+than a floor. Generated extremes are measured on the larger of that scale and their own: neither
+does a huge extreme hide what happens on ordinary inputs, nor does a tiny one inflate it. Integers
+and booleans are compared as such: any difference is a whole one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from edgeserve.data import Feed
 from edgeserve.types.base import number
 from edgeserve.types.reports import OutputDiff
+from edgeserve.validate.fields import WHOLE, Split
+from edgeserve.validate.fields_moving import Fault, Moving
+from edgeserve.validate.fields_seen import Seen, plain_floats
 
 __all__ = ["Difference", "difference", "relative"]
 
-#: Magnitudes above this stand for infinity: masks are filled with the largest float, not with inf.
-_HUGE = 1e30
 _SAME = 1e-6
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """As floats that can be subtracted; huge numbers as infinity."""
-    wide = np.float32 if array.dtype.kind == "f" and array.dtype.itemsize <= 4 else np.float64
-    values = np.asarray(array, wide)
-    return np.where(np.abs(values) >= _HUGE, np.copysign(np.inf, values), values)
+#: Five steps of an 8-bit scale from 0 to 1.
+_LEAST_SCORE = 0.02
 
 
 def _is_number(array: np.ndarray) -> bool:
@@ -40,7 +37,7 @@ def _is_number(array: np.ndarray) -> bool:
 
 def difference(reference: np.ndarray, answer: np.ndarray) -> tuple[float, float, int]:
     """Largest and summed |answer - reference| where both are finite, and over how many numbers."""
-    wanted, got = _plain(reference), _plain(answer)
+    wanted, got = plain_floats(reference), plain_floats(answer)
     finite = np.isfinite(wanted) & np.isfinite(got)
     apart = np.abs(wanted[finite] - got[finite])
     if not apart.size:
@@ -50,7 +47,7 @@ def difference(reference: np.ndarray, answer: np.ndarray) -> tuple[float, float,
 
 def _magnitude(array: np.ndarray) -> float:
     """Largest finite |x|; 0 where there is none."""
-    values = np.abs(_plain(array))
+    values = np.abs(plain_floats(array))
     return float(np.max(values, initial=0.0, where=np.isfinite(values)))
 
 
@@ -62,8 +59,8 @@ def relative(reference: Feed, answer: Feed, floor: float) -> float:
 def _on_scale(reference: np.ndarray, answer: np.ndarray, floor: float) -> float:
     if reference.shape != answer.shape:
         return float("inf")
-    wanted_finite = np.isfinite(_plain(reference))
-    if (wanted_finite & ~np.isfinite(_plain(answer))).any():
+    wanted_finite = np.isfinite(plain_floats(reference))
+    if (wanted_finite & ~np.isfinite(plain_floats(answer))).any():
         return float("inf")
     scale = max(_magnitude(reference), floor) if _is_number(reference) else 1.0
     return difference(reference, answer)[0] / scale
@@ -72,61 +69,38 @@ def _on_scale(reference: np.ndarray, answer: np.ndarray, floor: float) -> float:
 class _Output:
     """One output over many inputs."""
 
-    def __init__(self, name: str, is_number: bool) -> None:
+    def __init__(self, name: str, is_number: bool, split: Split) -> None:
         self.name = name
-        self.is_number = is_number
-        self.magnitudes: list[float] = []
-        self.largest: list[float] = []
-        self.ids: list[str] = []
-        self.sum = 0.0
-        self.count = 0
+        self.seen = Seen(split, is_number)
         self.not_finite: list[str] = []
-        self.low, self.high = np.inf, -np.inf
         self.senseless: list[str] = []  # the reference itself gives NaN, or nothing finite
         self.varies = [False, False]  # the reference, the answer
-        self._first: list[np.ndarray | None] = [None, None]
+        self.first: list[np.ndarray | None] = [None, None]
 
-    def add(self, thing: str, reference: np.ndarray, answer: np.ndarray) -> None:
-        largest, total, count = difference(reference, answer)
-        self.ids.append(thing)
-        self.largest.append(largest)
-        self.magnitudes.append(_magnitude(reference))
-        self._range(reference)
-        self.sum += total
-        self.count += count
-        if (np.isfinite(_plain(reference)) & ~np.isfinite(_plain(answer))).any():
+    def add(self, thing: str, wanted: np.ndarray, got: np.ndarray) -> None:
+        """Take in one input, as `plain_floats` gave it."""
+        self.seen.add(thing, wanted, got)
+        finite = np.isfinite(wanted)
+        if not finite.all() and (np.isnan(wanted).any() or not finite.any()):
+            self.senseless.append(thing)
+        if (finite & ~np.isfinite(got)).any():
             self.not_finite.append(thing)
-        for side, array in enumerate((reference, answer)):
+        for side, array in enumerate((wanted, got)):
             self._look(side, array)
-
-    def _range(self, reference: np.ndarray) -> None:
-        """Widen the range of the reference's values by one input; note where it gives no number."""
-        values = _plain(reference)
-        finite = values[np.isfinite(values)]
-        if finite.size:
-            self.low = min(self.low, float(finite.min()))
-            self.high = max(self.high, float(finite.max()))
-        if np.isnan(values).any() or (values.size and not finite.size):
-            self.senseless.append(self.ids[-1])
-
-    @property
-    def scale(self) -> float:
-        """See the head of this file; without the floor."""
-        largest = max(self.magnitudes, default=0.0)
-        return min(largest, max(self.high - self.low, largest / 100))
 
     def _look(self, side: int, array: np.ndarray) -> None:
         """Note whether an array differs from the first one seen on its side."""
-        first = self._first[side]
-        if self.varies[side]:
-            return
+        first = self.first[side]
         if first is None:
-            self._first[side] = np.array(array)
-        elif first.shape != array.shape:
-            self.varies[side] = True
-        else:
-            allowed = _SAME * _magnitude(first)
-            self.varies[side] = difference(first, array)[0] > allowed
+            self.first[side] = np.array(array)
+        elif not self.varies[side]:
+            self.varies[side] = _differ(first, array)
+
+
+def _differ(first: np.ndarray, array: np.ndarray) -> bool:
+    if first.shape != array.shape:
+        return True
+    return difference(first, array)[0] > _SAME * _magnitude(first)
 
 
 class Difference:
@@ -134,47 +108,80 @@ class Difference:
 
     Args:
         floor: No scale counts as smaller.
+        splits: The fields of each output; one that is not there is compared as a whole.
     """
 
-    def __init__(self, floor: float) -> None:
+    def __init__(self, floor: float, splits: Mapping[str, Split] | None = None) -> None:
         self._floor = floor
+        self._splits = dict(splits or {})
         self._natural: dict[str, _Output] = {}
         self._generated: dict[str, _Output] = {}
+        self._moving: dict[str, Moving] = {}
+
+    def split(self, splits: Mapping[str, Split]) -> None:
+        """Compare these outputs by their fields; before anything is added."""
+        self._splits |= splits
 
     def add(self, thing: str, natural: bool, reference: Feed, answer: Feed) -> None:
         """Compare the outputs of one input; both sides have the same names and shapes."""
         outputs = self._natural if natural else self._generated
         for name, wanted in reference.items():
+            split = self._splits.get(name, WHOLE)
             if name not in outputs:
-                outputs[name] = _Output(name, _is_number(wanted))
-            outputs[name].add(thing, wanted, answer[name])
+                outputs[name] = _Output(name, _is_number(wanted), split)
+            pair = plain_floats(wanted), plain_floats(answer[name])
+            outputs[name].add(thing, *pair)
+            moving = self._moving.setdefault(name, Moving(name, split))
+            if natural and outputs[name].seen.is_number and not moving.full:
+                moving.add(*pair)
 
-    def scale(self, name: str) -> float:
-        """Scale of an output: from natural inputs, not below the floor; 1 for whole numbers."""
+    def scale(self, name: str, field: int = 0) -> float:
+        """Scale of a field: from natural inputs, not below the floor; 1 for whole numbers."""
         output = self._natural.get(name)
-        if output is None:
-            return self._floor
-        return max(self._floor, output.scale) if output.is_number else 1.0
+        return self._floor if output is None else output.seen.scale(field, self._floor)
 
     def of(self, index: int) -> float:
-        """Largest relative difference of the ``index``-th natural input, over all outputs."""
-        return max(o.largest[index] / self.scale(name) for name, o in self._natural.items())
-
-    def natural(self) -> tuple[OutputDiff, ...]:
-        """Each output over the natural inputs."""
-        return tuple(
-            _summary(output, [self.scale(name)] * len(output.ids))
+        """Largest relative difference of the ``index``-th natural input, over all fields."""
+        return max(
+            float(largest) / self.scale(name, field)
             for name, output in self._natural.items()
+            for field, largest in enumerate(output.seen.largest[index])
         )
 
+    def natural(self) -> tuple[OutputDiff, ...]:
+        """Each field over the natural inputs."""
+        found = []
+        for name, output in self._natural.items():
+            for field in range(len(output.seen.split.fields)):
+                scales = [self.scale(name, field)] * len(output.seen.ids)
+                diff = _summary(output, field, scales)
+                found.append(_with_noise(diff, output, field, self._floor))
+        return tuple(found)
+
     def generated(self) -> tuple[OutputDiff, ...]:
-        """Each output over the other generated inputs."""
+        """Each field over the other generated inputs."""
         found = []
         for name, output in self._generated.items():
-            base = self.scale(name)
-            own = output.magnitudes if output.is_number else [1.0] * len(output.ids)
-            found.append(_summary(output, [max(base, magnitude) for magnitude in own]))
+            for field in range(len(output.seen.split.fields)):
+                base = self.scale(name, field)
+                own = [float(each[field]) for each in output.seen.magnitudes]
+                scales = [max(base, each) if output.seen.is_number else 1.0 for each in own]
+                found.append(_summary(output, field, scales))
         return tuple(found)
+
+    def faults(self) -> list[Fault]:
+        """What fields do that no file may, whatever its precision."""
+        moving = (self._moving[n] for n, o in self._natural.items() if o.seen.is_number)
+        return [fault for each in moving for fault in each.faults(self._floor)]
+
+    def silent(self) -> list[OutputDiff]:
+        """Fields over natural inputs that range over less than shows through 8-bit rounding."""
+        pairs = [(o, i) for o in self._natural.values() for i in range(len(o.seen.split.fields))]
+        return [
+            diff
+            for diff, (output, field) in zip(self.natural(), pairs, strict=True)
+            if output.seen.is_number and output.seen.range(field) < _least(diff.field, self._floor)
+        ]
 
     def not_finite(self) -> dict[str, list[str]]:
         """Inputs on which an answer is NaN or infinite and the reference is not, by output."""
@@ -198,35 +205,55 @@ class Difference:
 
     def below_floor(self) -> dict[str, float]:
         """Outputs whose largest natural magnitude is below the floor, with that magnitude."""
-        largest = {n: max(o.magnitudes) for n, o in self._natural.items() if o.is_number}
+        largest = {n: o.seen.magnitude for n, o in self._natural.items() if o.seen.is_number}
         return {name: value for name, value in largest.items() if value < self._floor}
 
     def _both(self, name: str) -> Sequence[_Output]:
         return [side[name] for side in (self._natural, self._generated) if name in side]
 
     def _varies(self, name: str, side: int) -> bool:
-        return any(output.varies[side] for output in self._both(name)) or self._across(name, side)
-
-    def _across(self, name: str, side: int) -> bool:
-        """Whether the first natural and the first generated array differ."""
-        firsts = [f for output in self._both(name) if (f := output._first[side]) is not None]
-        if len(firsts) < 2:
-            return False
-        if firsts[0].shape != firsts[1].shape:
+        """Whether an output changes, also from a natural input to a generated one."""
+        if any(output.varies[side] for output in self._both(name)):
             return True
-        return difference(firsts[0], firsts[1])[0] > _SAME * _magnitude(firsts[0])
+        firsts = [f for output in self._both(name) if (f := output.first[side]) is not None]
+        return len(firsts) > 1 and _differ(firsts[0], firsts[1])
 
 
-def _summary(output: _Output, scales: Sequence[float]) -> OutputDiff:
-    shares = [largest / scale for largest, scale in zip(output.largest, scales, strict=True)]
+def _summary(output: _Output, field: int, scales: Sequence[float]) -> OutputDiff:
+    seen = output.seen
+    largest = [float(each[field]) for each in seen.largest]
+    shares = [apart / scale for apart, scale in zip(largest, scales, strict=True)]
     at = int(np.argmax(shares))
     if output.not_finite:
-        at, shares[at] = output.ids.index(output.not_finite[0]), float("inf")
+        at, shares[at] = seen.ids.index(output.not_finite[0]), float("inf")
     return OutputDiff(
         output=output.name,
         scale=number(scales[at]),
-        max_abs=number(output.largest[at]),
-        mean_abs=number(output.sum / output.count if output.count else 0.0),
+        max_abs=number(largest[at]),
+        mean_abs=number(seen.mean(field)),
         relative=number(max(shares)),
-        worst=output.ids[at],
+        worst=seen.ids[at],
+        field=seen.split.fields[field].word,
+        part=seen.split.fields[field].part,
     )
+
+
+def _least(word: str, floor: float) -> float:
+    """What a field must range over so that a quantized one can be compared."""
+    return max(floor, _LEAST_SCORE if word == "scores" else 0.0)
+
+
+def _with_noise(diff: OutputDiff, output: _Output, field: int, floor: float) -> OutputDiff:
+    """The same with what single channels and noise come to."""
+    seen = output.seen
+    if not seen.is_number:
+        return diff
+    places, shares = seen.channels(field, floor)
+    snr, noisiest, least = seen.snr(field)
+    kl, single = seen.divergence(field), seen.split.axis is None
+    return msgspec.structs.replace(
+        diff, channel=None if single else int(places[int(np.argmax(shares))]),
+        channel_relative=number(0.0 if single else float(shares.max())),
+        snr=number(snr), channel_snr=number(least), noisiest=None if single else noisiest,
+        kl=None if kl is None else number(kl),
+    )  # fmt: skip

@@ -11,10 +11,13 @@ from edgeserve.environment import environment
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
+from edgeserve.types.processing import outputs_of
 from edgeserve.types.records import Runtime
 from edgeserve.types.reports import Report, WorstInput
 from edgeserve.validate.deciding import processor_of
+from edgeserve.validate.feeds import Runner
 from edgeserve.validate.findings import Findings
+from edgeserve.validate.inside import look_inside
 from edgeserve.validate.invariants import (
     check_batch,
     check_optimizer,
@@ -22,6 +25,8 @@ from edgeserve.validate.invariants import (
     check_repeatable,
     self_limit,
 )
+from edgeserve.validate.noise import called
+from edgeserve.validate.labels import label_stats
 from edgeserve.validate.promises import check_declared, check_weights
 from edgeserve.validate.request import JudgeRequest
 from edgeserve.validate.store import (
@@ -121,9 +126,16 @@ def _judged(
 
 def _examine(trial: Trial, backend: Backend, session: Session) -> None:
     """Everything there is to ask of a session that opened."""
-    case, findings = trial.case, trial.findings
     runner = trial.run(session)
     _check_values(trial)
+    with trial.apart():
+        _check_itself(trial, backend, runner)
+        look_inside(trial, backend)
+
+
+def _check_itself(trial: Trial, backend: Backend, runner: Runner) -> None:
+    """What asks for more runs than the data: whether the file agrees with itself."""
+    case, findings = trial.case, trial.findings
     precision, floor = case.request.artifact.precision, case.limits.scale_floor
     limit = self_limit(precision, case.limits)
     feeds = [probe.feed for probe in trial.probes]
@@ -150,6 +162,7 @@ def _check_values(trial: Trial) -> None:
     still = ", ".join(repr(name) for name in difference.still())
     said = f"output {still} stands still over all inputs" if still else "outputs follow their input"
     findings.check("not-constant", not still, said)
+    _check_fields(trial)
     if difference.reference_still():
         findings.prove_nothing("EDGE-CHECK-021", "no output of the reference follows its input")
     for name, largest in difference.below_floor().items():
@@ -161,9 +174,24 @@ def _check_values(trial: Trial) -> None:
             )
 
 
+def _check_fields(trial: Trial) -> None:
+    """What no field may do; and, of a quantized file, fields that its noise cannot be told from."""
+    findings, case = trial.findings, trial.case
+    faults = trial.difference.faults()
+    for name in ("field-moves", "constant-kept", "scores-spread"):
+        said = "; ".join(fault.said for fault in faults if fault.kind == name)
+        findings.check(name, not said, said or "in each field as in the reference's")
+    if case.decides or case.request.artifact.precision == "fp32":
+        return
+    for diff in trial.difference.silent():
+        findings.prove_nothing(
+            "EDGE-CHECK-065", f"{called(diff)}: the reference's hardly move on these inputs"
+        )
+
+
 def _telling(case: Case) -> set[str]:
     """Outputs that must carry evidence: those that decisions are read from, or all."""
-    steps = {step.output for step in case.exported.processing.outputs}
+    steps = {name for step in case.exported.processing.outputs for name in outputs_of(step)}
     return (steps if case.decides else set()) or {s.name for s in case.exported.signature.outputs}
 
 
@@ -181,6 +209,7 @@ def _evidence(trial: Trial) -> Evidence:
         broken=tuple(trial.findings.broken),
         vacuous=tuple(trial.findings.vacuous),
         remarks=tuple(trial.findings.remarks),
+        whole=tuple(diff for diff in difference.natural() if diff.snr is None),
     )
 
 
@@ -200,7 +229,8 @@ def _report(
         outputs=trial.difference.natural(), decisions=evidence.decisions,
         worst=_worst(trial), judgement=judgement, environment=environment(),
         seconds=number(time.monotonic() - started), generated=trial.difference.generated(),
-        error=number(error), notes=notes,
+        error=number(error), notes=notes, invariant_seconds=number(trial.apart_seconds),
+        labels=label_stats(trial.tally.marked(case.exported.labels)),
     )  # fmt: skip
 
 

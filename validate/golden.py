@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from edgeserve import jobs
+from edgeserve import decisions, jobs
 from edgeserve.data import Reader, load_data, write_arrays
 from edgeserve.decisions import DECIDED_MARGIN
 from edgeserve.errors import ValidateError
@@ -64,6 +64,8 @@ def _chosen(
 
     In turn: generated inputs kept with the reference's answers, and the reference itself; of each
     first those that exceed the largest error, then those that exceed the artifacts' own on them.
+    Where an answer holds many decisions, the artifacts are always asked: which of two boxes remains
+    is not a matter of one margin.
     """
     enough = max(1, request.count // 2)
     best: list[Drawn] = []
@@ -71,8 +73,9 @@ def _chosen(
     for ask_for in (_remembered, _asked):
         found = ask_for(request, exported, rule)
         asked = len(found) if request.given else request.count
-        for known in (lambda f: f, lambda f: _tried(f, request, exported, processor)):
-            chosen = _choose(known(found), request, rule)
+        for try_them in (True,) if rule.many else (False, True):
+            known = _tried(found, request, exported, processor) if try_them else found
+            chosen = _choose(known, request, rule)
             best = max(best, chosen, key=len)
             if len(best) >= (asked if request.given else enough) and best:
                 return best, asked
@@ -176,13 +179,14 @@ def _written(
 def _case(stage: Path, name: str, each: Drawn, medium: Medium, rule: Rule) -> GoldenCase:
     LOCAL.write(stage / f"{name}{each.suffix}", raw_bytes(each.raw))
     outputs = None
-    if not rule.decides:
-        LOCAL.write(stage / f"{name}.out.npz", write_arrays(each.outputs))
+    arrays = decisions.held_apart(each.record) if rule.decides else each.outputs
+    if arrays:
+        LOCAL.write(stage / f"{name}.out.npz", write_arrays(arrays))
         outputs = _entry(stage, f"{name}.out.npz")
     return GoldenCase(
         input=_entry(stage, f"{name}{each.suffix}"),
         medium="tensors" if each.suffix == ".npz" else medium,
-        record=each.record,
+        record=None if each.record is None else decisions.emptied(each.record),
         outputs=outputs,
         margin=number(each.margin) if rule.decides else 0.0,
         tolerance=rule.tolerance(each.error),

@@ -22,7 +22,7 @@ from edgeserve.types.records import Embedding, Record
 from edgeserve.types.reports import EmbeddingStats
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.words import Task
-from edgeserve.validate.tally import NO_DECISION, Row, Tally
+from edgeserve.validate.tally import NO_DECISION, Row, Tally, one_decision
 
 __all__ = ["NeighbourTally", "as_matrix", "gaps", "rank_correlation"]
 
@@ -153,7 +153,9 @@ class NeighbourTally(Tally):
             Row(
                 sample, self._neighbour(reference, i, int(wanted[i])),
                 self._neighbour(answer, i, int(got[i])), float(margins[i]),
-                flipped=bool(wanted[i] != got[i]), decided=bool(margins[i] >= limit),
+                one_decision(
+                    flipped=bool(wanted[i] != got[i]), decided=bool(margins[i] >= limit)
+                ),
             )
             for i, sample in enumerate(self._samples)
         ]  # fmt: skip

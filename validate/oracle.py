@@ -14,14 +14,16 @@ from types import TracebackType
 
 from edgeserve import decisions
 from edgeserve.backends.reference import reference as reference_program
+from edgeserve.backends.session import Session
 from edgeserve.data import Feed
 from edgeserve.data.reading import RawInput
 from edgeserve.errors import ValidateError
-from edgeserve.types.records import Embedding, Record, Runtime
+from edgeserve.types.records import Classification, Record, Runtime
 from edgeserve.types.source import Exported
 from edgeserve.validate.deciding import decision, processor_of
 from edgeserve.validate.feeds import Runner, feed_of
 from edgeserve.validate.said import Said, understand
+from edgeserve.validate.said_records import check_size, completed
 from edgeserve.validate.server import PT2, Server
 
 __all__ = ["Answered", "Oracle"]
@@ -66,6 +68,7 @@ class Oracle:
         self.exported = exported
         self.reference = reference
         self.processor = processor_of(exported, folder)
+        self.rule = decisions.rule_of(exported.task, exported.processing)
         self._server = None if reference == PT2 else Server(reference, user_folder)
         backend, program = reference_program(exported)
         self._session = backend.load(program, folder)
@@ -86,6 +89,11 @@ class Oracle:
     def runtime(self) -> Runtime:
         """The engine of the exported program."""
         return self._session.runtime
+
+    @property
+    def session(self) -> Session:
+        """The exported program, open."""
+        return self._session
 
     @property
     def is_server(self) -> bool:
@@ -124,7 +132,7 @@ class Oracle:
         """What the exported program says with these outputs of ``feed``."""
         decides = self.exported.task in decisions.DECIDED_MARGIN
         record = decision(self.processor, outputs, feed) if decides else None
-        margin = None if record is None else decisions.margin(record)
+        margin = None if record is None else decisions.margin(record, self.rule)
         return Answered(
             record=record, margin=margin, scored=True, outputs=outputs, own=True, program=record
         )
@@ -141,11 +149,18 @@ class Oracle:
             _check_tensors(said.tensors, program.outputs, called)
             own = self.of_program(said.tensors, feed)
             return dataclasses.replace(own, program=program.record)
-        _check_size(said.record, program.record, called)
+        check_size(said.record, program.record, called)
+        record = completed(said.record, program.record)
         return Answered(
-            record=said.record, margin=_margin(said, program), scored=said.scored,
+            record=record, margin=self._margin(said, record, program), scored=said.scored,
             outputs=program.outputs, own=False, program=program.record,
         )  # fmt: skip
+
+    def _margin(self, said: Said, record: Record | None, program: Answered) -> float | None:
+        """The server's own margin where its scores show one, else the exported program's."""
+        if record is not None and (said.scored or not isinstance(record, Classification)):
+            return decisions.margin(record, self.rule)
+        return program.margin
 
 
 def _check_tensors(tensors: Feed, outputs: Feed, called: str) -> None:
@@ -157,23 +172,3 @@ def _check_tensors(tensors: Feed, outputs: Feed, called: str) -> None:
                 got=f"{tensors[name].dtype} {list(tensors[name].shape)}",
                 hint="return each output as the model gives it for one input",
             )  # fmt: skip
-
-
-def _check_size(said: Record | None, program: Record | None, called: str) -> None:
-    """A vector has as many numbers as the model's own, or it was made by another model."""
-    if not isinstance(said, Embedding) or not isinstance(program, Embedding):
-        return
-    if said.vector.size != program.vector.size:
-        raise ValidateError(
-            "EDGE-VALIDATE-020", called,
-            wanted=f"a vector of {program.vector.size}, as the model's",
-            got=f"one of {said.vector.size}",
-            hint="let the function use the model that was converted, with the same pooling",
-        )  # fmt: skip
-
-
-def _margin(said: Said, program: Answered) -> float | None:
-    """The server's own margin where its scores show one, else the exported program's."""
-    if said.record is not None and said.scored:
-        return decisions.margin(said.record)
-    return program.margin

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from edgeserve.backends.graph import Graph, WeightInfo
 from edgeserve.types.artifact import Artifact
+from edgeserve.types.source import Weight
 from edgeserve.types.tensors import IO, Shape, Signature, TensorSpec
 from edgeserve.types.words import Precision
 from edgeserve.validate.findings import Findings
 
-__all__ = ["FEW", "check_declared", "check_outputs", "check_weights"]
+__all__ = ["FEW", "check_declared", "check_outputs", "check_size", "check_weights"]
 
 _ANY = (0, 1 << 62)
 
 #: An 8-bit file with a smaller share of its weights in 8 bits is not the size that it was made for.
 FEW = 0.5
+
+#: Tensors with fewer numbers are biases and constants, of which any two may be of one size.
+_LARGE = 512
 
 #: Dtypes, one of which a file of a precision has to hold.
 _HALF = ("float16", "bfloat16")
@@ -148,3 +156,24 @@ def check_weights(artifact: Artifact, findings: Findings) -> None:
     findings.check(name, held > 0, said, share or 0.0)
     if wanted is _EIGHT and held and (share or 0) < FEW:
         findings.remark("EDGE-CHECK-052", f"only {said}")
+
+
+def check_size(graph: Graph, source: Sequence[Weight], findings: Findings) -> None:
+    """Whether weights that the source holds once are stored several times.
+
+    Tied weights (an embedding and the output layer) are one tensor in the source; converters and
+    quantizers may store one for each reader.
+    """
+    once = Counter(numel for numel, _ in {(math.prod(w.shape), w.sha256) for w in source})
+    stored = Counter(math.prod(weight.shape) for weight in graph.weights if _is_weight(weight))
+    twice = [n for n in once if n >= _LARGE and stored[n] > once[n]]
+    held = f"{graph.weight_bytes} bytes of weights"
+    findings.check("weights-size", True, held, float(graph.weight_bytes))
+    for numel in sorted(twice, reverse=True):
+        extra = sum(w.bytes for w in graph.weights if math.prod(w.shape) == numel)
+        said = f"{stored[numel]} times {numel} weights ({extra} bytes), {once[numel]} in the source"
+        findings.remark("EDGE-CHECK-068", f"weights are stored more than once: {said}")
+
+
+def _is_weight(weight: WeightInfo) -> bool:
+    return weight.dtype.startswith(("float", "bfloat")) or weight.dtype in _EIGHT

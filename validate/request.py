@@ -113,12 +113,14 @@ class Answers(Value, frozen=True):
         fillers_file: ``.npz``: ``{filler}.in.{input}`` and ``{filler}.out.{output}``, by number.
         notes: For the report.
         cached: Nothing was run; this was there already.
-        vectors: ``.npz`` with the samples' embeddings ``vectors``, float32 [samples, d]; None for
-            other tasks.
+        vectors: ``.npz`` with the samples' embeddings ``vectors``, float32 [samples, d], or with
+            ``{sample}.{field}`` of their masks, depths and frames; None for other tasks.
         candidates: Generated inputs that golden cases are chosen from.
-        candidates_file: ``.npz``: the raw bytes of each, ``{candidate}.raw``, and where nothing is
-            decided its outputs, ``{candidate}.out.{output}``, by number.
+        candidates_file: ``.npz``: the raw bytes of each, ``{candidate}.raw``; its outputs,
+            ``{candidate}.out.{output}``, by number, but where one class or vector is decided; and
+            the arrays of masks, depths and frames, ``{candidate}.{field}``.
         seed: Of what was generated.
+        invariant_seconds: CPU seconds that generated inputs and inner tensors took.
     """
 
     program_key: str
@@ -140,6 +142,7 @@ class Answers(Value, frozen=True):
     candidates: tuple[Candidate, ...] = ()
     candidates_file: FileEntry | None = None
     seed: int = 0
+    invariant_seconds: Number = 0.0
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.answers):

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from edgeserve.data import Feed
-from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve.decisions import DECIDED_MARGIN, RECORDS
 from edgeserve.errors import ValidateError
-from edgeserve.types.records import Classification, Embedding
+from edgeserve.types.records import Classification, Embedding, Record
 from edgeserve.types.tensors import Signature
 from edgeserve.types.words import Task
+from edgeserve.validate.said_records import record_of
 
 __all__ = ["Said", "understand"]
 
@@ -34,7 +35,7 @@ class Said:
         scored: ``record`` holds the reference's own scores.
     """
 
-    record: Classification | Embedding | None = None
+    record: Record | None = None
     tensors: Feed | None = None
     scored: bool = False
 
@@ -46,7 +47,7 @@ def understand(
 
     Args:
         answer: What the callable returned.
-        task: The model's; decisions are understood for classification and feature-extraction.
+        task: The model's.
         signature: The model's, for the names of outputs.
         labels: The model's, by index.
         thing: What to call the reference and input in errors.
@@ -61,6 +62,8 @@ def understand(
         raise _not_understood(thing, answer, f"a dict of the model's outputs {names}")
     if task == "feature-extraction":
         return Said(record=_embedding(answer, thing), scored=True)
+    if RECORDS[task] is not Classification:
+        return Said(record=record_of(answer, task, labels, thing), scored=True)
     if isinstance(answer, Classification):
         _check_scores(answer, thing)
         return Said(record=_indexed(answer, labels, thing), scored=True)

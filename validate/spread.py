@@ -10,12 +10,14 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from edgeserve import decisions
+from edgeserve.decisions import RECORDS, Rule
 from edgeserve.types.records import Classification, Embedding, Record
-from edgeserve.types.words import Task
+from edgeserve.validate.many import UnitTally
 from edgeserve.validate.neighbourhood import NeighbourTally, as_matrix, gaps
 from edgeserve.validate.tally import EachTally, Tally
 
-__all__ = ["CosineError", "Error", "ScoreError", "error_of", "score_gap", "tally_of"]
+__all__ = ["CosineError", "Error", "ScoreError", "error_of", "tally_of"]
 
 
 class Error(ABC):
@@ -37,14 +39,15 @@ class Error(ABC):
 
 
 class ScoreError(Error):
-    """Of classifications: the largest difference of a class's score, on any input."""
+    """The largest change of a score, or of a margin, on any input (`edgeserve.decisions.gap`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
         self._largest = 0.0
 
     def add(self, reference: Record | None, answer: Record | None, natural: bool) -> None:
         """See `Error.add`."""
-        self._largest = max(self._largest, score_gap(reference, answer))
+        self._largest = max(self._largest, decisions.gap(self._rule, reference, answer))
 
     def largest(self) -> float:
         """See `Error.largest`."""
@@ -72,26 +75,13 @@ class CosineError(Error):
         return float(gaps(as_matrix(self._wanted, size), as_matrix(self._given, size)).max())
 
 
-def score_gap(reference: Record | None, answer: Record | None) -> float:
-    """Largest difference between the scores of classes that both records keep; 0 where none."""
-    if not isinstance(reference, Classification) or not isinstance(answer, Classification):
-        return 0.0
-    wanted, got = _scores(reference), _scores(answer)
-    return max((abs(wanted[c] - got[c]) for c in wanted.keys() & got.keys()), default=0.0)
+def tally_of(rule: Rule) -> Tally:
+    """How decisions are counted."""
+    if rule.task == "feature-extraction":
+        return NeighbourTally(rule.task)
+    return EachTally(rule.task) if RECORDS.get(rule.task) is Classification else UnitTally(rule)
 
 
-def _scores(record: Classification) -> dict[int | str, float]:
-    if record.indexes:
-        scores = (score for _, score in record.top)
-        return dict(zip(record.indexes, scores, strict=True))
-    return dict(record.top)
-
-
-def tally_of(task: Task) -> Tally:
-    """How decisions of a task are counted."""
-    return NeighbourTally(task) if task == "feature-extraction" else EachTally(task)
-
-
-def error_of(task: Task) -> Error:
-    """How far decisions of a task move."""
-    return CosineError() if task == "feature-extraction" else ScoreError()
+def error_of(rule: Rule) -> Error:
+    """How far decisions move."""
+    return CosineError() if rule.task == "feature-extraction" else ScoreError(rule)

@@ -8,25 +8,28 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from edgeserve import decisions
 from edgeserve.data import Feed, read_arrays, write_arrays
 from edgeserve.errors import ValidateError
 from edgeserve.files import LOCAL, describe, sha256_bytes, sha256_file, write_atomic
 from edgeserve.neighbours import nearest
+from edgeserve.processing.prepared import ORIGIN, origins_to_arrays, with_origins
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import decode, encode, number
-from edgeserve.types.records import Embedding
+from edgeserve.types.records import Embedding, Record
 from edgeserve.types.samples import StoredAnswer
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 from edgeserve.validate.request import Answers, Chunk
 
 __all__ = [
-    "FillerTensors", "TensorReader", "TensorWriter", "load_exported", "program_key",
+    "FillerTensors", "TensorReader", "TensorWriter", "filled", "load_exported", "program_key",
     "read_answers", "read_fillers", "set_apart", "stored_answers", "verified", "write_answers",
     "write_fillers",
 ]  # fmt: skip
 
 _FILE = "answers.json"
+_ARRAYS = "vectors.npz"
 _CHUNK_BYTES = 32 << 20
 
 
@@ -68,39 +71,74 @@ def write_answers(folder: Path, answers: Answers) -> None:
 def set_apart(
     folder: Path, answers: Sequence[StoredAnswer]
 ) -> tuple[tuple[StoredAnswer, ...], FileEntry | None]:
-    """Embeddings into a file of their own, and how sure each is of its nearest neighbour.
+    """Large arrays into a file of their own; of embeddings how sure each is of its neighbour.
 
-    Both are known when all inputs have been seen. Answers of other kinds stay as they are.
+    Both are known when all inputs have been seen. Answers without such arrays stay as they are.
 
     Returns:
-        The answers without their vectors, and the file: ``vectors``, float32 [samples, d].
+        The answers without them, and the file: ``vectors``, float32 [samples, d], of embeddings;
+        ``{sample}.{field}`` of masks, depths and frames.
     """
+    arrays = {
+        f"{i}.{name}": _small(array)
+        for i, answer in enumerate(answers)
+        for name, array in decisions.held_apart(answer.record).items()
+    }
+    if arrays:
+        LOCAL.write(folder / _ARRAYS, write_arrays(arrays))
+        return tuple(map(_emptied, answers)), describe(folder, _ARRAYS)
     vectors = [a.record.vector for a in answers if isinstance(a.record, Embedding)]
     if not vectors or len(vectors) < len(answers):
         return tuple(answers), None
     matrix = np.stack(vectors)
     _, margins = nearest(matrix)
-    LOCAL.write(folder / "vectors.npz", write_arrays({"vectors": matrix}))
+    LOCAL.write(folder / _ARRAYS, write_arrays({"vectors": matrix}))
     bare = tuple(
         msgspec.structs.replace(answer, record=None, margin=number(float(margin)))
         for answer, margin in zip(answers, margins, strict=True)
     )
-    return bare, describe(folder, "vectors.npz")
+    return bare, describe(folder, _ARRAYS)
+
+
+def _small(array: np.ndarray) -> np.ndarray:
+    """Classes of pixels in as few bytes as they need; records give them their dtype back."""
+    if array.dtype.kind != "i" or not array.size or array.min() < 0:
+        return array
+    return array.astype(np.min_scalar_type(int(array.max())))
+
+
+def _emptied(answer: StoredAnswer) -> StoredAnswer:
+    if answer.record is None:
+        return answer
+    return msgspec.structs.replace(answer, record=decisions.emptied(answer.record))
 
 
 def stored_answers(folder: Path, answers: Answers) -> tuple[StoredAnswer, ...]:
-    """What the reference answered to each sample, embeddings put back into their records.
+    """What the reference answered to each sample, its arrays put back into the records.
 
     Raises:
-        ValidateError: EDGE-VALIDATE-008, the file of the embeddings is not the one written.
+        ValidateError: EDGE-VALIDATE-008, the file of the arrays is not the one written.
     """
     if answers.vectors is None:
         return answers.answers
-    vectors = verified(folder, answers.vectors)["vectors"]
+    arrays = verified(folder, answers.vectors)
+    records: list[Record | None] = [answer.record for answer in answers.answers]
+    if "vectors" in arrays:
+        records = [Embedding(vector=vector) for vector in arrays["vectors"]]
+    else:
+        records = [filled(record, i, arrays) for i, record in enumerate(records)]
     return tuple(
-        msgspec.structs.replace(answer, record=Embedding(vector=vector))
-        for answer, vector in zip(answers.answers, vectors, strict=True)
+        msgspec.structs.replace(answer, record=record)
+        for answer, record in zip(answers.answers, records, strict=True)
     )
+
+
+def filled(record: Record | None, place: int, arrays: Feed) -> Record | None:
+    """A record with its arrays put back, which lie as ``{place}.{field}``."""
+    if record is None:
+        return None
+    held = decisions.held_apart(record)
+    return decisions.filled(record, {name: arrays[f"{place}.{name}"] for name in held})
 
 
 class TensorWriter:
@@ -169,20 +207,34 @@ class TensorReader:
 
 
 class FillerTensors(msgspec.Struct, frozen=True):
-    """A generated input and what the reference gave for it."""
+    """A generated input and what the reference gave for it.
+
+    Attributes:
+        feed: The input, prepared.
+        outputs: The reference's tensors.
+        answer: Its decision, where it was asked.
+    """
 
     feed: Feed
     outputs: Feed
+    answer: StoredAnswer | None = None
 
 
-def write_fillers(folder: Path, fillers: Sequence[FillerTensors]) -> FileEntry:
-    """Store generated inputs and outputs by number."""
+def write_fillers(
+    folder: Path, fillers: Sequence[FillerTensors]
+) -> tuple[FileEntry, list[StoredAnswer | None]]:
+    """Store generated inputs and outputs by number; returns the answers without large arrays."""
     arrays: Feed = {}
     for i, filler in enumerate(fillers):
         arrays |= {f"{i}.in.{j}": array for j, array in enumerate(filler.feed.values())}
         arrays |= {f"{i}.out.{j}": array for j, array in enumerate(filler.outputs.values())}
+        arrays |= {f"{i}.{name}": array for name, array in origins_to_arrays(filler.feed).items()}
+        if filler.answer is not None:
+            held = decisions.held_apart(filler.answer.record)
+            arrays |= {f"{i}.{name}": array for name, array in held.items()}
     LOCAL.write(folder / "fillers.npz", write_arrays(arrays))
-    return describe(folder, "fillers.npz")
+    bare = [None if f.answer is None else _emptied(f.answer) for f in fillers]
+    return describe(folder, "fillers.npz"), bare
 
 
 def read_fillers(folder: Path, answers: Answers, signature: Signature) -> list[FillerTensors]:
@@ -192,13 +244,21 @@ def read_fillers(folder: Path, answers: Answers, signature: Signature) -> list[F
         ValidateError: EDGE-VALIDATE-008, the file is not the one that was written.
     """
     arrays = verified(folder, answers.fillers_file)
-    return [
-        FillerTensors(
-            feed={spec.name: arrays[f"{i}.in.{j}"] for j, spec in enumerate(signature.inputs)},
-            outputs={spec.name: arrays[f"{i}.out.{j}"] for j, spec in enumerate(signature.outputs)},
-        )
-        for i in range(len(answers.fillers))
-    ]
+    return [_filler(each.answer, i, arrays, signature) for i, each in enumerate(answers.fillers)]
+
+
+def _filler(
+    answer: StoredAnswer | None, i: int, arrays: Feed, signature: Signature
+) -> FillerTensors:
+    feed = {spec.name: arrays[f"{i}.in.{j}"] for j, spec in enumerate(signature.inputs)}
+    origin = {name: arrays[f"{i}.{name}"] for name in ORIGIN if f"{i}.{name}" in arrays}
+    if answer is not None:
+        answer = msgspec.structs.replace(answer, record=filled(answer.record, i, arrays))
+    return FillerTensors(
+        feed=with_origins(feed, origin),
+        outputs={spec.name: arrays[f"{i}.out.{j}"] for j, spec in enumerate(signature.outputs)},
+        answer=answer,
+    )
 
 
 def verified(folder: Path, file: FileEntry) -> Feed:

@@ -1,7 +1,8 @@
 """Decisions counted: flips, raw and where the reference was sure, and the worst inputs.
 
 A `Tally` holds one row an input. Which rows there are is the task's business: a classification
-decides each input by itself (`EachTally`), an embedding among all the others
+decides each input by itself (`EachTally`), an answer of boxes, pixels or tokens decides many things
+at once (`edgeserve.validate.many`), an embedding decides among all the others
 (`edgeserve.validate.neighbourhood`), which is known when all of them have been seen.
 """
 
@@ -12,16 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeserve import decisions
-from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve.decisions import DECIDED_MARGIN, Units
 from edgeserve.types.base import Number, number, plain
 from edgeserve.types.records import Classification, Record
-from edgeserve.types.reports import DecisionStats, EmbeddingStats, Limits, Rate, WorstInput
+from edgeserve.types.reports import DecisionStats, EmbeddingStats, Limits, Mark, Rate, WorstInput
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.words import Task
 from edgeserve.validate.bounds import minimum_harm, rate
+from edgeserve.validate.labels import Marked
 from edgeserve.validate.verdict import more_groups
 
-__all__ = ["NO_DECISION", "WORST", "EachTally", "Row", "Tally", "shortened", "worst_tensors"]
+__all__ = [
+    "NO_DECISION", "WORST", "EachTally", "Row", "Tally", "one_decision", "shortened",
+    "worst_tensors",
+]  # fmt: skip
 
 #: How many worst inputs a report shows.
 WORST = 12
@@ -38,16 +43,38 @@ class Row:
         reference: The reference's decision in words.
         answer: The artifact's.
         margin: How sure the reference was; None where that is not known.
-        flipped: The two differ.
-        decided: The reference was sure.
+        units: The decisions counted.
+        marks: Boxes of both, where decisions are boxes.
     """
 
     sample: Sample
     reference: str
     answer: str
     margin: float | None
-    flipped: bool
-    decided: bool
+    units: Units
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def flipped(self) -> bool:
+        """A decision differs."""
+        return self.units.flips > 0
+
+    @property
+    def decided(self) -> bool:
+        """The reference was sure of a decision."""
+        return self.units.decided > 0
+
+    @property
+    def badness(self) -> tuple[float, float, float]:
+        """Share of clear decisions that flip, then of all, then how sure the reference was."""
+        units, margin = self.units, self.margin or 0.0
+        harm, raw = units.decided_flips / max(units.decided, 1), units.flips / max(units.n, 1)
+        return harm, raw, margin if self.flipped else 0.0
+
+
+def one_decision(*, flipped: bool, decided: bool) -> Units:
+    """An input that decides one thing."""
+    return Units(1, int(flipped), int(decided), int(flipped and decided))
 
 
 class Tally(ABC):
@@ -86,12 +113,26 @@ class Tally(ABC):
         """Inputs whose best five are others; None where there is no such thing."""
         return None
 
+    def _figures(self) -> dict[str, float]:
+        """The task's own figures over all inputs."""
+        return {}
+
     def _embedding(self) -> EmbeddingStats | None:
         return None
 
+    def marked(self, labels: Sequence[str]) -> list[Marked]:
+        """Who was right on the inputs whose true label is one of the model's; of classifications.
+
+        Args:
+            labels: The model's, by index; none: classes are called by their number.
+        """
+        return []
+
     def decided(self) -> Rate:
         """Flips where the reference was sure: what is judged."""
-        return rate((row.sample.group, row.flipped) for row in self.rows() if row.decided)
+        return rate(
+            (row.sample.group, row.units.decided_flips, row.units.decided) for row in self.rows()
+        )
 
     def stats(self, limits: Limits) -> DecisionStats:
         """All figures."""
@@ -100,12 +141,14 @@ class Tally(ABC):
             task=self._task,
             inputs=len(rows),
             groups=len({row.sample.group for row in rows}),
-            raw=rate((row.sample.group, row.flipped) for row in rows),
+            raw=rate((row.sample.group, row.units.flips, row.units.n) for row in rows),
             decided=decided,
             top5=self._top5(),
             minimum_harm=minimum_harm(plain(decided.n_eff)),
             more_groups=more_groups(decided, limits),
             embedding=self._embedding(),
+            unit=decisions.unit_of(self._task),
+            figures={name: number(value) for name, value in self._figures().items()},
         )
 
     def worst(self, differences: Mapping[str, float]) -> tuple[WorstInput, ...]:
@@ -115,10 +158,8 @@ class Tally(ABC):
             differences: Largest relative tensor difference by sample id, where there is one.
         """
 
-        def badness(row: Row) -> tuple[bool, bool, float, float]:
-            margin = (row.margin or 0.0) if row.flipped else 0.0
-            apart = differences.get(row.sample.id, 0.0)
-            return row.flipped and row.decided, row.flipped, margin, apart
+        def badness(row: Row) -> tuple[tuple[float, float, float], float]:
+            return row.badness, differences.get(row.sample.id, 0.0)
 
         rows = sorted(self.rows(), key=badness, reverse=True)
         return tuple(_worst(row, differences) for row in rows[:WORST])
@@ -135,6 +176,7 @@ def _worst(row: Row, differences: Mapping[str, float]) -> WorstInput:
         difference=number(differences.get(sample.id, 0.0)),
         flipped=row.flipped,
         text=None if sample.text is None else shortened(sample.text),
+        marks=row.marks,
     )
 
 
@@ -174,14 +216,26 @@ class EachTally(Tally):
                 _words(stored),
                 decisions.describe(answer) if answer else NO_DECISION,
                 margin,
-                flipped=answer is None or not decisions.same(stored.record, answer),
-                decided=margin is not None and margin >= DECIDED_MARGIN[self._task],
+                one_decision(
+                    flipped=answer is None or not decisions.same(stored.record, answer),
+                    decided=margin is not None and margin >= DECIDED_MARGIN[self._task],
+                ),
             )
         )
 
     def rows(self) -> Sequence[Row]:
         """See `Tally.rows`."""
         return self._rows
+
+    def marked(self, labels: Sequence[str]) -> list[Marked]:
+        """See `Tally.marked`."""
+        known = set(labels)
+        return [
+            Marked(pair.sample.group, _right(pair.stored.record, label), _right(pair.answer, label))
+            for pair in self._pairs
+            if (label := pair.sample.label) is not None
+            and (label in known if labels else label.isdecimal())
+        ]
 
     def _top5(self) -> Rate | None:
         """Inputs whose best five classes are others, where the reference tells them."""
@@ -208,8 +262,12 @@ def worst_tensors(
     """The inputs with the largest tensor differences, for a task without decisions."""
     known = [sample for sample in samples if sample.id in differences]
     known.sort(key=lambda sample: differences[sample.id], reverse=True)
-    rows = [Row(s, NO_DECISION, NO_DECISION, None, flipped=False, decided=False) for s in known]
+    rows = [Row(s, NO_DECISION, NO_DECISION, None, Units(0, 0, 0, 0)) for s in known]
     return tuple(_worst(row, differences) for row in rows[:WORST])
+
+
+def _right(record: Record | None, label: str) -> bool:
+    return isinstance(record, Classification) and record.label == label
 
 
 def _keeps_several(stored: StoredAnswer) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import msgspec
 from edgeserve import jobs
 from edgeserve.backends.session import Session
 from edgeserve.data import Feed, Reader, fingerprint
-from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve.decisions import DECIDED_MARGIN, rule_of
 from edgeserve.errors import BackendError, DataError, ProcessingError
 from edgeserve.processing import Processor
 from edgeserve.types.records import Record
@@ -21,7 +23,10 @@ from edgeserve.types.source import Exported
 from edgeserve.validate.deciding import decision
 from edgeserve.validate.difference import Difference
 from edgeserve.validate.feeds import Runner, feed_of, in_batches
+from edgeserve.validate.fields import LOOKED_AT
 from edgeserve.validate.findings import Findings
+from edgeserve.validate.inner import INPUTS
+from edgeserve.validate.natural import first_answers, splits_of
 from edgeserve.validate.promises import check_outputs
 from edgeserve.validate.request import Answers, JudgeRequest
 from edgeserve.validate.spread import Error, error_of, tally_of
@@ -80,6 +85,8 @@ class Trial:
         error: How far decisions moved from the exported program's.
         by_id: Largest relative tensor difference by sample id; filled by `run`.
         probes: A few feeds, and the reference's outputs for them.
+        first: The first natural inputs: those whose inner tensors the reference noted.
+        apart_seconds: CPU seconds that the invariants took.
     """
 
     case: Case
@@ -90,15 +97,15 @@ class Trial:
     error: Error
     by_id: dict[str, float] = field(default_factory=dict)
     probes: list[FillerTensors] = field(default_factory=list)
+    first: list[Feed] = field(default_factory=list)
+    apart_seconds: float = 0.0
 
     @classmethod
     def of(cls, case: Case, findings: Findings) -> Trial:
         """A trial that has seen nothing yet."""
-        task = case.exported.task
-        floor = case.limits.scale_floor
-        return cls(
-            case, findings, Difference(floor), tally_of(task), tally_of(task), error_of(task)
-        )
+        rule = rule_of(case.exported.task, case.exported.processing)
+        difference = Difference(case.limits.scale_floor)
+        return cls(case, findings, difference, tally_of(rule), tally_of(rule), error_of(rule))
 
     def run(self, session: Session) -> Runner:
         """Run everything.
@@ -108,10 +115,20 @@ class Trial:
             DataError: the data has changed since the reference saw it.
         """
         runner = self.runner(session)
-        self._over_fillers(runner)
+        with self.apart():
+            self._over_fillers(runner)
         self._over_data(runner)
         self.findings.check("runs", True, f"answered {len(self.case.answers.samples)} inputs")
         return runner
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Count the CPU time of what is done inside as that of the invariants."""
+        started = time.process_time()
+        try:
+            yield
+        finally:
+            self.apart_seconds += time.process_time() - started
 
     def runner(self, session: Session) -> Runner:
         """Runs a session of the artifact with feeds of the source."""
@@ -125,7 +142,10 @@ class Trial:
     def _over_fillers(self, runner: Runner) -> None:
         answers = self.case.answers
         folder = Path(self.case.request.samples)
-        stored = read_fillers(folder, answers, self.case.exported.signature)
+        signature = self.case.exported.signature
+        stored = read_fillers(folder, answers, signature)
+        seen = first_answers(answers, folder, stored, signature, LOOKED_AT)
+        self.difference.split(splits_of(self.case.exported, seen))
         for filler, tensors in zip(answers.fillers, stored, strict=True):
             if not runner.takes(tensors.feed):
                 self.findings.notes.append(f"generated input {filler.name!r} does not fit the file")
@@ -136,13 +156,15 @@ class Trial:
             self.difference.add(filler.name, natural, tensors.outputs, outputs)
             if filler.natural:
                 self._probe(tensors)
+            if natural:
+                self.first.append(tensors.feed)
             if self.case.decides:
                 record = self._decide(filler.name, outputs, tensors.feed)
                 program = self._reference(tensors.outputs, tensors.feed)
                 self.error.add(program, record, filler.natural)
-                if filler.answer is not None:
+                if tensors.answer is not None:
                     sample = Sample(id=filler.name, group=filler.name)
-                    self.synthetic.add(sample, filler.answer, record)
+                    self.synthetic.add(sample, tensors.answer, record)
 
     def _over_data(self, runner: Runner) -> None:
         case, answers = self.case, self.case.answers
@@ -186,6 +208,8 @@ class Trial:
         self._check_shapes(sample.id, reference, outputs)
         self.difference.add(sample.id, True, reference, outputs)
         self._probe(FillerTensors(feed=feed, outputs=reference), first=index < _PROBES)
+        if index < INPUTS:
+            self.first.append(feed)
         return (sample.id,)
 
     def _probe(self, tensors: FillerTensors, first: bool = True) -> None:

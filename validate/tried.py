@@ -16,17 +16,20 @@ import numpy as np
 from edgeserve import backends, decisions, jobs
 from edgeserve.data import Feed
 from edgeserve.data.reading import RawInput
+from edgeserve.decisions import Rule
 from edgeserve.errors import BackendError, ProcessingError
 from edgeserve.processing import Processor
-from edgeserve.types.records import Embedding, Record
+from edgeserve.types.records import Classification, Embedding, Record
 from edgeserve.types.source import Exported
-from edgeserve.validate.candidates import Drawn
+from edgeserve.validate.candidates import SAFETY, Drawn
 from edgeserve.validate.deciding import decision
 from edgeserve.validate.feeds import Runner, feed_of
 from edgeserve.validate.request import Placed
-from edgeserve.validate.spread import score_gap
 
 __all__ = ["tried"]
+
+#: What an artifact decides, and what it would decide further off.
+_Pair = tuple[Record | None, Record | None]
 
 #: What a backend says when it cannot run a good file here; it is asked on the device.
 _NOT_HERE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
@@ -37,7 +40,7 @@ def tried(
 ) -> list[Drawn]:
     """Candidates with what the artifacts make of them.
 
-    A classification gets its error: the largest change of a score, or no margin at all where an
+    All but embeddings get their error: the largest change of a score, or no margin at all where an
     artifact decides otherwise. Embeddings get the artifacts' vectors.
 
     Raises:
@@ -47,12 +50,13 @@ def tried(
     columns = []
     for place, each in enumerate(artifacts):
         jobs.progress("golden cases on each artifact", place, len(artifacts))
-        answers = _answers(each, feeds, exported, processor)
-        if answers is not None:
-            columns.append(answers)
+        outputs = _outputs(each, feeds, exported)
+        if outputs is not None:
+            columns.append(_pairs(found, feeds, outputs, processor))
     if not columns:
         return list(found)
-    return [_noted(each, answers) for each, *answers in zip(found, *columns, strict=True)]
+    rule = decisions.rule_of(exported.task, exported.processing)
+    return [_noted(rule, each, answers) for each, *answers in zip(found, *columns, strict=True)]
 
 
 def _raw(each: Drawn) -> RawInput:
@@ -65,10 +69,8 @@ def _raw(each: Drawn) -> RawInput:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _answers(
-    placed: Placed, feeds: Sequence[Feed], exported: Exported, processor: Processor
-) -> list[Record | None] | None:
-    """What one artifact decides; None where it cannot be run here."""
+def _outputs(placed: Placed, feeds: Sequence[Feed], exported: Exported) -> list[Feed | None] | None:
+    """What one artifact gives, None for what it fails on; None where it cannot run here."""
     backend = backends.get(placed.artifact.format)
     try:
         session = backend.load(placed.artifact, Path(placed.root))
@@ -78,22 +80,63 @@ def _answers(
         raise
     with session:
         runner = Runner(session, exported.signature, exported.processing.padding)
-        return [_answer(runner, feed, processor) for feed in feeds]
+        return [_run(runner, feed) for feed in feeds]
 
 
-def _answer(runner: Runner, feed: Feed, processor: Processor) -> Record | None:
+def _run(runner: Runner, feed: Feed) -> Feed | None:
     try:
         (outputs,) = runner.run([feed])
-        return decision(processor, outputs, feed)
-    except (BackendError, ProcessingError):
+        return outputs
+    except BackendError:
         return None
 
 
-def _noted(each: Drawn, answers: Sequence[Record | None]) -> Drawn:
+def _pairs(
+    found: Sequence[Drawn], feeds: Sequence[Feed], outputs: Sequence[Feed | None],
+    processor: Processor,
+) -> list[_Pair]:  # fmt: skip
+    """What an artifact decides, and what it would decide if it were three times as far off."""
+    pairs: list[_Pair] = []
+    for each, feed, given in zip(found, feeds, outputs, strict=True):
+        answer = _decide(processor, given, feed)
+        single = isinstance(each.record, Classification | Embedding) or not each.outputs
+        far = None if single or given is None else _further(each.outputs, given)
+        pairs.append((answer, answer if far is None else _decide(processor, far, feed) or answer))
+    return pairs
+
+
+def _further(reference: Feed, outputs: Feed) -> Feed:
+    """Outputs moved on in their own direction, to `SAFETY` times their distance."""
+    return {
+        name: reference[name] + np.float32(SAFETY) * (array - reference[name])
+        if array.dtype.kind == "f"
+        else array
+        for name, array in outputs.items()
+    }
+
+
+def _decide(processor: Processor, outputs: Feed | None, feed: Feed) -> Record | None:
+    try:
+        return None if outputs is None else decision(processor, outputs, feed)
+    except ProcessingError:  # of outputs that were moved: a probability beyond 1
+        return None
+
+
+def _noted(rule: Rule, each: Drawn, pairs: Sequence[_Pair]) -> Drawn:
     record = each.record
+    answers = [answer for answer, _ in pairs]
     if isinstance(record, Embedding):
         vectors = tuple(a if isinstance(a, Embedding) else None for a in answers)
         return dataclasses.replace(each, answers=vectors)
-    if record is None or any(a is None or not decisions.same(record, a) for a in answers):
+    if record is None:
         return dataclasses.replace(each, margin=-1.0)
-    return dataclasses.replace(each, error=max(score_gap(record, a) for a in answers))
+    error = max(decisions.gap(rule, record, answer) for answer in answers)
+    if any(_otherwise(rule, record, answer, SAFETY * error) for pair in pairs for answer in pair):
+        return dataclasses.replace(each, margin=-1.0)
+    return dataclasses.replace(each, error=error)
+
+
+def _otherwise(rule: Rule, record: Record, answer: Record | None, error: float) -> bool:
+    """Whether an artifact decides otherwise; of many decisions one that a case would rest on."""
+    units = decisions.compare(rule, record, answer, max(rule.sure, error))
+    return bool(units.decided_flips if decisions.is_many(rule.task) else units.flips)

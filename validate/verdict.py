@@ -7,6 +7,7 @@ In order, and the first that has something to say decides:
 3. fp32 within the tensor limit, measured against the reference's own tensors, or with every decided
    answer of the reference reproduced                                  -> pass
 4. fp32 beyond it, and nothing but tensors to go by                    -> fail
+   quantized, and nothing but tensors to go by: noise of each field    -> pass, degraded, fail
 5. decided inputs: the bounds of their flip rate against the limits    -> pass, degraded, fail
 6. otherwise                                                           -> unproven (more data)
 """
@@ -23,6 +24,7 @@ from edgeserve.types.base import Number, plain
 from edgeserve.types.reports import DecisionStats, Limits, OutputDiff, Rate
 from edgeserve.types.words import Precision, Task, Verdict
 from edgeserve.validate.bounds import first_settled, lower_bound, upper_bound
+from edgeserve.validate.noise import by_noise, called
 
 __all__ = ["GROSS", "Evidence", "by_bounds", "crashed", "decide", "drift_limit", "more_groups"]
 
@@ -48,8 +50,8 @@ class Evidence:
         precision: Its precision.
         task: What its outputs mean.
         limits: What harm is allowed.
-        outputs: Difference per output from the tensors of the reference, or of the exported program
-            where the reference gives decisions only.
+        outputs: Difference per field from the tensors of the reference, or of the exported program
+            where the reference gives decisions only; on natural inputs with their noise.
         own_tensors: ``outputs`` were measured against the reference itself.
         decisions: Decisions on the user's inputs; None without data or for the ``tensors`` task.
         synthetic: Decided flips on generated inputs: too little to pass on, enough to fail on.
@@ -57,6 +59,7 @@ class Evidence:
         broken: Invariants that do not hold.
         vacuous: Why the reference's outputs prove nothing.
         remarks: Reasons that change no verdict and stand last beside it.
+        whole: Those of ``outputs`` on natural inputs that are whole numbers.
     """
 
     precision: Precision
@@ -70,6 +73,7 @@ class Evidence:
     broken: tuple[Reason, ...] = ()
     vacuous: tuple[Reason, ...] = ()
     remarks: tuple[Reason, ...] = ()
+    whole: tuple[OutputDiff, ...] = ()
 
     @property
     def drifts(self) -> bool:
@@ -127,7 +131,7 @@ def _no_evidence(evidence: Evidence) -> _Word | None:
 
 def _tensors(evidence: Evidence) -> _Word | None:
     if evidence.precision != "fp32":
-        return _unjudged_tensors(evidence)
+        return by_noise(evidence) if evidence.task == "tensors" else None
     if evidence.within:
         return _within(evidence)
     beyond = (_beyond(evidence),)
@@ -135,13 +139,6 @@ def _tensors(evidence: Evidence) -> _Word | None:
         return "fail", beyond
     gross = evidence.worst is None or _distance(evidence.worst) > GROSS
     return ("fail", beyond) if gross and evidence.decisions is None else None
-
-
-def _unjudged_tensors(evidence: Evidence) -> _Word | None:
-    if evidence.task != "tensors":
-        return None
-    message = f"limits for the tensors of {evidence.precision} files are not in this version"
-    return "unproven", (Reason(code="EDGE-CHECK-032", message=message),)
 
 
 def _within(evidence: Evidence) -> _Word | None:
@@ -162,7 +159,7 @@ def _beyond(evidence: Evidence) -> Reason:
     if worst is None:
         return Reason(code="EDGE-CHECK-030", message="no output could be compared")
     message = (
-        f"output {worst.output!r} differs by {plain(worst.relative):.3g} of its scale"
+        f"{called(worst)} differs by {plain(worst.relative):.3g} of its scale"
         f" (on {worst.worst}), limit {evidence.limits.tensor:g}"
     )
     return Reason(code="EDGE-CHECK-030", message=message)

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from edgeserve import decisions
+from edgeserve.decisions import Rule
 from edgeserve.neighbours import distances, nearest
 from edgeserve.types.base import Value
 from edgeserve.types.records import Classification, Embedding, Record
@@ -33,16 +34,25 @@ class Compared(Value, frozen=True):
 
 
 def compare_records(
-    references: Sequence[Record], answers: Sequence[object], tolerances: Sequence[float]
-) -> list[Compared]:
+    references: Sequence[Record], answers: Sequence[object], tolerances: Sequence[float],
+    rule: Rule | None = None,
+) -> list[Compared]:  # fmt: skip
     """Compare the answers to several inputs, each by itself and, where that decides, as a set.
 
     A classification holds with the same best class and a score within the tolerance; an embedding
     with a cosine distance within the tolerance and, in the set, the same nearest neighbour. A
-    neighbour that the reference itself prefers by no more than the tolerance may be another.
+    neighbour that the reference itself prefers by no more than the tolerance may be another. Boxes,
+    pixels, frames, spans and tokens hold where none of those is another that the reference is sure
+    of: by the tolerance, and by what counts as decided.
+
+    Args:
+        references: What the reference decided.
+        answers: What came out here, in the same order.
+        tolerances: Of each case (`edgeserve.types.samples.GoldenCase`).
+        rule: `edgeserve.decisions.rule_of` the model; needed for records of many decisions.
     """
     given = zip(references, answers, tolerances, strict=True)
-    found = [_compare(*each) for each in given]
+    found = [_compare(*each, rule) for each in given]
     places = [i for i, each in enumerate(references) if _same_space(each, answers[i])]
     if len(places) < 2:
         return found
@@ -56,11 +66,13 @@ def compare_records(
     return found
 
 
-def _compare(reference: Record, answer: object, tolerance: float) -> Compared:
+def _compare(reference: Record, answer: object, tolerance: float, rule: Rule | None) -> Compared:
     if not isinstance(answer, type(reference)):
         return Compared(wrong=f"wanted a {type(reference).__name__}, got {type(answer).__name__}")
     if isinstance(reference, Embedding) and isinstance(answer, Embedding):
         return _compare_vectors(reference, answer, tolerance)
+    if rule is not None and decisions.is_many(rule.task):
+        return _compare_many(rule, reference, answer, tolerance)
     difference = 0.0
     if isinstance(reference, Classification) and isinstance(answer, Classification):
         difference = abs(answer.score - reference.score)
@@ -71,6 +83,19 @@ def _compare(reference: Record, answer: object, tolerance: float) -> Compared:
         if same:
             told += f" (scores may differ by {tolerance:g})"
     return Compared(wrong=told, difference=difference, margin=decisions.margin(answer))
+
+
+def _compare_many(rule: Rule, reference: Record, answer: Record, tolerance: float) -> Compared:
+    units = decisions.compare(rule, reference, answer, max(rule.sure, tolerance))
+    told = ""
+    if units.decided_flips or not units.decided:
+        told = f"wanted {decisions.describe(reference)}, got {decisions.describe(answer)}"
+        told += f": {units.decided_flips} of {units.decided} clear {decisions.unit_of(rule.task)}"
+        told += " are others"
+    return Compared(
+        wrong=told, difference=decisions.gap(rule, reference, answer),
+        margin=decisions.margin(answer, rule),
+    )  # fmt: skip
 
 
 def _compare_vectors(reference: Embedding, answer: Embedding, tolerance: float) -> Compared:

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgeserve import decisions
 from edgeserve.bundle import Model
 from edgeserve.errors import ProcessingError
 from edgeserve.types.base import Number, Value, number
+from edgeserve.types.records import Record
 from edgeserve.types.samples import GoldenCase
 from edgeserve.wrapper.compare import Compared, compare_arrays, compare_records
 from edgeserve.wrapper.engine import Arrays, Engine
@@ -107,7 +109,7 @@ def _one_by_one(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> li
             decided[i] = engine.finish(outputs, feed)[0]
         except ProcessingError as error:  # NaN scores, or outputs of another shape than declared
             compared[i] = Compared(wrong=error.message, difference=float("inf"))
-    compared |= zip(decided, _decisions(cases, decided), strict=True)
+    compared |= zip(decided, _decisions(model, cases, decided), strict=True)
     return [compared[i] for i in range(len(cases))]
 
 
@@ -117,11 +119,22 @@ def _arrays(model: Model, case: GoldenCase, outputs: Arrays) -> Compared:
     return compare_arrays(read_arrays(model.read(case.outputs.path)), outputs, case.tolerance)
 
 
-def _decisions(cases: Sequence[GoldenCase], answers: Mapping[int, object]) -> list[Compared]:
+def _decisions(
+    model: Model, cases: Sequence[GoldenCase], answers: Mapping[int, object]
+) -> list[Compared]:
     """Compare the answers to those cases that have a record, by the cases' places."""
     asked = [cases[i] for i in answers]
-    records = [case.record for case in asked if case.record is not None]
-    return compare_records(records, list(answers.values()), [case.tolerance for case in asked])
+    records = [_record(model, case, case.record) for case in asked if case.record is not None]
+    rule = decisions.rule_of(model.manifest.task, model.manifest.processing)
+    tolerances = [case.tolerance for case in asked]
+    return compare_records(records, list(answers.values()), tolerances, rule)
+
+
+def _record(model: Model, case: GoldenCase, record: Record) -> Record:
+    """The reference's decision, with the arrays that lie apart."""
+    if case.outputs is None:
+        return record
+    return decisions.filled(record, read_arrays(model.read(case.outputs.path)))
 
 
 def _together(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> list[str]:
@@ -135,7 +148,7 @@ def _together(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> list
     except ProcessingError as error:
         return [f"in a batch: {error.message}"] * len(cases)
     decided = dict(zip(places, answers, strict=True))
-    for i, answer in zip(places, _decisions(cases, decided), strict=True):
+    for i, answer in zip(places, _decisions(model, cases, decided), strict=True):
         told[i] = f"in a batch: {answer.wrong}" if answer.wrong else ""
     return told
 

@@ -9,7 +9,7 @@ import importlib.metadata
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,10 +71,15 @@ class TfliteSession(Session):
             if not self._runners:
                 raise RuntimeError("the session was closed during a run")
             found = self._runners[bucket](**feed)
-            inner = {
-                name: self._engine.get_tensor(*place) for name, place in self._taps[bucket].items()
-            }
+            inner = {name: self._tapped(place) for name, place in self._taps[bucket].items()}
         return {spec.name: found[spec.name] for spec in self.io.outputs} | inner
+
+    def _tapped(self, place: _Place) -> np.ndarray:
+        """An inner tensor's values; of a quantized one the numbers that it stands for, float32."""
+        found: np.ndarray = self._engine.get_tensor(place.tensor, place.graph)
+        if place.scale is None or found.dtype.kind not in "iu":
+            return found
+        return np.asarray((found.astype(np.float32) - place.zero) * place.scale, np.float32)
 
     def _close(self) -> None:
         with self._lock:
@@ -127,8 +132,25 @@ def check_signatures(
     return keys
 
 
-def _places(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-    """Where the tensors to be tapped lie in a signature's graph: (tensor, graph) by name.
+class _Place(NamedTuple):
+    """Where a tensor lies, and what its integers stand for."""
+
+    tensor: int
+    graph: int
+    scale: np.float32 | None
+    zero: np.float32
+
+
+def _place(model: Any, tensor: int, graph: int) -> _Place:
+    quantized = model.subgraphs[graph].tensors[tensor].quantization
+    scales = None if quantized is None else quantized.scale
+    if scales is None or len(scales) != 1:
+        return _Place(tensor, graph, None, np.float32(0))
+    return _Place(tensor, graph, np.float32(scales[0]), np.float32(quantized.zeroPoint[0]))
+
+
+def _places(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _Place]:
+    """Where the tensors to be tapped lie in a signature's graph, by name.
 
     A name is that of the largest signature's graph; in the others it is followed by ``@`` and the
     signature.
@@ -146,10 +168,10 @@ def _places(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, tuple[int, i
     graph = definition_of(model, io.signature).subgraphIndex
     names = [name.removesuffix(f"@{io.signature}") for name in shown_names(model, io)]
     edges = {spec.name for spec in (*io.inputs, *io.outputs)}
-    found = {name: (index, graph) for index, name in enumerate(names) if name not in edges}
+    found = {name: index for index, name in enumerate(names) if name not in edges}
     if unknown := [tap for tap in taps if tap not in found]:
         raise BackendError(
             "EDGE-BACKEND-014", "taps", wanted="names of inner tensors, as inspect shows them",
             got=f"{unknown}", hint="run `edgeserve inspect` for the names",
         )  # fmt: skip
-    return {tap: found[tap] for tap in taps}
+    return {tap: _place(model, found[tap], graph) for tap in taps}

@@ -11,9 +11,11 @@ import torch
 from torch import fx
 
 from edgeserve.backends.feeds import numpy_dtype
+from edgeserve.backends.inner import Inner
 from edgeserve.backends.session import Session
 from edgeserve.backends.torch.buffers import Buffers
 from edgeserve.backends.torch.program import load_program
+from edgeserve.backends.torch.ranges import Ranging, outcomes
 from edgeserve.backends.torch.threads import torch_threads
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
@@ -60,6 +62,18 @@ class TorchSession(Session):
         answer = {name: tensor.detach().numpy().copy() for name, tensor in named.items()}
         self._buffers.restore()  # one run knows nothing of another, as in every other format
         return answer
+
+    def _inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, Inner]:
+        """See `Session.inner`; by node of the program."""
+        if self._module is None:
+            return {}
+        inputs = [torch.from_numpy(feed[spec.name].copy()) for spec in self.io.inputs]
+        with torch.no_grad(), torch_threads(self.threads):
+            ranging = Ranging(self._module)
+            ranging.run(*inputs)
+        self._buffers.restore()
+        ends = outcomes(self._module)
+        return {name: ranging.seen[end] for name, end in ends.items() if end in ranging.seen}
 
     def _close(self) -> None:
         self._module = None

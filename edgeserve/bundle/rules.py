@@ -14,7 +14,7 @@ from edgeserve.bundle.names import check_name, check_names
 from edgeserve.errors import BundleError
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.processing import Tokenize
+from edgeserve.types.processing import Picks, Tokenize
 
 __all__ = ["MODEL_NAME", "check_bundle", "check_manifest", "referenced"]
 
@@ -42,6 +42,9 @@ def referenced(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
         for j, step in enumerate(made.steps):
             if isinstance(step, Tokenize):
                 yield f"$.processing.inputs[{i}].steps[{j}].tokenizer", step.tokenizer
+    for i, read in enumerate(manifest.processing.outputs):
+        if isinstance(read, Picks) and read.tokenizer is not None:
+            yield f"$.processing.outputs[{i}].tokenizer", read.tokenizer
 
 
 def check_manifest(manifest: Manifest, thing: str) -> None:

@@ -8,9 +8,12 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.outsteps import apply_output, wrong_outputs
+from edgeserve.processing.prepared import Origin, origins_of
+from edgeserve.processing.readers import Reader, reader_of, reading_of
 from edgeserve.processing.scores import classify
+from edgeserve.processing.tokenizer import Assets
 from edgeserve.processing.vectors import embedding
-from edgeserve.types.processing import OutputStep, Pool, Processing, TopK
+from edgeserve.types.processing import OutputStep, Pool, Processing, Reading, TopK, outputs_of
 from edgeserve.types.records import Record, Tensors
 from edgeserve.types.tensors import Signature
 from edgeserve.types.words import Task
@@ -21,7 +24,11 @@ __all__ = ["CLASSIFICATIONS", "Finish"]
 CLASSIFICATIONS: tuple[Task, ...] = (
     "image-classification", "text-classification", "audio-classification",
 )  # fmt: skip
-_HANDLED: tuple[Task, ...] = ("tensors", *CLASSIFICATIONS, "feature-extraction")
+_HANDLED: tuple[Task, ...] = (
+    "tensors", *CLASSIFICATIONS, "object-detection", "image-segmentation", "depth-estimation",
+    "feature-extraction", "token-classification", "automatic-speech-recognition", "voice-activity",
+    "text-generation",
+)  # fmt: skip
 _DEFAULT_K = 5
 
 Results = list[Record | Tensors]
@@ -30,16 +37,18 @@ Results = list[Record | Tensors]
 class Finish:
     """Output steps and task, checked against the signature. Immutable, so threads may share it."""
 
-    __slots__ = ("_k", "_labels", "_names", "_read", "_result", "_steps")
+    __slots__ = ("_k", "_labels", "_names", "_read", "_reader", "_result", "_steps")
 
     def __init__(
-        self, processing: Processing, signature: Signature, task: Task, labels: Sequence[str]
-    ) -> None:
+        self, processing: Processing, signature: Signature, task: Task, labels: Sequence[str],
+        assets: Assets | None = None,
+    ) -> None:  # fmt: skip
         """Check.
 
         Raises:
             ProcessingError: EDGE-PROCESS-005 (task), EDGE-PROCESS-006 (outputs), EDGE-PROCESS-007
-                (labels) or EDGE-PROCESS-025 (the mask of a pooling step).
+                (labels), EDGE-PROCESS-025 (the mask of a pooling step), EDGE-PROCESS-030 (no step
+                that reads the task's record) or -020 to -022 (a tokenizer that spells).
         """
         self._names = tuple(spec.name for spec in signature.outputs)
         self._steps = processing.outputs
@@ -50,6 +59,7 @@ class Finish:
         self._labels = tuple(labels)
         self._result: str | None = None
         self._read: Callable[[np.ndarray], Results] | None = None
+        self._reader: Reader | None = reader_of(processing, signature, task, self._labels, assets)
         if task in CLASSIFICATIONS:
             self._result, self._read = _result_output(self._steps, self._names), self._classified
             size = signature.output(self._result).shape[-1:]
@@ -68,7 +78,10 @@ class Finish:
             raise wrong_outputs(f"outputs {list(self._names)}", f"{sorted(outputs)}")
         samples = _batch_size(values)
         for step in self._steps:
-            values[step.output] = apply_output(step, values[step.output], feed)
+            if not isinstance(step, Reading):
+                values[step.output] = apply_output(step, values[step.output], feed)
+        if self._reader is not None:
+            return list(self._reader(values, feed or {}, _origins(feed, samples)))
         if self._result is None or self._read is None:
             return [
                 Tensors({name: value[row] for name, value in values.items()})
@@ -97,6 +110,14 @@ class Finish:
             )
 
 
+def _origins(feed: Mapping[str, np.ndarray] | None, samples: int) -> tuple[Origin, ...]:
+    """What each sample was made from; none where callers brought tensors."""
+    origins = origins_of([feed]) if feed is not None else ()
+    if origins and len(origins) != samples:
+        raise wrong_outputs(f"outputs for {len(origins)} samples, as were fed", str(samples))
+    return origins
+
+
 def _embedded(vectors: np.ndarray) -> Results:
     if vectors.ndim != 2 or vectors.shape[1] == 0 or vectors.dtype.kind != "f":
         got = f"{vectors.dtype} {list(vectors.shape)}"
@@ -113,9 +134,10 @@ def _check_steps(steps: Sequence[OutputStep], names: Sequence[str], task: Task) 
             got="a task that is not handled in this version",
             hint="declare the task 'tensors': outputs are then compared and returned as they are",
         )
-    for step in steps:
-        if step.output not in names:
-            raise _unusable_outputs(f"{step.output!r} in an output step", f"one of {list(names)}")
+    for output in (output for step in steps for output in outputs_of(step)):
+        if output not in names:
+            raise _unusable_outputs(f"{output!r} in an output step", f"one of {list(names)}")
+    reading_of(steps, task)
     ranked = [step for step in steps if isinstance(step, TopK)]
     if ranked and task not in CLASSIFICATIONS:
         raise _unusable_outputs("top_k", f"no ranking for the task {task!r}")

@@ -14,6 +14,7 @@ from edgeserve.processing.feed import FeedCheck
 from edgeserve.processing.fit import check_fit, sample_signature
 from edgeserve.processing.pixels import apply
 from edgeserve.processing.plan import Plan
+from edgeserve.processing.prepared import Origin, Prepared
 from edgeserve.types.processing import Decode, InputProcessing
 from edgeserve.types.tensors import Signature
 from edgeserve.types.words import Task
@@ -50,7 +51,9 @@ class Pictures:
                 if clock:
                     clock("decode")
             sample[plan.name] = _carry_out(plan, decoded[plan.decode], clock)
-        return self._checked(sample) if self._samples else sample
+        width, height = decoded[self._plans[0].decode].size
+        checked = self._checked(sample) if self._samples else sample
+        return Prepared(checked, (Origin(size=(height, width)),))
 
     def _checked(self, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         assert self._samples is not None

@@ -13,6 +13,7 @@ from edgeserve.processing.decode import Raw
 from edgeserve.processing.feed import FeedCheck
 from edgeserve.processing.finish import Finish
 from edgeserve.processing.pictures import Pictures
+from edgeserve.processing.prepared import Prepared, origins_of
 from edgeserve.processing.stack import Pad, stack
 from edgeserve.processing.text import Texts, is_text
 from edgeserve.processing.tokenizer import Assets
@@ -61,12 +62,13 @@ class Processor:
                 LookupError.
 
         Raises:
-            ProcessingError: EDGE-PROCESS-001 to 007, 012 or 020 to 025: steps, parameters, assets,
-                task or labels do not fit each other or the signature, or `tokenizers` is missing.
+            ProcessingError: EDGE-PROCESS-001 to 007, 012, 020 to 025 or 030: steps, parameters,
+                assets, task or labels do not fit each other or the signature, or `tokenizers` is
+                missing.
         """
         self.padding = processing.padding
         self._feed = FeedCheck(signature)
-        self._finish = Finish(processing, signature, task, labels)
+        self._finish = Finish(processing, signature, task, labels, assets)
         self._make: Pictures | Texts | None = None
         self._pads: Mapping[str, Pad] = {}
         self.medium = "tensors"
@@ -89,7 +91,8 @@ class Processor:
 
         Returns:
             One sample: fresh arrays by input name, without a batch axis (`batch` adds it). Those of
-            a text are rows as long as it has tokens.
+            a text are rows as long as it has tokens. The dict also knows the picture's size, or
+            where tokens lie in the text (`edgeserve.processing.prepared.Prepared`).
 
         Raises:
             InputError: EDGE-INPUT-001 to 008 or 017, ``raw`` is no picture that this model takes;
@@ -115,7 +118,7 @@ class Processor:
         Raises:
             InputError: EDGE-INPUT-016, there are no samples, or their names or shapes differ.
         """
-        return stack(samples, self._pads)
+        return Prepared(stack(samples, self._pads), origins_of(samples))
 
     def finish(
         self,
@@ -127,7 +130,9 @@ class Processor:
         Args:
             outputs: The model's outputs by name, axis 0 the samples. Outputs that the signature
                 does not know are left out.
-            feed: What the model was fed, batched: pooling needs its attention mask.
+            feed: What the model was fed, batched: pooling needs its attention mask, boxes and
+                spans what `batch` knows of the raw inputs. Without that, boxes stay in the model's
+                own unit, and spans count tokens.
 
         Returns:
             A record of the task a sample; `Tensors` (views) where the task is "tensors".

@@ -9,7 +9,7 @@ import numpy as np
 from edgeserve.errors import ProcessingError
 from edgeserve.types.records import Classification
 
-__all__ = ["classify", "softmax", "top_k"]
+__all__ = ["check_numbers", "check_probabilities", "classify", "sigmoid", "softmax", "top_k"]
 
 #: How far beyond 0..1 a probability may lie: quantized graphs end in steps of 1/256.
 _SLACK = 0.01
@@ -25,6 +25,49 @@ def softmax(scores: np.ndarray, axis: int) -> np.ndarray:
         powers = np.exp(scores - scores.max(axis=axis, keepdims=True))
         normal: np.ndarray = powers / powers.sum(axis=axis, keepdims=True, dtype=np.float32)
     return normal
+
+
+def sigmoid(scores: np.ndarray) -> np.ndarray:
+    """``1 / (1 + exp(-x))`` in float64, rounded once to float32."""
+    exact = np.asarray(scores, np.float64)
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-exact)), np.float32)
+
+
+def check_numbers(values: np.ndarray, what: str) -> np.ndarray:
+    """The values, which are to be finite.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-009, they are not.
+    """
+    finite = np.isfinite(values)
+    if finite.all():
+        return values
+    raise ProcessingError(
+        "EDGE-PROCESS-009",
+        what,
+        wanted="numbers",
+        got=f"NaN or infinity in {int(finite.size - finite.sum())} of {finite.size}",
+        hint="check this input for NaN; if it has none, the artifact is broken: validate it",
+    )
+
+
+def check_probabilities(scores: np.ndarray) -> np.ndarray:
+    """The scores, which are to lie between 0 and 1, a hundredth beyond allowed for.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-010, they do not.
+    """
+    low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
+    if high <= 1 + _SLACK and low >= -_SLACK:
+        return scores
+    raise ProcessingError(
+        "EDGE-PROCESS-010",
+        "scores",
+        wanted="probabilities, between 0 and 1",
+        got=f"{low:.6g} to {high:.6g}",
+        hint="declare how the step makes probabilities of scores: its activation",
+    )
 
 
 def top_k(scores: np.ndarray, k: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from edgeserve.errors import ProcessingError
 from edgeserve.processing.clock import Clock
 from edgeserve.processing.fit import check_names, check_task
 from edgeserve.processing.plan import step_name
+from edgeserve.processing.prepared import Origin, Prepared
 from edgeserve.processing.stack import Pad
 from edgeserve.processing.tokenizer import Assets, Encoder, as_text
 from edgeserve.types.processing import InputProcessing, Tokenize, TokenizePart
@@ -38,7 +39,7 @@ class Texts:
         pads: For each input, how `edgeserve.processing.stack.stack` pads it.
     """
 
-    __slots__ = ("_encoders", "_rows", "pads")
+    __slots__ = ("_encoders", "_places", "_rows", "pads")
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Texts:
         kinds = list(dict.fromkeys(map(_alike, steps.values())))
         first = {_alike(step): step for step in reversed(steps.values())}
         self._encoders = tuple(Encoder(first[kind], assets) for kind in kinds)
+        self._places = task == "token-classification"  # whose answers are places in the text
         self._rows = tuple(
             _Row(name, step.part, _dtype(signature.input(name)), kinds.index(_alike(step)))
             for name, step in steps.items()
@@ -75,10 +77,13 @@ class Texts:
         text = as_text(raw)
         encodings = [encode(text) for encode in self._encoders]
         # A part is called in the library as it is here.
-        sample = {
+        sample: dict[str, np.ndarray] = {
             row.name: np.array(getattr(encodings[row.encoder], row.part), row.dtype)
             for row in self._rows
         }
+        if self._places:
+            offsets = self._encoders[0].offsets(text, encodings[0])
+            sample = Prepared(sample, (Origin(offsets=offsets),))
         if clock:
             clock("tokenize")
         return sample

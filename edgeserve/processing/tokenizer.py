@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.files import sha256_bytes
+from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import Tokenize
 
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["Assets", "Encoder", "as_text", "read_limit"]
+__all__ = ["Assets", "Encoder", "as_text", "read_limit", "speller"]
 
 #: Gives the bytes of an asset by its name (``assets/tokenizer.json``).
 Assets = Callable[[str], bytes]
@@ -79,7 +82,7 @@ class Encoder:
                 has other bytes, -022 it is no tokenizer that the library reads, -023 ``max_length``
                 leaves no room for a token of the text.
         """
-        self._tokenizer = _loaded(step, _asset(step, assets))
+        self._tokenizer = _loaded(step.tokenizer, _asset(step.tokenizer, assets))
         special = self._tokenizer.num_special_tokens_to_add(False)
         if step.max_length <= special:
             raise ProcessingError(
@@ -116,43 +119,59 @@ class Encoder:
                 " all, and convert again",
             ) from error
 
+    def offsets(self, text: str, encoding: tokenizers.Encoding) -> np.ndarray:
+        """Where each token lies in the text, int64 [tokens, 2]; -1 for special tokens."""
+        found = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        found += max(0, len(text) - self._limit) if self._keep_end else 0
+        found[np.array(encoding.special_tokens_mask, bool)] = -1
+        return found
+
+
+def speller(file: FileEntry, assets: Assets | None) -> Callable[[Sequence[int]], str]:
+    """Makes text of token ids, special tokens left out.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-020 to -022: `tokenizers` or the asset is missing, or broken.
+    """
+    tokenizer = _loaded(file, _asset(file, assets))
+    return lambda ids: str(tokenizer.decode(list(ids)))
+
 
 def _is_fault(error: BaseException) -> bool:
     """Whether an error is the library's own; its panics are no `Exception`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def _asset(step: Tokenize, assets: Assets | None) -> bytes:
+def _asset(wanted: FileEntry, assets: Assets | None) -> bytes:
     """The bytes of the tokenizer, their hash checked."""
-    wanted = step.tokenizer
     if assets is None:
-        raise _missing(step, "nothing to read it from")
+        raise _missing(wanted, "nothing to read it from")
     try:
         data = assets(wanted.path)
     except (OSError, LookupError) as error:
-        raise _missing(step, str(error)) from error
+        raise _missing(wanted, str(error)) from error
     if (len(data), sha256_bytes(data)) != (wanted.size, wanted.sha256):
-        raise _missing(step, f"{len(data)} bytes with another hash")
+        raise _missing(wanted, f"{len(data)} bytes with another hash")
     return data
 
 
-def _missing(step: Tokenize, got: str) -> ProcessingError:
+def _missing(wanted: FileEntry, got: str) -> ProcessingError:
     return ProcessingError(
         "EDGE-PROCESS-021",
-        f"asset {step.tokenizer.path}",
-        wanted=f"{step.tokenizer.size} bytes with sha256 {step.tokenizer.sha256}",
+        f"asset {wanted.path}",
+        wanted=f"{wanted.size} bytes with sha256 {wanted.sha256}",
         got=got,
         hint="convert the model again: the asset belongs to it and must not be changed",
     )
 
 
-def _loaded(step: Tokenize, data: bytes) -> tokenizers.Tokenizer:
+def _loaded(file: FileEntry, data: bytes) -> tokenizers.Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ProcessingError(
             "EDGE-PROCESS-020",
-            "step 'tokenize/1'",
+            f"asset {file.path}",
             wanted="tokenizers",
             got="no module named tokenizers",
             hint="pip install 'edgeserve[text]'",
@@ -164,7 +183,7 @@ def _loaded(step: Tokenize, data: bytes) -> tokenizers.Tokenizer:
             raise
         raise ProcessingError(
             "EDGE-PROCESS-022",
-            f"asset {step.tokenizer.path}",
+            f"asset {file.path}",
             wanted="a tokenizer.json that the library tokenizers reads",
             got=str(error),
             hint="pip install -U tokenizers; else write the file again with its save()",

@@ -12,6 +12,16 @@ from typing import Literal
 
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
+from edgeserve.types.readings import (
+    Depths,
+    Detect,
+    Frames,
+    Picks,
+    Reading,
+    Segment,
+    Slice,
+    Spans,
+)
 from edgeserve.types.tensors import DType
 
 __all__ = [
@@ -19,23 +29,32 @@ __all__ = [
     "CenterCrop",
     "Color",
     "Decode",
+    "Depths",
+    "Detect",
     "Filter",
     "Fit",
+    "Frames",
     "InputProcessing",
     "L2Normalize",
     "Layout",
     "Normalize",
     "OutputStep",
+    "Picks",
     "Pool",
     "PoolMode",
     "Processing",
+    "Reading",
     "Resize",
     "Rounding",
+    "Segment",
+    "Slice",
     "Softmax",
+    "Spans",
     "Step",
     "Tokenize",
     "TokenizePart",
     "TopK",
+    "outputs_of",
 ]
 
 Color = tuple[int, int, int]
@@ -215,7 +234,12 @@ class L2Normalize(Value, frozen=True, tag_field="step", tag="l2_normalize/1"):
 
 
 Step = Decode | Resize | CenterCrop | Normalize | Layout | Cast | Tokenize
-OutputStep = Softmax | TopK | Pool | L2Normalize
+OutputStep = Softmax | TopK | Pool | L2Normalize | Reading
+
+
+def outputs_of(step: OutputStep) -> tuple[str, ...]:
+    """The names of the outputs that a step looks at."""
+    return step.outputs if isinstance(step, Detect) else (step.output,)
 
 
 class InputProcessing(Value, frozen=True):
@@ -256,4 +280,7 @@ class Processing(Value, frozen=True):
     def assets(self) -> tuple[FileEntry, ...]:
         """Each file that the steps name, once, sorted by path."""
         named = {step.tokenizer for step in self.padding.values()}
+        named |= {
+            step.tokenizer for step in self.outputs if isinstance(step, Picks) and step.tokenizer
+        }
         return tuple(sorted(named, key=lambda entry: (entry.path, entry.sha256)))

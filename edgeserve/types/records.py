@@ -112,16 +112,28 @@ class Detection(_Result, frozen=True, kw_only=True, tag_field="record", tag="det
         if self.boxes.size and self.boxes.shape[1] != 4:
             raise ValueError(f"boxes of {self.boxes.shape[1]} numbers, not 4")
         msgspec.structs.force_setattr(self, "boxes", self.boxes.reshape(-1, 4))
+        if not len(self.boxes) == len(self.scores) == len(self.labels):
+            counts = (len(self.boxes), len(self.scores), len(self.labels))
+            raise ValueError("{} boxes, {} scores and {} labels".format(*counts))
 
 
 class Segmentation(_Result, frozen=True, kw_only=True, tag_field="record", tag="segmentation"):
-    """Class index of each pixel, int32 [H, W], and the labels the indexes point into."""
+    """Class index of each pixel, int32 [H, W], and the labels the indexes point into.
+
+    ``margin``, float32 [H, W], is how far each pixel's best class leads its second (of
+    probabilities); None where that is not known.
+    """
 
     mask: np.ndarray
     labels: tuple[str, ...]
+    margin: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self._hold("mask", np.int32, 2)
+        if self.margin is not None:
+            self._hold("margin", np.float32, 2)
+            if self.margin.shape != self.mask.shape:
+                raise ValueError(f"margin {self.margin.shape} for a mask {self.mask.shape}")
 
 
 class Depth(_Result, frozen=True, kw_only=True, tag_field="record", tag="depth"):
@@ -158,10 +170,19 @@ class Tokens(_Result, frozen=True, kw_only=True, tag_field="record", tag="tokens
 
 
 class Text(_Result, frozen=True, kw_only=True, tag_field="record", tag="text"):
-    """Token ids and the text they spell."""
+    """Token ids and the text they spell.
+
+    ``margins`` says for each token how far it leads the second best (of probabilities); empty where
+    that is not known.
+    """
 
     tokens: tuple[int, ...]
     text: str
+    margins: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.margins and len(self.margins) != len(self.tokens):
+            raise ValueError(f"{len(self.margins)} margins for {len(self.tokens)} tokens")
 
 
 class Voice(_Result, frozen=True, kw_only=True, tag_field="record", tag="voice"):

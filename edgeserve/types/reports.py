@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from edgeserve.types.artifact import Judgement
 from edgeserve.types.base import Number, Value
 from edgeserve.types.records import Runtime
@@ -14,6 +16,7 @@ __all__ = [
     "Environment",
     "LabelStats",
     "Limits",
+    "Mark",
     "Measurement",
     "OutputDiff",
     "Rate",
@@ -32,12 +35,17 @@ class Limits(Value, frozen=True):
         scale_floor: No output's scale counts as smaller than this.
         pass_flips: Upper 95 % bound of decided flips up to which an artifact passes.
         degraded_flips: Likewise for degraded; a lower bound above it fails.
+        snr: For quantized files of the ``tensors`` task: signal to noise of each field in dB from
+            which it passes; fp16 needs 20 dB more, a single channel 10 dB less.
+        degraded_snr: Likewise for degraded; below it fails.
     """
 
     tensor: float = 1e-3
     scale_floor: float = 1e-3
     pass_flips: float = 0.02
     degraded_flips: float = 0.08
+    snr: float = 20.0
+    degraded_snr: float = 10.0
 
 
 class Environment(Value, frozen=True):
@@ -81,15 +89,25 @@ class Check(Value, frozen=True):
 
 
 class OutputDiff(Value, frozen=True):
-    """How far one output is from the reference's, over all inputs compared.
+    """How far one field of an output is from the reference's, over all inputs compared.
 
     Attributes:
-        output: Its name.
-        scale: max |reference|, not below the floor: what ``relative`` divides by.
+        output: The output's name.
+        scale: What ``relative`` divides by: the field's own, not below the floor.
         max_abs: Largest absolute difference.
         mean_abs: Mean absolute difference.
         relative: ``max_abs / scale``.
         worst: Id of the input with the largest difference.
+        field: What it holds: "boxes", "scores", "classes", "mask", "logits", "embedding", "values".
+        part: Which channels of the output, in words ("channels 4-83"); empty: all.
+        channel: Index of the channel that is furthest off on its own scale; None where the output
+            has no channels.
+        channel_relative: How far that channel is off, on its own scale.
+        snr: Power of the reference around its mean over that of the difference, in dB; None on
+            generated inputs and for whole numbers.
+        channel_snr: The smallest of any channel, each on at least a twentieth of the mean power.
+        noisiest: Index of that channel.
+        kl: Mean divergence of the softmax of logits from the reference's, in nats.
     """
 
     output: str
@@ -98,6 +116,14 @@ class OutputDiff(Value, frozen=True):
     mean_abs: Number
     relative: Number
     worst: str
+    field: str = ""
+    part: str = ""
+    channel: int | None = None
+    channel_relative: Number = 0.0
+    snr: Number | None = None
+    channel_snr: Number | None = None
+    noisiest: int | None = None
+    kl: Number | None = None
 
 
 class Rate(Value, frozen=True):
@@ -148,6 +174,9 @@ class DecisionStats(Value, frozen=True):
         minimum_harm: Smallest flip rate that this evidence could have seen (95 %).
         more_groups: How many more groups would settle the verdict, where it is unproven.
         embedding: For feature-extraction, whose decision is the nearest neighbour.
+        unit: What ``raw`` and ``decided`` count: "inputs", or an input's "boxes", "pixels", ...
+        figures: The task's own figures against the reference's answers: "map50" and "iou", "miou"
+            and "agreement", "abs_rel", "f1", "wer".
     """
 
     task: Task
@@ -159,6 +188,8 @@ class DecisionStats(Value, frozen=True):
     minimum_harm: Number = 1.0
     more_groups: int | None = None
     embedding: EmbeddingStats | None = None
+    unit: str = "inputs"
+    figures: dict[str, Number] = {}
 
 
 class LabelStats(Value, frozen=True):
@@ -190,6 +221,22 @@ class LabelStats(Value, frozen=True):
     p: Number
 
 
+class Mark(Value, frozen=True):
+    """A box to be drawn on a worst input.
+
+    Attributes:
+        side: Whose box it is.
+        xyxy: Corners, in pixels of the upright photo.
+        label: Its class.
+        score: Its score.
+    """
+
+    side: Literal["reference", "answer"]
+    xyxy: tuple[float, float, float, float]
+    label: str
+    score: Number
+
+
 class WorstInput(Value, frozen=True):
     """An input on which artifact and reference differ most.
 
@@ -203,6 +250,7 @@ class WorstInput(Value, frozen=True):
         difference: Largest relative tensor difference.
         flipped: The decisions differ.
         text: The input itself, shortened, where it is a text.
+        marks: Of a detector: boxes of both sides, the surest of each.
     """
 
     id: str
@@ -213,6 +261,7 @@ class WorstInput(Value, frozen=True):
     difference: Number
     flipped: bool
     text: str | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 class Report(Value, frozen=True):
@@ -224,7 +273,7 @@ class Report(Value, frozen=True):
         preprocessing: "declared, not compared", or how it was compared.
         inputs: What inputs were used, in words ("412 crops of 23 photos; 8 fillers").
         checks: Invariants, in the order they were checked.
-        outputs: Difference per output, against ``limits.tensor``.
+        outputs: Difference per field of each output, against ``limits.tensor``.
         decisions: None for the ``tensors`` task or without data.
         worst: Worst inputs, worst first.
         judgement: The verdict.
@@ -235,6 +284,7 @@ class Report(Value, frozen=True):
             three times as far from flipping.
         notes: What else a reader should know, one line each.
         labels: Where the data hold true labels.
+        invariant_seconds: CPU seconds that the invariants took (generated inputs, a few others).
     """
 
     artifact_sha256: str
@@ -256,6 +306,7 @@ class Report(Value, frozen=True):
     error: Number = 0.0
     notes: tuple[str, ...] = ()
     labels: LabelStats | None = None
+    invariant_seconds: Number = 0.0
 
     def raise_for_status(self) -> None:
         """Raise `CheckFailed` if the verdict is ``fail``; otherwise do nothing."""

@@ -60,12 +60,15 @@ class GoldenCase(Value, frozen=True):
         input: The raw input's member (image, audio, UTF-8 text), or an ``.npz`` of named tensors
             (members are stored, never pickled).
         medium: How the input is to be read.
-        record: The reference's decision; None for the ``tensors`` task.
-        outputs: ``.npz`` member of the reference's named outputs, for the ``tensors`` task.
+        record: The reference's decision; None for the ``tensors`` task. Masks, depths and frames
+            are empty in it, and lie in ``outputs``.
+        outputs: ``.npz`` member of the reference's named outputs, for the ``tensors`` task; else of
+            the arrays that are left out of ``record``, by field (`edgeserve.decisions.filled`).
         margin: How far the decision is from flipping; of an `Embedding`, how much nearer its
             nearest neighbour among the cases is than the next.
-        tolerance: Largest difference allowed: of scores for decisions, of an `Embedding` its
-            cosine distance from ``record``, else relative to each output's scale.
+        tolerance: Largest difference allowed: of scores for a `Classification`, of an `Embedding`
+            its cosine distance from ``record``, for ``tensors`` relative to each output's scale.
+            Of other records, the margin from which no decision may be another.
     """
 
     input: FileEntry

@@ -17,6 +17,7 @@ LISTING = json.loads((FOLDER / "cases.json").read_text())
 OUTPUTS = json.loads((FOLDER / "outputs.json").read_text())
 TEXT = json.loads((FOLDER / "text.json").read_text())
 VECTORS = json.loads((FOLDER / "vectors.json").read_text())
+READINGS = json.loads((FOLDER / "readings.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,11 @@ def test_vector_case(case: dict[str, Any], runner: ModuleType) -> None:
     assert runner.check_vector_case(case) is None
 
 
+@pytest.mark.parametrize("case", READINGS["cases"], ids=lambda case: case["id"])
+def test_reading_case(case: dict[str, Any], runner: ModuleType) -> None:
+    assert runner.check_reading_case(case, READINGS["tolerance"]) is None
+
+
 def test_committed_is_generated(conformance: Path) -> None:
     command = [sys.executable, str(conformance / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -56,7 +62,7 @@ def test_committed_is_generated(conformance: Path) -> None:
 
 
 def test_cases_are_unique_and_small(conformance: Path) -> None:
-    listed = (LISTING, OUTPUTS, VECTORS, TEXT, {"cases": TEXT["batches"]})
+    listed = (LISTING, OUTPUTS, VECTORS, READINGS, TEXT, {"cases": TEXT["batches"]})
     ids = [case["id"] for listing in listed for case in listing["cases"]]
     assert len(set(ids)) == len(ids)
     assert sum(f.stat().st_size for f in conformance.rglob("*") if f.is_file()) < 1_500_000
@@ -81,8 +87,10 @@ def test_the_runner_notices_a_wrong_byte(blob: bytes, runner: ModuleType) -> Non
 
 
 def test_the_runner_notices_a_wrong_token_and_a_wrong_number(runner: ModuleType) -> None:
-    right = (TEXT["cases"][0], TEXT["batches"][0], VECTORS["cases"][0])
-    text, batch, vector = copy.deepcopy(right)
+    right = (TEXT["cases"][0], TEXT["batches"][0], VECTORS["cases"][0], READINGS["cases"][0])
+    text, batch, vector, boxes = copy.deepcopy(right)
+    boxes["expected"][0]["boxes"][0][2] += 0.01
+    assert "boxes: gave" in runner.check_reading_case(boxes, READINGS["tolerance"])
     text["expected"]["ids"][1] += 1
     batch["expected"]["attention_mask"][0][-1] ^= 1
     vector["expected"]["values"][0] += 1e-3

@@ -227,7 +227,7 @@ def test_labels_are_counted_when_the_classes_are_known_late() -> None:
 
 FIXED = (Decode(), Resize(height=16, width=16), SCALED, Layout(order="CHW"))
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    "task without code": ("005", {"task": "object-detection"}),
+    "task without its step": ("030", {"task": "object-detection"}),
     "text from pictures": ("005", {"task": "text-classification"}),
     "no steps for an input": ("002", {"inputs": (IMAGE, spec("other", ("batch", 2)))}),
     "steps for no input": ("002", {"names": ("image", "imagee")}),

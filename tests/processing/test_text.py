@@ -229,7 +229,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "rank": ("003", {"inputs": WIDE}),
     "no batch": ("003", {"inputs": (spec("ids", ("tokens",)), spec("mask"))}),
     "pictures from text": ("005", {"task": "image-classification", "outputs": (), "gives": (ROW,)}),
-    "task without code": ("005", {"task": "token-classification"}),
+    "task without its step": ("030", {"task": "token-classification"}),
     "no assets": ("021", {"assets": None}),
     "too long": ("023", {"tokens": (1, 15)}),
     "too long, fixed": ("023", {"inputs": (spec("ids", ("batch", 15)), spec("mask"))}),

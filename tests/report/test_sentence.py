@@ -15,9 +15,11 @@ def flips(count: int, n: int) -> Rate:
 
 
 def said(desk: Any, raw: int, decided: int, margins: tuple[float, ...] = (), **fields: Any) -> str:
+    task = fields.pop("task", "image-classification")
     stats = DecisionStats(
-        task=fields.pop("task", "image-classification"), inputs=1000, groups=330,
+        task=task, inputs=1000, groups=330,
         raw=flips(raw, 1000), decided=flips(decided, 950), minimum_harm=0.009,
+        unit="boxes" if task == "object-detection" else "inputs",
     )  # fmt: skip
     worst = tuple(
         WorstInput(
@@ -29,7 +31,7 @@ def said(desk: Any, raw: int, decided: int, margins: tuple[float, ...] = (), **f
     return sentence(desk.report(desk.artifact(), decisions=stats, worst=worst))
 
 
-def test_flips_where_the_server_was_not_sure(desk: Any) -> None:
+def test_close_calls_say_how_close(desk: Any) -> None:
     assert said(desk, 3, 0, (0.04, 0.01, 0.02)) == (
         "3 of 1\u202f000 photos now get another label; the server's lead was at most 0.04 on each"
         " of them. A change of 0.9\u00a0% or more would have shown itself, with 330 independent"
@@ -37,8 +39,8 @@ def test_flips_where_the_server_was_not_sure(desk: Any) -> None:
     )
 
 
-def test_flips_where_it_was_sure_are_counted(desk: Any) -> None:
-    assert "; on 2 of them the server was sure." in said(desk, 5, 2, (0.3, 0.2, 0.01))
+def test_clear_answers_that_change_are_counted(desk: Any) -> None:
+    assert "; 2 of them were clear answers." in said(desk, 5, 2, (0.3, 0.2, 0.01))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_flips_where_it_was_sure_are_counted(desk: Any) -> None:
     [
         ("image-classification", "None of 1\u202f000 photos gets another label."),
         ("feature-extraction", "None of 1\u202f000 inputs gets another nearest neighbour."),
-        ("object-detection", "None of 1\u202f000 objects gets another answer."),
+        ("object-detection", "None of 1\u202f000 boxes gets another answer."),
     ],
 )
 def test_no_flip(desk: Any, task: str, words: str) -> None:

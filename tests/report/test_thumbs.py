@@ -48,6 +48,7 @@ def test_a_photo_taken_sideways_stands_upright(thumbs: Thumbnails, tmp_path: Pat
     stored.save(tmp_path / "x.jpg", exif=exif, quality=95)
     upright = opened(thumbs(str(tmp_path / "x.jpg")))
     assert upright.size == (144, 288)
+    assert thumbs.size(str(tmp_path / "x.jpg")) == (200, 400)
     red, _, blue = upright.getpixel((72, 20))
     assert red > 200
     assert blue < 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from edgeserve.report.words import (
     artifact_name,
     clean,
+    field_name,
     listed,
     mebibytes,
     milliseconds,
@@ -19,6 +21,7 @@ from edgeserve.report.words import (
     scientific,
     shorten,
 )
+from edgeserve.types.reports import OutputDiff
 
 NB = "\u00a0"
 
@@ -116,3 +119,10 @@ def test_shortened_text_keeps_both_ends(text: str, longest: int) -> None:
     if len(clean(text)) > longest:
         assert short[0] == clean(text)[0]
         assert short[-1] == clean(text)[-1]
+
+
+def test_a_field_of_an_output_is_named_with_its_part() -> None:
+    whole = OutputDiff("head", 1.0, 0.1, 0.1, 0.1, "a", field="logits")
+    assert field_name(whole) == "head"
+    part = msgspec.structs.replace(whole, field="scores", part="channels 4-83")
+    assert field_name(part) == "head: scores, channels 4-83"

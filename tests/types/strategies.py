@@ -21,10 +21,14 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import (
     CenterCrop,
     Decode,
+    Detect,
+    Frames,
     InputProcessing,
     Normalize,
+    Picks,
     Processing,
     Resize,
+    Slice,
     Tokenize,
     TopK,
 )
@@ -35,6 +39,7 @@ from edgeserve.types.records import (
     Detection,
     Embedding,
     Segmentation,
+    Text,
     Voice,
 )
 from edgeserve.types.reports import Limits
@@ -158,8 +163,28 @@ def _workload(draw: Callable[..., Any]) -> WorkloadProfile:
     )
 
 
-def _boxes() -> st.SearchStrategy[np.ndarray]:
-    return st.integers(0, 3).flatmap(lambda n: nps.arrays(np.float32, (n, 4)))
+@st.composite
+def _detection(draw: Callable[..., Any]) -> Detection:
+    count = draw(st.integers(0, 3))
+    return Detection(
+        boxes=draw(nps.arrays(np.float32, (count, 4))),
+        scores=draw(nps.arrays(np.float32, count)),
+        labels=tuple(draw(st.lists(TEXT, min_size=count, max_size=count))),
+    )
+
+
+@st.composite
+def _segmentation(draw: Callable[..., Any]) -> Segmentation:
+    mask = draw(arrays(np.int32, None, None))
+    margin = draw(st.none() | nps.arrays(np.float32, mask.shape))
+    return Segmentation(mask=mask, labels=tuple(draw(st.lists(TEXT))), margin=margin)
+
+
+@st.composite
+def _text(draw: Callable[..., Any]) -> Text:
+    tokens = tuple(draw(st.lists(st.integers(0, 99), max_size=4)))
+    margins = tuple(draw(st.lists(FLOATS, min_size=len(tokens), max_size=len(tokens))))
+    return Text(tokens=tokens, text=draw(TEXT), margins=draw(st.sampled_from([(), margins])))
 
 
 #: Strategies of whole values whose fields depend on each other.
@@ -168,8 +193,11 @@ _WHOLE: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
     Classification: _classification,
     DeviceProfile: _device,
     IO: lambda: st.builds(IO, inputs=_specs(), outputs=_specs(), signature=st.none() | TEXT),
+    Detection: _detection,
     Normalize: _normalize,
+    Segmentation: _segmentation,
     Signature: _signature,
+    Text: _text,
     WorkloadProfile: _workload,
 }
 
@@ -180,13 +208,18 @@ _FIELDS: dict[type, Fields] = {
     CenterCrop: {"height": _SIDE, "width": _SIDE},
     Decode: {"background": RGB, "max_pixels": st.integers(1, 2**40)},
     Depth: {"map": arrays(np.float32, None, None)},
-    Detection: {"boxes": _boxes(), "scores": arrays(np.float32, None)},
+    Detect: {
+        "threshold": st.floats(0.001, 0.999), "nms": st.none() | st.floats(0, 1),
+        "most": st.integers(1, 999),
+    },
     Embedding: {"vector": arrays(np.float32, None)},
+    Frames: {"step_s": st.floats(1e-3, 9.0), "index": st.none() | st.integers(0, 9)},
     FileEntry: {"path": PATH, "size": st.integers(0, 2**53 - 1), "sha256": SHA},
     Manifest: {"version": st.integers(1, 2**40), "artifacts": st.deferred(lambda: _kept())},
+    Picks: {"blank": st.none() | st.integers(0, 9)},
     Processing: {"inputs": st.deferred(lambda: _inputs())},
     Resize: {"height": _SIDE, "width": _SIDE, "fill": RGB},
-    Segmentation: {"mask": arrays(np.int32, None, None)},
+    Slice: {"start": st.integers(0, 3), "stop": st.none() | st.integers(4, 9)},
     TensorSpec: {
         "name": TEXT.filter(bool),
         "shape": st.lists(st.integers(0, 2**40) | DIM, max_size=4).map(tuple),

@@ -138,7 +138,8 @@ def test_the_good_file_passes(classifier: Any, evaluation: Any) -> None:
     assert all(check.ok for check in report.checks)
     assert {c.name for c in report.checks} == {
         "loads", "declared", "runs", "finite", "reference-finite", "not-constant", "repeatable",
-        "batch", "optimizer",
+        "batch", "optimizer", "field-moves", "constant-kept", "scores-spread", "weights-size",
+        "inner",
     }  # fmt: skip
     assert report.preprocessing == "declared, not compared"
     assert report.judgement.executed_by == f"onnxruntime {onnxruntime.__version__} (cpu)"

@@ -218,9 +218,19 @@ def test_rows_are_compared_and_the_worst_named(pair: Any, sabotaged: Any, tmp_pa
     assert report.outputs[0].worst == "row 13"
 
 
-def test_quantized_tensors_are_not_judged_yet(pair: Any) -> None:
+def test_quantized_tensors_are_judged_by_their_noise(pair: Any, sabotaged: Any) -> None:
     report = pair.judged(pair.onnx, precision="w8")
-    assert (report.judgement.verdict, codes(report)) == ("unproven", ["EDGE-CHECK-032"])
+    assert (report.judgement.verdict, codes(report)) == ("pass", [])
+    rng = np.random.default_rng(0)
+
+    def noisy(graph: Any) -> None:
+        weights = graph.weights()
+        for array in weights.values():
+            array += 2 * array.std() * rng.standard_normal(array.shape).astype(np.float32)
+        graph.put(weights)
+
+    report = pair.judged(sabotaged(pair, noisy), precision="w8")
+    assert (report.judgement.verdict, codes(report)[0]) == ("fail", "EDGE-CHECK-063")
 
 
 def test_an_optimiser_that_changes_answers(pair: Any, sabotaged: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from edgeserve.errors import InputError, WorkerError
@@ -141,7 +142,57 @@ def test_tensors_are_judged_as_tensors() -> None:
     task = {"task": "tensors", "decisions": None}
     assert verdict(**task, precision="fp32", outputs=(diff(1e-4),)) == ("pass", [])
     assert verdict(**task, precision="fp32", outputs=(diff(2e-3),)) == ("fail", ["EDGE-CHECK-030"])
-    assert verdict(**task, precision="w8") == ("unproven", ["EDGE-CHECK-032"])
+
+
+def noisy(snr: Any, channel: Any, **rest: Any) -> OutputDiff:
+    figures = {"snr": snr, "channel_snr": channel, "noisiest": 5, "field": "scores"}
+    return msgspec.structs.replace(diff(0.1), **figures | rest)
+
+
+@pytest.mark.parametrize(
+    ("precision", "snr", "channel", "word", "code"),
+    [
+        ("w8a8", 20.0, 10.0, "pass", None),
+        ("w8a8", 19.9, 15.0, "degraded", "EDGE-CHECK-064"),
+        ("w8a8", 30.0, 9.9, "degraded", "EDGE-CHECK-064"),
+        ("w8a8", 30.0, 0.0, "degraded", "EDGE-CHECK-064"),
+        ("w8a8", 30.0, -0.1, "fail", "EDGE-CHECK-063"),
+        ("w8", 10.0, 5.0, "degraded", "EDGE-CHECK-064"),
+        ("w8", 9.9, 5.0, "fail", "EDGE-CHECK-063"),
+        ("w8", "inf", "inf", "pass", None),
+        ("w8", "nan", "nan", "fail", "EDGE-CHECK-063"),
+        ("fp16", 40.0, 30.0, "pass", None),
+        ("fp16", 39.0, 35.0, "degraded", "EDGE-CHECK-064"),
+        ("fp16", 9.0, 9.0, "fail", "EDGE-CHECK-063"),
+    ],
+)
+def test_noise_of_quantized_tensors(
+    precision: str, snr: Any, channel: Any, word: str, code: str | None
+) -> None:
+    task = {"task": "tensors", "decisions": None, "precision": precision}
+    quiet = noisy(60.0, 60.0)
+    assert verdict(**task, outputs=(quiet, noisy(snr, channel), quiet)) == (
+        word, [code] if code else [],
+    )  # fmt: skip
+
+
+def test_noise_names_the_field_and_the_channel() -> None:
+    task = {"task": "tensors", "decisions": None, "precision": "w8a8"}
+    judged = decide(evidence(**task, outputs=(noisy(25.0, -8.0, part="channels 4-6"),)), "x")
+    assert judged.reasons[0].message == (
+        "scores field of output 'logits' (channels 4-6): signal to noise 25 dB, limit 20;"
+        " channel 5: -8 dB, limit 10"
+    )
+    strict = Limits(snr=40.0, degraded_snr=30.0)
+    assert verdict(**task, limits=strict, outputs=(noisy(35.0, 30.0),))[0] == "degraded"
+
+
+def test_whole_numbers_of_quantized_files_are_equal_or_unproven() -> None:
+    task = {"task": "tensors", "decisions": None, "precision": "w8"}
+    same, other = diff(0.0), msgspec.structs.replace(diff(2.0), max_abs=2.0)
+    assert verdict(**task, outputs=(same,), whole=(same,)) == ("pass", [])
+    found = verdict(**task, outputs=(noisy(30.0, 30.0), other), whole=(other,))
+    assert found == ("unproven", ["EDGE-CHECK-032"])
 
 
 def test_order_of_the_rules() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeserve.types.records import Classification, Embedding, Tensors
+from edgeserve.decisions import rule_of
+from edgeserve.types.records import Classification, Detection, Embedding, Segmentation, Tensors
 from edgeserve.wrapper.compare import Compared, compare_arrays, compare_records
 
 
@@ -91,3 +92,40 @@ def test_arrays_are_compared_on_their_own_scale() -> None:
     assert compare_arrays(wanted, near, 1e-4).wrong.startswith("output y: wanted within 0.0001")
     assert "got nothing" in compare_arrays(wanted, {"y": wanted["y"]}, 1).wrong
     assert "got shape [2]" in compare_arrays(wanted, wanted | {"z": np.zeros(2)}, 1).wrong
+
+
+def many(task: Any, reference: Any, answer: Any, tolerance: float) -> Compared:
+    from edgeserve.types.processing import Detect, Processing, Slice
+
+    step = Detect(boxes=Slice("y", 0, 0, 4), scores=Slice("y", 0, 4), threshold=0.5)
+    rule = rule_of(task, Processing(outputs=(step,) if task == "object-detection" else ()))
+    [found] = compare_records([reference], [answer], [tolerance], rule)
+    return found
+
+
+def test_boxes_hold_where_the_sure_ones_do() -> None:
+    two = np.float32([[0, 0, 10, 10], [20, 20, 30, 30]])
+    wanted = Detection(boxes=two, scores=np.float32([0.9, 0.62]), labels=("cat", "dog"))
+    without = Detection(boxes=two[:1] + 1, scores=np.float32([0.8]), labels=("cat",))
+    strict, loose = (many("object-detection", wanted, without, t) for t in (0.01, 0.3))
+    assert strict.wrong.endswith("1 of 2 clear boxes are others")
+    assert loose.wrong == "", "0.62 is no surer than the tolerance"
+    assert loose.difference == pytest.approx(0.1)
+    assert loose.margin == pytest.approx(0.3)
+    for answer in (
+        Detection(boxes=two[:1] + 9, scores=np.float32([0.9]), labels=("cat",)),
+        Detection(boxes=two[:1], scores=np.float32([0.9]), labels=("dog",)),
+        Detection(boxes=two[:0], scores=two[0, :0], labels=()),
+    ):
+        assert "are others" in many("object-detection", wanted, answer, 0.3).wrong
+    assert "0 of 0" in many("object-detection", wanted, wanted, 0.45).wrong, "proves nothing"
+    assert "got NoneType" in many("object-detection", wanted, None, 0.1).wrong
+
+
+def test_pixels_hold_where_the_sure_ones_do() -> None:
+    margin = np.float32([[0.9, 0.2]])
+    wanted = Segmentation(mask=np.int32([[1, 0]]), labels=(), margin=margin)
+    unsure, sure = (Segmentation(mask=np.int32(m), labels=()) for m in ([[1, 1]], [[0, 0]]))
+    assert many("image-segmentation", wanted, unsure, 0.3).wrong == ""
+    assert "1 of 2 clear pixels" in many("image-segmentation", wanted, unsure, 0.1).wrong
+    assert "1 of 1 clear pixels" in many("image-segmentation", wanted, sure, 0.3).wrong

@@ -23,6 +23,7 @@ from edgeserve.types.tensors import Signature, TensorSpec
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+from run_readings import check_reading_case  # noqa: E402
 from run_text import check_batch_case, check_text_case, check_vector_case  # noqa: E402
 
 
@@ -36,6 +37,7 @@ def main() -> int:
         "texts": "the right tokens of every text",
         "batches": "every batch of texts padded right",
         "vectors": "every vector pooled and normalised right",
+        "readings": "every box, mask, frame, span and token read right",
     }
     counts = {kind: [0, 0] for kind in words}
     for kind, case_id, problem in results():
@@ -66,6 +68,10 @@ def results() -> Iterator[tuple[str, str, str | None]]:
         yield "batches", case["id"], check_batch_case(case, listing["tokenizers"])
     for case in json.loads((HERE / "vectors.json").read_text())["cases"]:
         yield "errors" if "error" in case else "vectors", case["id"], check_vector_case(case)
+    listing = json.loads((HERE / "readings.json").read_text())
+    for case in listing["cases"]:
+        kind = "errors" if "error" in case else "readings"
+        yield kind, case["id"], check_reading_case(case, listing["tolerance"])
 
 
 def check_input_case(case: dict[str, Any], blob: bytes) -> str | None:

@@ -146,7 +146,7 @@ from edgeserve.validate.request import {request}
 
 made = {verb}(decode(Path(sys.argv[1]).read_bytes(), {request}))
 Path(sys.argv[2]).write_bytes(encode(made))
-heavy = {{"torch", "onnx", "transformers", "litert_torch", "coremltools"}} & set(sys.modules)
+heavy = {{"torch", "transformers", "litert_torch", "coremltools"}} & set(sys.modules)
 assert not heavy, heavy
 """
 

@@ -1,0 +1,89 @@
+"""Token classification: labelled spans of characters."""
+
+from __future__ import annotations
+
+from edgeserve.decisions.units import Kind, Rule, Units
+from edgeserve.types.records import Span, Tokens
+
+__all__ = ["SPANS", "SpanScore"]
+
+
+def _sure(span: Span) -> float:
+    """The least that the lead over the second label can be: probabilities sum to 1."""
+    return max(0.0, 2 * span.score - 1)
+
+
+def _key(span: Span) -> tuple[int, int, str]:
+    return span.start, span.end, span.label
+
+
+def _compare(rule: Rule, reference: Tokens, answer: Tokens, sure: float) -> Units:
+    """Each span of the reference, and each that the answer alone is sure of."""
+    wanted, got = {_key(s) for s in reference.spans}, {_key(s) for s in answer.spans}
+    lost = [_key(span) not in got for span in reference.spans]
+    clear = [_sure(span) >= sure for span in reference.spans]
+    extra = sum(
+        _sure(span) >= sure and _key(span) not in wanted and not _touches(span, reference)
+        for span in answer.spans
+    )
+    return Units(
+        n=len(lost) + extra,
+        flips=sum(lost) + extra,
+        decided=sum(clear) + extra,
+        decided_flips=sum(map(bool.__and__, lost, clear)) + extra,
+        figures=_f1(len(wanted), len(got), len(wanted & got)),
+    )
+
+
+def _touches(span: Span, reference: Tokens) -> bool:
+    """A span of the reference of the same label overlaps it: that one is counted already."""
+    return any(
+        other.label == span.label and span.start < other.end and other.start < span.end
+        for other in reference.spans
+    )
+
+
+def _f1(wanted: int, got: int, both: int) -> dict[str, float]:
+    return {"f1": 2 * both / (wanted + got)} if wanted + got else {}
+
+
+def _margin(rule: Rule, record: Tokens) -> float:
+    return max(map(_sure, record.spans), default=0.0)
+
+
+def _gap(rule: Rule, reference: Tokens, answer: Tokens) -> float:
+    """Largest change of a span's margin, of spans that both have."""
+    got = {_key(span): span for span in answer.spans}
+    pairs = [(span, got[_key(span)]) for span in reference.spans if _key(span) in got]
+    return max((abs(_sure(a) - _sure(b)) for a, b in pairs), default=0.0)
+
+
+def _describe(record: Tokens) -> str:
+    if not record.spans:
+        return "no span"
+    named = [f"{span.label} {span.start}-{span.end}" for span in record.spans[:4]]
+    return ", ".join(named) + (", ..." if len(record.spans) > 4 else "")
+
+
+class SpanScore:
+    """F1 of the answers' spans against the reference's, over all inputs."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._wanted = self._got = self._both = 0
+
+    def add(self, reference: Tokens, answer: Tokens | None) -> None:
+        """Take one input in."""
+        wanted = {_key(span) for span in reference.spans}
+        got = {_key(span) for span in answer.spans} if answer else set()
+        self._wanted += len(wanted)
+        self._got += len(got)
+        self._both += len(wanted & got)
+
+    def value(self) -> dict[str, float]:
+        """``f1``."""
+        return _f1(self._wanted, self._got, self._both)
+
+
+SPANS = Kind(
+    unit="spans", compare=_compare, margin=_margin, gap=_gap, describe=_describe, figures=SpanScore
+)

@@ -1,0 +1,253 @@
+"""A detector through the gate: a good file, one whose scores are all zero, one whose boxes shift.
+
+The detector looks for red and green squares with a joined head of boxes and scores on a grid. Its
+weights are set by hand, so that what it must find in each drawn photo is known.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from edgeserve import backends, decisions
+from edgeserve.errors import ValidateError
+from edgeserve.processing import normalize_from
+from edgeserve.types.artifact import Artifact
+from edgeserve.types.processing import (
+    Decode,
+    Detect,
+    InputProcessing,
+    Layout,
+    Processing,
+    Resize,
+    Slice,
+)
+from edgeserve.types.records import Detection
+from edgeserve.types.reports import Report
+from edgeserve.validate.deciding import processor_of
+from edgeserve.validate.gate import judge
+from edgeserve.validate.golden import make_golden
+from edgeserve.validate.request import GoldenRequest, JudgeRequest, Placed
+from edgeserve.wrapper.compare import compare_records
+
+SIDE, CELL = 96, 8
+LABELS = ("red", "green")
+PHOTOS = 80
+
+
+class Squares(nn.Module):
+    """[1, 3, 96, 96] in 0..1 to [1, 4 + 2, 12, 12]: centre and size in pixels, two scores.
+
+    Squares are 24 pixels wide and as high; a cell's score is high where the square around its
+    centre is full of one colour.
+    """
+
+    def __init__(self, zero: bool = False, shift: float = 0.0) -> None:
+        super().__init__()
+        self.look = nn.Conv2d(3, 2, 3, padding=1)
+        weight = torch.tensor([[1.0, -1.0, -1.0], [-1.0, 1.0, -1.0]])
+        with torch.no_grad():
+            self.look.weight.copy_(weight[:, :, None, None].expand(2, 3, 3, 3) * 2.0)
+            self.look.bias.fill_(-9.0)
+        self.size = nn.Conv2d(3, 2, 1)
+        with torch.no_grad():
+            self.size.weight.fill_(1.0)
+            self.size.bias.fill_(22.5)
+        places = torch.arange(SIDE // CELL) * CELL + CELL / 2
+        self.register_buffer("x", places[None, None, None].expand(1, 1, 12, 12).clone())
+        self.register_buffer("y", places[None, None, :, None].expand(1, 1, 12, 12).clone())
+        self.zero, self.shift = zero, shift
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        cells = nn.functional.avg_pool2d(image, CELL)
+        size = self.size(cells)
+        # A square's colour pulls its centre by less than a pixel: no output stands still.
+        x = self.x + self.shift + size[:, :1] - 24
+        scores = torch.sigmoid(self.look(cells) * 2)
+        return torch.cat([x, self.y + size[:, 1:] - 24, size, scores * (not self.zero)], 1)
+
+
+def photo(number: int) -> tuple[np.ndarray, list[tuple[str, list[int]]]]:
+    """A photo three times as wide as the model takes, letterboxed, and the squares in it (xyxy)."""
+    rng = np.random.default_rng((11, number))
+    image = rng.integers(90, 110, (192, 288, 3)).astype(np.uint8)
+    squares = []
+    for place in range(int(rng.integers(1, 3))):
+        kind = int(rng.integers(0, 2))
+        left, top = 24 * int(rng.integers(0, 3)) + 144 * place, 24 * int(rng.integers(0, 5))
+        image[top : top + 72, left : left + 72] = (20, 20, 20)
+        image[top : top + 72, left : left + 72, kind] = 250
+        squares.append((LABELS[kind], [left, top, left + 72, top + 72]))
+    return image, squares
+
+
+PROCESSING = Processing(
+    inputs=(
+        InputProcessing(
+            name="image",
+            steps=(
+                Decode(),
+                Resize(height=SIDE, width=SIDE, fit="letterbox"),
+                normalize_from(1 / 255, (0, 0, 0), (1, 1, 1)),
+                Layout(order="CHW"),
+            ),
+        ),
+    ),
+    outputs=(
+        Detect(
+            boxes=Slice("head", 0, 0, 4), scores=Slice("head", 0, 4, 6), form="cxcywh", nms=0.3,
+            threshold=0.5,
+        ),
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("squares")
+    for i in range(PHOTOS):
+        Image.fromarray(photo(i)[0]).save(folder / f"photo-{i}.png", compress_level=1)
+    return folder
+
+
+def _built(build: Any, **broken: Any) -> Any:
+    example = torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+    return build(
+        Squares(**broken), example, input_names=("image",), output_names=("head",),
+        task="object-detection", processing=PROCESSING, labels=LABELS,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def detector(build: Any, squares: Path) -> Any:
+    made = _built(build)
+    made.answers(data=str(squares), golden=4)
+    return made
+
+
+def judged(good: Any, artifact: Artifact, root: Path) -> Report:
+    """The verdict on a file, by the good model's answers."""
+    return judge(
+        JudgeRequest(
+            artifact=artifact, root=str(root), source_folder=str(good.source),
+            samples=str(good.root / "samples"),
+        )
+    )  # fmt: skip
+
+
+def test_the_reference_finds_what_was_drawn(detector: Any, squares: Path) -> None:
+    processor = processor_of(detector.exported, detector.source)
+    network = Squares()
+    for i in range(10):
+        _, wanted = photo(i)
+        feed = processor.batch([processor.prepare(squares / f"photo-{i}.png")])
+        with torch.no_grad():
+            head = network(torch.from_numpy(feed["image"])).numpy()
+        [record] = processor.finish({"head": head}, feed)
+        assert isinstance(record, Detection)
+        assert sorted(record.labels) == sorted(label for label, _ in wanted)
+        for label, box in wanted:
+            near = [
+                np.abs(np.subtract(got, box)).max()
+                for got, named in zip(record.boxes, record.labels, strict=True) if named == label
+            ]  # fmt: skip
+            assert min(near) < 8, (box, record)
+
+
+def test_the_good_file_passes(detector: Any) -> None:
+    report = judged(detector, detector.artifact, detector.root / "candidate")
+    assert report.judgement.verdict == "pass", report.judgement
+    stats = report.decisions
+    assert stats is not None
+    assert (stats.unit, stats.inputs) == ("boxes", PHOTOS // 2)
+    assert stats.decided.n > PHOTOS // 2
+    assert (stats.raw.count, stats.decided.count, stats.decided.n_eff) == (0, 0, PHOTOS // 2)
+    assert stats.figures["map50"] == 1.0
+    assert float(stats.figures["iou"]) > 0.999
+    assert "surest: " in report.worst[0].reference
+
+
+@pytest.mark.parametrize("broken", [{"zero": True}, {"shift": 20.0}], ids=["zero", "shifted"])
+def test_a_broken_file_fails(detector: Any, build: Any, broken: Any) -> None:
+    other = _built(build, **broken)
+    for precision in ("fp32", "fp16"):
+        artifact = Artifact(
+            format="onnx", precision=precision, entry=other.artifact.entry,
+            files=other.artifact.files, io=other.artifact.io,
+        )  # fmt: skip
+        report = judged(detector, artifact, other.root / "candidate")
+        assert report.judgement.verdict == "fail", broken
+        stats = report.decisions
+        assert stats is not None
+        assert stats.decided.count == stats.decided.n > 0
+        assert float(stats.figures["map50"]) == 0.0
+        assert report.worst[0].flipped
+
+
+@pytest.mark.slow
+def test_tflite_is_judged_alike(detector: Any, build: Any, tmp_path: Path) -> None:
+    backend = backends.get("tflite")
+    if why := backend.missing():
+        pytest.skip(why)
+    for verdict, other in (("pass", detector), ("fail", _built(build, zero=True))):
+        root = tmp_path / verdict
+        artifact = backend.export(other.exported, other.source, root)
+        report = judged(detector, artifact, root)
+        assert report.judgement.verdict == verdict, report.judgement
+
+
+def test_golden_cases_prove_a_detector(detector: Any, squares: Path, tmp_path: Path) -> None:
+    """Cases of given photos; a device that shifts its boxes, or finds nothing, does not hold."""
+    some = tmp_path / "some"
+    some.mkdir()
+    for i in range(4):
+        (some / f"{i}.png").write_bytes((squares / f"photo-{i}.png").read_bytes())
+    golden = make_golden(
+        GoldenRequest(
+            source_folder=str(detector.source), out=str(tmp_path), given=str(some), error=0.001
+        )
+    )
+    assert len(golden.cases) == 4
+    rule = decisions.rule_of(detector.exported.task, detector.exported.processing)
+    records = [case.record for case in golden.cases]
+    tolerances = [case.tolerance for case in golden.cases]
+    for shift, holds in ((0.0, True), (4.0, True), (60.0, False)):
+        answers = [
+            Detection(boxes=record.boxes + shift, scores=record.scores, labels=record.labels)
+            for record in records if isinstance(record, Detection)
+        ]  # fmt: skip
+        found = compare_records(records, answers, tolerances, rule)  # type: ignore[arg-type]
+        assert all((each.wrong == "") == holds for each in found), (shift, found)
+    nothing = [Detection(boxes=[], scores=[], labels=())] * 4  # type: ignore[arg-type]
+    found = compare_records(records, nothing, tolerances, rule)  # type: ignore[arg-type]
+    assert all("clear boxes are others" in each.wrong for each in found)
+
+
+def test_golden_cases_hold_for_what_is_three_times_as_far_off(
+    detector: Any, build: Any, squares: Path, tmp_path: Path
+) -> None:
+    """Boxes of 24 pixels shifted by 4 overlap by 0.71 and decide alike; shifted by 12, by 0.33."""
+    some = tmp_path / "some"
+    some.mkdir()
+    for i in range(3):
+        (some / f"{i}.png").write_bytes((squares / f"photo-{i}.png").read_bytes())
+
+    def cases(shift: float) -> int:
+        other = _built(build, shift=shift)
+        placed = Placed(artifact=other.artifact, root=str(other.root / "candidate"))
+        asked = GoldenRequest(
+            source_folder=str(detector.source), out=str(tmp_path), given=str(some),
+            artifacts=(placed,),
+        )  # fmt: skip
+        return len(make_golden(asked).cases)
+
+    assert cases(1.0) == 3
+    with pytest.raises(ValidateError) as refused:
+        cases(4.0)
+    assert refused.value.code == "EDGE-VALIDATE-009"

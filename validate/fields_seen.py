@@ -1,0 +1,271 @@
+"""One output over many inputs: how far apart two sides are in each channel and each field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeserve.validate.fields import Field, Split
+
+__all__ = ["HUGE", "Seen", "decibels", "divergence", "plain_floats", "rows"]
+
+#: Magnitudes above this stand for infinity: masks are filled with the largest float, not with inf.
+HUGE = 1e30
+
+#: A field's scale is no smaller than this share of its output's largest magnitude.
+_SHARE = 1e-4
+
+#: A channel's own scale is no smaller than this share of its field's.
+_CHANNEL = 1e-2
+
+#: A channel's signal counts as no smaller than this share of the mean signal of its field: noise on
+#: a channel that hardly moves is measured by what moves beside it.
+_QUIET = 0.05
+
+#: Answers up to so many numbers have their divergence measured.
+_DIVERGENCE = 1 << 20
+
+
+def plain_floats(array: np.ndarray) -> np.ndarray:
+    """As floats that can be subtracted; huge numbers as infinity."""
+    wide = np.float32 if array.dtype.kind == "f" and array.dtype.itemsize <= 4 else np.float64
+    values = np.asarray(array, wide)
+    if not values.size or (values.max() < HUGE and values.min() > -HUGE):  # no NaN among them
+        return values
+    return np.where(np.abs(values) >= HUGE, np.copysign(np.inf, values), values)
+
+
+def rows(array: np.ndarray, axis: int | None) -> np.ndarray:
+    """The array as [channels, all else]; one channel where it has no such axis."""
+    if axis is None or axis >= array.ndim:
+        return array.reshape(1, -1)
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+
+
+def decibels(signal: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Ratios of two powers in dB; infinite without noise, whatever the signal."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        found = 10 * (np.log10(np.maximum(signal, 1e-300)) - np.log10(noise))
+    return np.asarray(np.where(noise == 0, np.inf, found))
+
+
+@dataclass
+class _Sums:
+    """Per channel, over all inputs: float64 [channels] each."""
+
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+    total: np.ndarray  # of the reference less its origin
+    squares: np.ndarray
+    apart: np.ndarray  # largest |answer - reference|
+    apart_total: np.ndarray
+    noise: np.ndarray
+    origin: np.ndarray  # float32: mean of the first array, so that an offset costs no digits
+
+    @classmethod
+    def start(cls, values: np.ndarray, known: np.ndarray | None) -> _Sums:
+        size = values.shape[0]
+        total = values.sum(axis=1, where=True if known is None else known)
+        return cls(
+            np.full(size, np.inf), np.full(size, -np.inf), np.zeros(size), np.zeros(size),
+            np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size),
+            (total / np.maximum(_count(values, known), 1)).astype(values.dtype),
+        )  # fmt: skip
+
+
+class Seen:
+    """One output over many inputs.
+
+    Attributes:
+        ids: What was compared, in order.
+        largest: Largest |answer - reference| of each input, float64 [fields] each.
+        magnitudes: Largest |reference| of each input, float64 [fields] each.
+    """
+
+    def __init__(self, split: Split, is_number: bool) -> None:
+        self.split, self.is_number = split, is_number
+        self.ids: list[str] = []
+        self.largest: list[np.ndarray] = []
+        self.magnitudes: list[np.ndarray] = []
+        self._sums: _Sums | None = None
+        self._divergence = np.zeros(len(split.fields))
+
+    def add(self, thing: str, reference: np.ndarray, answer: np.ndarray) -> None:
+        """Compare one input; both arrays have one shape and went through `plain_floats`."""
+        wanted, got = rows(reference, self.split.axis), rows(answer, self.split.axis)
+        sure = _finite(wanted)
+        both = _finite(got)
+        known = both if sure is None else sure if both is None else sure & both
+        if self._sums is None:
+            self._sums = _Sums.start(wanted, sure)
+        low, high = _ends(wanted, sure)
+        self._sum(wanted, sure, low, high)
+        apart = self._apart(wanted, got, known)
+        self.ids.append(thing)
+        self.largest.append(self._by_field(apart))
+        self.magnitudes.append(self._by_field(_magnitude(low, high)))
+        self._diverge(wanted, got)
+
+    def _sum(
+        self, wanted: np.ndarray, sure: np.ndarray | None, low: np.ndarray, high: np.ndarray
+    ) -> None:
+        sums = self._sums
+        assert sums is not None
+        sums.low, sums.high = np.minimum(sums.low, low), np.maximum(sums.high, high)
+        with np.errstate(invalid="ignore"):
+            rest = wanted - sums.origin[:, None]
+        if sure is not None:
+            rest = np.where(sure, rest, 0)
+        sums.count += _count(wanted, sure)
+        sums.total += rest.sum(axis=1, dtype=np.float64)
+        sums.squares += np.einsum("ij,ij->i", rest, rest)
+
+    def _apart(self, wanted: np.ndarray, got: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+        sums = self._sums
+        assert sums is not None
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.abs(got - wanted)
+        if known is not None:
+            apart = np.where(known, apart, 0)
+        largest = np.asarray(apart.max(axis=1, initial=0.0), np.float64)
+        sums.apart = np.maximum(sums.apart, largest)
+        sums.apart_total += apart.sum(axis=1, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            sums.noise += np.einsum("ij,ij->i", apart, apart)
+        return largest
+
+    def _by_field(self, channels: np.ndarray) -> np.ndarray:
+        """The largest of each field's channels."""
+        return np.array([float(_of(channels, f).max(initial=0.0)) for f in self.split.fields])
+
+    def _diverge(self, wanted: np.ndarray, got: np.ndarray) -> None:
+        for i, field in enumerate(self.split.fields):
+            if field.softmax and wanted.shape[0] > 1 and wanted.size <= _DIVERGENCE:
+                self._divergence[i] += divergence(_of(wanted, field), _of(got, field))
+
+    @property
+    def magnitude(self) -> float:
+        """Largest |reference| over all fields and inputs."""
+        return max((float(each.max(initial=0.0)) for each in self.magnitudes), default=0.0)
+
+    def scale(self, index: int, floor: float) -> float:
+        """Scale of a field: see `edgeserve.validate.difference`; 1 for whole numbers."""
+        if not self.is_number:
+            return 1.0
+        low, high = (np.asarray(end) for end in self._ends(index))
+        return max(float(_scale(low, high)), _SHARE * self.magnitude, floor)
+
+    def range(self, index: int) -> float:
+        """What the reference's values of a field range over."""
+        low, high = self._ends(index)
+        return max(high - low, 0.0)
+
+    def _ends(self, index: int) -> tuple[float, float]:
+        """Smallest and largest value of a field in the reference."""
+        sums, field = self._sums, self.split.fields[index]
+        if sums is None:
+            return 0.0, 0.0
+        return float(_of(sums.low, field).min()), float(_of(sums.high, field).max())
+
+    def channels(self, index: int, floor: float) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of a field's channels, and how far each is off on its own scale."""
+        sums, field = self._sums, self.split.fields[index]
+        assert sums is not None
+        least = max(_CHANNEL * self.scale(index, floor), floor)
+        scales = np.maximum(_scale(_of(sums.low, field), _of(sums.high, field)), least)
+        return self._places(field), _of(sums.apart, field) / scales
+
+    def _places(self, field: Field) -> np.ndarray:
+        assert self._sums is not None
+        every = np.arange(self._sums.low.size)
+        return every if field.channels is None else np.asarray(field.channels)
+
+    def mean(self, index: int) -> float:
+        """Mean |answer - reference| of a field."""
+        sums, field = self._sums, self.split.fields[index]
+        if sums is None:
+            return 0.0
+        return float(_of(sums.apart_total, field).sum() / max(1, _of(sums.count, field).sum()))
+
+    def signal(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean power around its mean, and mean squared error, of each channel of a field."""
+        sums, field = self._sums, self.split.fields[index]
+        assert sums is not None
+        count = np.maximum(_of(sums.count, field), 1)
+        mean = _of(sums.total, field) / count
+        power = np.maximum(_of(sums.squares, field) / count - np.square(mean), 0.0)
+        return power, _of(sums.noise, field) / count
+
+    def snr(self, index: int) -> tuple[float, int, float]:
+        """Signal to noise of a field in dB, its noisiest channel, and that channel's in dB."""
+        power, noise = self.signal(index)
+        quiet = np.maximum(power, _QUIET * power.mean())
+        each = decibels(quiet, noise)
+        worst = int(np.argmin(each))
+        place = int(self._places(self.split.fields[index])[worst])
+        return float(decibels(power.mean(), noise.mean())), place, float(each[worst])
+
+    def divergence(self, index: int) -> float | None:
+        """Mean divergence of logits from the reference's, in nats; None for other fields."""
+        if not self.split.fields[index].softmax or not self.ids:
+            return None
+        return float(self._divergence[index] / len(self.ids))
+
+
+def _finite(values: np.ndarray) -> np.ndarray | None:
+    """Which numbers are finite; None: all are."""
+    found = np.isfinite(values)
+    return None if found.all() else found
+
+
+def _count(values: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """How many numbers count in each row."""
+    if known is None:
+        return np.full(values.shape[0], float(values.shape[1]))
+    return np.asarray(known.sum(axis=1), np.float64)
+
+
+def _of(channels: np.ndarray, field: Field) -> np.ndarray:
+    return channels if field.channels is None else channels[list(field.channels)]
+
+
+def _ends(values: np.ndarray, sure: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    where = True if sure is None else sure
+    low = values.min(axis=1, initial=np.inf, where=where)
+    high = values.max(axis=1, initial=-np.inf, where=where)
+    return low.astype(np.float64), high.astype(np.float64)
+
+
+def _magnitude(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Largest |x| of each channel; 0 where it holds nothing finite."""
+    return np.where(high >= low, np.maximum(np.abs(low), np.abs(high)), 0.0)
+
+
+def _scale(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """What values between ``low`` and ``high`` are measured by; 0 where there are none."""
+    with np.errstate(invalid="ignore"):
+        largest = np.maximum(np.abs(low), np.abs(high))
+        scale = np.minimum(largest, np.maximum(high - low, largest / 100))
+    return np.asarray(np.where(high >= low, scale, 0.0))
+
+
+def divergence(wanted: np.ndarray, got: np.ndarray) -> float:
+    """Mean Kullback-Leibler divergence of softmax over the channels, in nats.
+
+    Args:
+        wanted: The reference's logits, [channels, positions].
+        got: The other ones.
+    """
+    p, q = _log_softmax(wanted), _log_softmax(got)
+    with np.errstate(invalid="ignore", over="ignore"):
+        parts = np.where(np.isfinite(p), np.exp(p) * (p - np.where(np.isfinite(p), q, 0.0)), 0.0)
+    return float(max(parts.sum(axis=0).mean(), 0.0)) if parts.size else 0.0
+
+
+def _log_softmax(values: np.ndarray) -> np.ndarray:
+    values = np.asarray(values, np.float64)
+    with np.errstate(invalid="ignore"):
+        rest = values - values.max(axis=0, keepdims=True)
+        return np.asarray(rest - np.log(np.exp(rest).sum(axis=0, keepdims=True)))

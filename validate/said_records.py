@@ -1,0 +1,192 @@
+"""What a callable reference says: boxes, masks, depths, spans, text or frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edgeserve import decisions
+from edgeserve.decisions import RECORDS
+from edgeserve.errors import ValidateError
+from edgeserve.types.records import (
+    Depth,
+    Detection,
+    Embedding,
+    Record,
+    Segmentation,
+    Span,
+    Text,
+    Tokens,
+    Voice,
+)
+from edgeserve.types.words import Task
+
+__all__ = ["check_size", "completed", "record_of"]
+
+#: What each record is made of, as a dict may give it; a field in brackets may be missing.
+_FORMS: dict[type, str] = {
+    Detection: "boxes [n, 4] (xyxy, pixels of the upright photo), scores [n], labels [n]",
+    Segmentation: "mask [H, W] and, optionally, labels and margin [H, W]",
+    Depth: "map [H, W]",
+    Tokens: "spans: a list of (start, end, label, score)",
+    Text: "tokens and, optionally, text and margins",
+    Voice: "prob [n] and step_s",
+}
+_Fields = Mapping[str, Any]
+
+
+def record_of(answer: object, task: Task, labels: Sequence[str], thing: str) -> Record:
+    """The record in an answer: one of the task, or a dict of its fields.
+
+    Args:
+        answer: What the callable returned.
+        task: One whose record is in `_FORMS`.
+        labels: The model's, by index; classes may be given as indexes into them.
+        thing: What to call the reference and input in errors.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-006 none of the forms, -007 a class that the model has not.
+    """
+    kind = RECORDS[task]
+    if isinstance(answer, kind):
+        record = answer
+    elif isinstance(answer, Mapping):
+        try:
+            record = _MAKE[kind]({str(k): _plain(v) for k, v in answer.items()}, labels)
+        except (KeyError, TypeError, ValueError, IndexError, msgspec.ValidationError) as error:
+            raise _not_understood(kind, thing, f"{answer!r:.60}... ({error})") from error
+    else:
+        raise _not_understood(kind, thing, f"{type(answer).__name__} {answer!r:.60}")
+    _check(record, labels, thing)
+    return record
+
+
+def completed(record: Record | None, program: Record | None) -> Record | None:
+    """What a server does not say of how sure it is, the exported program says in its place."""
+    if isinstance(record, Segmentation) and isinstance(program, Segmentation):
+        labels, margin = record.labels or program.labels, record.margin
+        margin = program.margin if margin is None else margin
+        return msgspec.structs.replace(record, margin=margin, labels=labels)
+    if isinstance(record, Text) and isinstance(program, Text) and not record.margins:
+        margins = program.margins if len(record.tokens) == len(program.tokens) else ()
+        return msgspec.structs.replace(record, margins=margins)
+    return record
+
+
+def check_size(said: Record | None, program: Record | None, called: str) -> None:
+    """A vector, mask, map or row of frames is as large as the model's own.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-020 for a vector, -030 for the others.
+    """
+    if type(said) is not type(program) or said is None or program is None:
+        return
+    if isinstance(said, Embedding) and isinstance(program, Embedding):
+        if said.vector.size != program.vector.size:
+            raise ValidateError(
+                "EDGE-VALIDATE-020", called,
+                wanted=f"a vector of {program.vector.size}, as the model's",
+                got=f"one of {said.vector.size}",
+                hint="let the function use the model that was converted, with the same pooling",
+            )  # fmt: skip
+        return
+    for name, wanted in decisions.held_apart(program).items():
+        got = getattr(said, name)
+        if got is not None and got.shape != wanted.shape:
+            raise ValidateError(
+                "EDGE-VALIDATE-030", called, wanted=f"{name} of {list(wanted.shape)}",
+                got=f"one of {list(got.shape)}",
+                hint="answer at the resolution of the model's own output, without resizing it",
+            )  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """Tensors of torch, maybe on a GPU and with a gradient, as arrays."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def _detection(fields: _Fields, labels: Sequence[str]) -> Detection:
+    named = fields["labels"] if "labels" in fields else fields["classes"]
+    return Detection(
+        boxes=np.asarray(fields["boxes"]), scores=np.asarray(fields["scores"]),
+        labels=tuple(_label(each, labels) for each in np.asarray(named).tolist()),
+    )  # fmt: skip
+
+
+def _label(given: object, labels: Sequence[str]) -> str:
+    """A label, or the label of a class index."""
+    if isinstance(given, str):
+        return given
+    index = int(given)  # type: ignore[call-overload]
+    if index < 0 or index != given:
+        raise ValueError(f"{given!r} is no class")
+    return labels[index] if labels else str(index)
+
+
+def _segmentation(fields: _Fields, labels: Sequence[str]) -> Segmentation:
+    margin = fields.get("margin")
+    return Segmentation(
+        mask=np.asarray(fields["mask"]), labels=tuple(fields.get("labels") or labels),
+        margin=None if margin is None else np.asarray(margin),
+    )  # fmt: skip
+
+
+def _depth(fields: _Fields, labels: Sequence[str]) -> Depth:
+    return Depth(map=np.asarray(fields["map"]))
+
+
+def _tokens(fields: _Fields, labels: Sequence[str]) -> Tokens:
+    spans = [each if isinstance(each, Span) else _span(each) for each in fields["spans"]]
+    return Tokens(spans=tuple(sorted(spans, key=lambda span: (span.start, span.end))))
+
+
+def _span(given: Any) -> Span:
+    names = ("start", "end", "label", "score")
+    start, end, label, score = [given[n] for n in names] if isinstance(given, Mapping) else given
+    return Span(start=int(start), end=int(end), label=str(label), score=float(score))
+
+
+def _text(fields: _Fields, labels: Sequence[str]) -> Text:
+    return Text(
+        tokens=tuple(int(each) for each in fields["tokens"]), text=str(fields.get("text", "")),
+        margins=tuple(float(each) for each in fields.get("margins", ())),
+    )  # fmt: skip
+
+
+def _voice(fields: _Fields, labels: Sequence[str]) -> Voice:
+    return Voice(prob=np.asarray(fields["prob"]), step_s=float(fields["step_s"]))
+
+
+_MAKE: dict[type, Callable[[_Fields, Sequence[str]], Record]] = {
+    Detection: _detection,
+    Segmentation: _segmentation,
+    Depth: _depth,
+    Tokens: _tokens,
+    Text: _text,
+    Voice: _voice,
+}
+
+
+def _check(record: Record, labels: Sequence[str], thing: str) -> None:
+    """Finite numbers, and labels that the model has."""
+    arrays = [getattr(record, name, None) for name in ("boxes", "scores", "map", "prob", "margin")]
+    if any(a is not None and not np.isfinite(a).all() for a in arrays):
+        raise _not_understood(type(record), thing, "numbers that are not finite")
+    named = set(record.labels) if isinstance(record, Detection) and labels else set()
+    if unknown := sorted(named - set(labels)):
+        raise ValidateError(
+            "EDGE-VALIDATE-007", thing, wanted=f"one of the model's {len(labels)} labels",
+            got=f"label {unknown[0]!r}",
+            hint="let the function return class indexes, or give the model the server's label list",
+        )  # fmt: skip
+
+
+def _not_understood(kind: type, thing: str, got: str) -> ValidateError:
+    return ValidateError(
+        "EDGE-VALIDATE-006", thing,
+        wanted=f"a {kind.__name__}, a dict of its fields ({_FORMS[kind]}), or named outputs",
+        got=got, hint="return what your server returns, as a dict with these keys",
+    )  # fmt: skip
