@@ -20,7 +20,7 @@ from edgeserve.types.base import number
 from edgeserve.types.reports import LabelStats
 from edgeserve.validate.bounds import incomplete_beta
 
-__all__ = ["Marked", "label_stats"]
+__all__ = ["Marked", "chance", "difference_bounds", "label_stats"]
 
 #: One-sided 95 %.
 _Z = 1.6448536269514722

@@ -16,7 +16,7 @@ import pytest
 
 CORE = {
     "bundle", "codes", "data", "decisions", "environment", "errors", "files", "jobs", "neighbours",
-    "processing", "types",
+    "oip", "processing", "types",
 }  # fmt: skip
 BELOW = CORE | {"profiles", "backends"}
 ROOMS = {"convert", "measure", "package", "report", "validate", "wrapper"}
