@@ -5,15 +5,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-ROOMS := backends convert measure package profiles report validate wrapper
-SOURCES := edgeserve $(ROOMS) demo tests benchmarks
+ROOMS := backends convert measure package profiles report serve validate wrapper
+SOURCES := edgeserve $(ROOMS) corpus demo tests benchmarks
 # A package index with CPU-only torch wheels, for machines where the plain pin brings CUDA.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test check lint types schemas bench lock venv clean help
+.PHONY: demo test check lint types schemas bench corpus zoo zoo-ops lock venv clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,8 @@ help:
 	@echo "make test   run the tests"
 	@echo "make check  lint, types, schemas"
 	@echo "make bench  print the figures of benchmarks/"
+	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/zoo.md"
+	@echo "make corpus judge hundreds of good and damaged artifacts; resumes; leaves corpus-out/"
 
 venv: $(STAMP)
 
@@ -74,6 +76,17 @@ schemas: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# Exit code 1: a bad artifact was not refused. What is done stands in corpus-out/results.jsonl.
+corpus: $(STAMP)
+	$(BIN)/python -m corpus --docs
+
+# What is done stands in zoo-out/; delete that to measure all of it again.
+zoo: $(STAMP)
+	$(BIN)/python -P tests/zoo/run.py --group transformers --group plain
+
+zoo-ops: $(STAMP)
+	$(BIN)/python -P tests/zoo/run.py --group ops
 
 clean:
 	rm -rf $(VENV) build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -28,10 +28,15 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "three formats with the gate against three plain scripts": (
         "-m", "benchmarks.conversion", "demo-out/photos",
     ),
+    "the gate's time against bare runs of both sides": (
+        "-m", "benchmarks.gate", "demo-out/tagger", "demo-out/photos/data.jsonl",
+    ),
     "processing against Pillow on every conformance case": (
         "tests/conformance/processing/run.py",
     ),
     "processing against naive code": ("benchmarks/processing.py",),
+    "the endpoint beside the bare run, and under too much load": ("-m", "benchmarks.serve"),
+    "the fallback contract under every fault": ("-m", "benchmarks.faults", "--live", "1000"),
     "Wrapper against the bare session, photo to label against its bare sum": (
         "-m", "benchmarks.wrapper", "demo-out/tagger.edge",
     ),

@@ -21,6 +21,8 @@ The tree::
     ├── ProfileError             a device or workload profile is unusable
     ├── ReportError              the report could not be rendered
     ├── WrapperError             the Wrapper has no artifact it may run
+    ├── FallbackError            the contract with an endpoint is wrong, or nobody could answer
+    ├── ServeError               the endpoint could not start, or a request could not be answered
     └── WorkerError              a worker process crashed, hung or was killed
 
 Every error carries a stable ``code`` (``EDGE-CONVERT-012``), one line that says which thing, what
@@ -43,6 +45,7 @@ __all__ = [
     "ConvertError",
     "DataError",
     "EdgeError",
+    "FallbackError",
     "FilesError",
     "InputError",
     "MeasureError",
@@ -52,6 +55,7 @@ __all__ = [
     "ProfileError",
     "QuantizeError",
     "ReportError",
+    "ServeError",
     "UnsupportedOp",
     "UsageError",
     "ValidateError",
@@ -235,6 +239,18 @@ class WrapperError(EdgeError):
     """The Wrapper has no artifact that it may run here."""
 
     area = "WRAPPER"
+
+
+class FallbackError(EdgeError):
+    """The contract with an endpoint is wrong, or neither the device nor an endpoint could answer."""
+
+    area = "FALLBACK"
+
+
+class ServeError(EdgeError):
+    """The endpoint could not start, or a request could not be answered."""
+
+    area = "SERVE"
 
 
 class WorkerError(EdgeError):

@@ -11,7 +11,6 @@ from edgeserve.types.words import FORMAT_SPELLINGS, FORMATS, PRECISIONS
 __all__ = ["Wish", "wish"]
 
 _LATER = {
-    "fallback": "leave it out: this version answers on the device only",
     "deadline": "leave it out: without a fallback nobody could answer in the device's place",
     "trust": "leave it out, and get the bundle over a channel you trust: hashes are always checked",
 }

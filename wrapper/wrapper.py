@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 import numpy as np
@@ -14,12 +14,12 @@ import numpy as np
 from edgeserve import __version__, backends
 from edgeserve.bundle import open_model
 from edgeserve.bundle.manifest import check_wrapper
-from edgeserve.errors import WrapperError
+from edgeserve.errors import EdgeError, WrapperError
 from edgeserve.processing import Raw
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import Profile
-from edgeserve.types.records import RanOn, Record, Tensors
+from edgeserve.types.records import RanOn, Record, Runtime, Tensors
 from edgeserve.wrapper.attempts import Attempts
 from edgeserve.wrapper.certificate import Certificate
 from edgeserve.wrapper.certify import certify
@@ -28,6 +28,10 @@ from edgeserve.wrapper.engine import Arrays, Engine
 from edgeserve.wrapper.select import Chosen, select
 from edgeserve.wrapper.trial import processor
 from edgeserve.wrapper.wish import wish
+
+if TYPE_CHECKING:
+    from edgeserve.wrapper.fallback.contract import Fallback
+    from edgeserve.wrapper.fallback.pilot import Pilot
 
 __all__ = ["Answer", "Named", "Wrapper"]
 
@@ -73,8 +77,10 @@ class Wrapper:
             delegate: Only this delegate ("cpu", "cuda", ...).
             strict: Raise rather than take a second choice, or one that cannot be proven here.
             threads: Exactly so many threads; None: what is fastest here.
-            deadline: Not in this version.
-            fallback: Not in this version.
+            deadline: Seconds from a call to its answer, in place of the contract's; with a fallback
+                only.
+            fallback: A contract with an endpoint (`edgeserve.wrapper.fallback.Fallback`), an
+                endpoint's URL, or the path of a contract's TOML file.
             trust: Not in this version.
             profile: A device profile or its name: only what is worth trying on such a device.
 
@@ -85,8 +91,10 @@ class Wrapper:
                 needs a package that is not installed.
             WrapperError: EDGE-WRAPPER-001 nothing can be used here, -002 an argument is not in this
                 version, -003 its value is wrong, -004 strict forbids what could be used.
+            FallbackError: EDGE-FALLBACK-001 to -003, -005 or -006: the contract cannot be used.
         """
-        later = {"fallback": fallback, "deadline": deadline, "trust": trust}
+        contract = _contract(fallback, deadline)
+        later = {"deadline": None if contract else deadline, "trust": trust}
         self._wish = wish(
             format=format, precision=precision, delegate=delegate, strict=strict, threads=threads,
             profile=profile, later=later,
@@ -99,13 +107,23 @@ class Wrapper:
             attempts = Attempts(self._model, around=self._around)
             stack.callback(attempts.close)
             candidates = field(self.manifest, self._wish, backends.get, device_digest())
-            chosen = select(self.manifest, candidates, attempts, self._wish.strict)
-            stack.callback(chosen.session.close)
-            self.threads = chosen.session.threads
-            self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
-            engine = Engine(chosen.session, self._around, self.manifest.signature)
+            engine, lacking = None, None
+            try:
+                chosen = select(self.manifest, candidates, attempts, self._wish.strict)
+            except WrapperError as error:
+                if contract is None:
+                    raise
+                lacking = ("proof-failed" if candidates.tiers else "missing", error)
+                self.threads, self.ran_on = 0, _nowhere(self.manifest)
+            else:
+                stack.callback(chosen.session.close)
+                self.threads = chosen.session.threads
+                self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
+                engine = Engine(chosen.session, self._around, self.manifest.signature)
+            self._pilot = _pilot(contract, self, lacking, stack) if contract else None
             self._closing = stack.pop_all()
         self._engine: Engine | None = engine
+        self._closed = False
 
     def __enter__(self) -> Wrapper:
         return self
@@ -120,7 +138,7 @@ class Wrapper:
 
     def close(self) -> None:
         """Let go of the runtime and the bundle; closing twice is fine."""
-        self._engine = None
+        self._engine, self._closed = None, True
         self._closing.close()
 
     # A record is Any to type checkers: which one it is depends on the bundle's task, and a union
@@ -150,7 +168,16 @@ class Wrapper:
         Raises:
             InputError: the input cannot be read or does not fit; within a list it says which item.
             WrapperError: EDGE-WRAPPER-005 closed, -006 a list mixes raw inputs and dicts.
+            FallbackError: EDGE-FALLBACK-007, neither the device nor an endpoint could answer. With
+                a fallback, items of a list are answered one by one, each within the deadline.
         """
+        if self._pilot is not None and not self._closed:
+            listed = isinstance(x, list | tuple)
+            return [self._pilot.answer(each) for each in x] if listed else self._pilot.answer(x)
+        return self._on_device(x)
+
+    def _on_device(self, x: Any) -> Any:
+        """Answer what `predict` takes, here."""
         engine = self._engine
         if engine is None:
             raise _closed()
@@ -160,6 +187,22 @@ class Wrapper:
             return self._batch(engine, x)
         return self._stamp(engine.one(x))
 
+    @property
+    def engine(self) -> Engine:
+        """What `predict` is made of, for whoever times its parts or joins requests of many callers.
+
+        Raises:
+            WrapperError: EDGE-WRAPPER-005, the Wrapper is closed.
+        """
+        if self._engine is None:
+            raise _closed()
+        return self._engine
+
+    @property
+    def medium(self) -> str:
+        """What a raw input is: "image", "text", "audio"; "tensors" where there is none."""
+        return self._around.medium
+
     def verify(self) -> Certificate:
         """Run the golden proof now, on each artifact that can run here, and certify the result.
 
@@ -167,7 +210,7 @@ class Wrapper:
             WrapperError: EDGE-WRAPPER-005, the Wrapper is closed.
             BundleError: the bundle's bytes do not match their hashes.
         """
-        if self._engine is None:
+        if self._closed:
             raise _closed()
         return certify(self._model, self._around, self._wish.threads)
 
@@ -192,6 +235,47 @@ class Wrapper:
             answer.ran_on = self.ran_on
             return answer
         return msgspec.structs.replace(answer, ran_on=self.ran_on)
+
+
+def _contract(fallback: object, deadline: float | None) -> Fallback | None:
+    """The contract that is asked for, with the caller's deadline in place of its own."""
+    if fallback is None:
+        return None
+    from edgeserve.wrapper.fallback.contract import contract_of
+
+    contract = contract_of(fallback)
+    if deadline is None:
+        return contract
+    return msgspec.structs.replace(contract, deadline_ms=1e3 * deadline)
+
+
+def _pilot(
+    contract: Fallback,
+    wrapper: Wrapper,
+    lacking: tuple[str, EdgeError] | None,
+    stack: contextlib.ExitStack,
+) -> Pilot:
+    """Who decides which input an endpoint is asked about.
+
+    Raises:
+        EdgeError: nothing can run here, and the contract lets no endpoint stand in for that.
+    """
+    from edgeserve.wrapper.fallback.pilot import Pilot
+
+    local = None if lacking else wrapper._on_device
+    pilot = Pilot(contract, wrapper.manifest, wrapper._around, local, lacking)
+    stack.callback(pilot.close)
+    if lacking and not (pilot.may_ask and {lacking[0], "always"} & set(contract.triggers)):
+        raise lacking[1]
+    return pilot
+
+
+def _nowhere(manifest: Manifest) -> RanOn:
+    """What answers where nothing can: the endpoint, which tells more with each answer."""
+    return RanOn(
+        where="cloud", format="", precision="", sha256="", model_id=manifest.model_id,
+        runtime=Runtime(name="endpoint", version="", delegate=""),
+    )  # fmt: skip
 
 
 def _ran_on(chosen: Chosen, manifest: Manifest, trouble: str) -> RanOn:

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("make", "Run the stages that edgeserve.toml declares, in order."),
     "predict": ("use", "Answer raw inputs with the best proven artifact."),
     "verify": ("use", "Run the golden cases on this very device; print the certificate."),
+    "serve": ("serving", "Serve bundles over the Open Inference Protocol."),
     "inspect": ("use", "Say what a bundle or workspace holds, its hashes checked."),
     "doctor": ("info", "Say what works here, what is missing and how to get it."),
     "profiles": ("info", "List device and workload profiles."),

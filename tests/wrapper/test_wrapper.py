@@ -164,7 +164,7 @@ def test_the_number_of_threads_is_measured_or_given(make: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        ({"fallback": "https://gpu.example.com"}, "EDGE-WRAPPER-002"),
+        ({"fallback": "http://gpu.example.com"}, "EDGE-FALLBACK-003"),
         ({"deadline": 0.2}, "EDGE-WRAPPER-002"),
         ({"trust": "key.pub"}, "EDGE-WRAPPER-002"),
         ({"precision": "fp8"}, "EDGE-WRAPPER-003"),

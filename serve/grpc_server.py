@@ -1,0 +1,202 @@
+"""The Open Inference Protocol over gRPC, on the same service, loop and limits as REST."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from edgeserve import oip
+from edgeserve.errors import ServeError
+from edgeserve.serve.app import App
+from edgeserve.serve.grpc_messages import SERVICE, messages
+from edgeserve.serve.grpc_tensors import read, write
+from edgeserve.serve.logs import new_id
+from edgeserve.serve.options import MB, Options
+from edgeserve.serve.trouble import Refused, failed, line
+from edgeserve.serve.work import RAW, not_protocol
+
+__all__ = ["listen"]
+
+#: Statuses of HTTP as gRPC has them.
+_STATUS = {
+    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+    413: "RESOURCE_EXHAUSTED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE",
+}  # fmt: skip
+_OPEN = ("ServerLive", "ServerReady")
+
+
+@contextlib.asynccontextmanager
+async def listen(app: App, options: Options) -> AsyncIterator[int]:
+    """Answer gRPC while the block runs; gives the port.
+
+    Raises:
+        ServeError: EDGE-SERVE-001, the address cannot be had.
+    """
+    import grpc
+
+    most = options.body_mb * MB
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 16 * 1024),
+        ]
+    )  # fmt: skip
+    server.add_generic_rpc_handlers((_handlers(app),))
+    port = _bind(server, options)
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(grace=60)
+
+
+def _bind(server: Any, options: Options) -> int:
+    import grpc
+
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    address = f"{host}:{options.grpc_port}"
+    try:
+        if options.tls_cert and options.tls_key:
+            pair = (Path(options.tls_key).read_bytes(), Path(options.tls_cert).read_bytes())
+            return int(server.add_secure_port(address, grpc.ssl_server_credentials([pair])))
+        return int(server.add_insecure_port(address))
+    except (OSError, RuntimeError) as error:
+        raise ServeError(
+            "EDGE-SERVE-001", f"gRPC address {address}", wanted="one to listen on", got=str(error),
+            hint="choose another --grpc-port, or end what listens there",
+        ) from error  # fmt: skip
+
+
+def _handlers(app: App) -> Any:
+    import grpc
+
+    calls = _Calls(app)
+    made = {}
+    for name in _CALLS:
+        kinds = messages()
+        request, response = kinds[f"{name}Request"], kinds[f"{name}Response"]
+        made[name] = grpc.unary_unary_rpc_method_handler(
+            calls.guarded(name), request_deserializer=request.FromString,
+            response_serializer=response.SerializeToString,
+        )  # fmt: skip
+    return grpc.method_handlers_generic_handler(SERVICE, made)
+
+
+_CALLS = (
+    "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer",
+    "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload",
+)  # fmt: skip
+
+
+class _Calls:
+    """Who answers each call; the names are the protocol's."""
+
+    def __init__(self, app: App) -> None:
+        self._app, self._service = app, app.service
+        self._kinds = messages()
+
+    def guarded(self, name: str) -> Callable[[Any, Any], Awaitable[Any]]:
+        """The call of a name: keys checked before it, errors made into gRPC's statuses."""
+
+        async def call(message: Any, context: Any) -> Any:
+            given = {str(k).encode(): _bytes(v) for k, v in context.invocation_metadata() or ()}
+            request_id, status, key = new_id(), "OK", ""
+            began = time.monotonic()
+            try:
+                if name not in _OPEN:
+                    key = self._app.keys.check(given)
+                return await getattr(self, name)(message, context, request_id)
+            except Refused as error:
+                status = _STATUS.get(error.status, "UNKNOWN")
+                await self._abort(context, error, status)
+            except Exception as error:
+                status = "INTERNAL"
+                self._app.log.fault(request_id, "", error)
+                await self._abort(context, failed("of this request"), status)
+            finally:
+                self._told(name, request_id, status, key, began)
+
+        return call
+
+    def _told(self, name: str, request_id: str, status: str, key: str, began: float) -> None:
+        self._service.metrics.requests.labels("", f"grpc:{name}", status).inc()
+        if self._app.log.requests and name not in _OPEN:
+            self._app.log.event(
+                "request",
+                request_id=request_id,
+                route=f"grpc:{name}",
+                key=key or None,
+                status=status,
+                ms=round(1e3 * (time.monotonic() - began), 3),
+            )
+
+    async def _abort(self, context: Any, error: Refused, status: str) -> None:
+        import grpc
+
+        told = [(k.decode(), v.decode()) for k, v in error.headers()]
+        context.set_trailing_metadata((*told, ("edgeserve-code", error.error.code)))
+        await context.abort(grpc.StatusCode[status], line(error.error))
+
+    async def ServerLive(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        return self._kinds["ServerLiveResponse"](live=True)
+
+    async def ServerReady(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        return self._kinds["ServerReadyResponse"](ready=self._service.ready)
+
+    async def ModelReady(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        ready = self._service.model_ready(message.name, message.version or None)
+        return self._kinds["ModelReadyResponse"](ready=ready)
+
+    async def ServerMetadata(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        return self._kinds["ServerMetadataResponse"](**self._service.metadata())
+
+    async def ModelMetadata(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        said = await self._service.model_metadata(message.name, message.version or None)
+        said.pop("parameters")
+        return self._kinds["ModelMetadataResponse"](**said)
+
+    async def ModelInfer(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        deadline = self._deadline(context)
+        name, version = message.model_name, message.model_version or None
+        self._service.glance(name, deadline)
+        async with self._service.repository.use(name, version) as (hosted, _):
+            try:
+                request = read(message, {RAW: 1 << 16} | hosted.most)
+            except oip.BadMessage as error:
+                raise not_protocol(error) from error
+        answer, hosted, cold = await self._service.ask(request_id, name, version, request, deadline)
+        told = [("x-model-id", hosted.model_id)]
+        if cold:
+            told.append(("x-cold-start-ms", str(round(cold))))
+        context.set_trailing_metadata(tuple(told))
+        return write(answer)
+
+    async def ModelStatistics(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        said = self._service.statistics(message.name or None, message.version or None)
+        return self._kinds["ModelStatisticsResponse"](**said)
+
+    async def RepositoryIndex(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        index = self._service.repository.index()
+        if message.ready:
+            index = [one for one in index if one["state"] == "READY"]
+        return self._kinds["RepositoryIndexResponse"](models=index)
+
+    async def RepositoryModelLoad(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        await self._service.load(message.model_name, dict(message.parameters))
+        return self._kinds["RepositoryModelLoadResponse"]()
+
+    async def RepositoryModelUnload(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
+        await self._service.unload(message.model_name)
+        return self._kinds["RepositoryModelUnloadResponse"]()
+
+    def _deadline(self, context: Any) -> float:
+        left = context.time_remaining()
+        most = self._service.options.deadline_ms / 1e3
+        return time.monotonic() + (most if left is None else min(left, 3600.0))
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("utf-8", "replace")

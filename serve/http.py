@@ -1,0 +1,248 @@
+"""One HTTP exchange over raw ASGI: headers read strictly, bodies within limits, answers written."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from edgeserve.errors import ServeError
+from edgeserve.serve.logs import new_id
+from edgeserve.serve.options import MB
+from edgeserve.serve.trouble import Refused, refused
+
+__all__ = ["Exchange", "Receive", "Send", "Weight", "inflate"]
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_NUMBER = re.compile(rb"[0-9]{1,12}")
+#: Answers shorter than this are not packed, even for who would take it.
+_WORTH_PACKING = 1024
+
+
+class Weight:
+    """Bytes of bodies that the endpoint holds at one time, over all connections."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.held = most, 0
+
+    def add(self, count: int) -> None:
+        """Take so many more.
+
+        Raises:
+            Refused: EDGE-SERVE-028, that would be too many.
+        """
+        if self.held + count > self._most:
+            told = ServeError(
+                "EDGE-SERVE-028", "endpoint", wanted="room for the request's body",
+                got="as many bytes in flight as it may hold", hint="try again after Retry-After",
+            )  # fmt: skip
+            raise refused(503, told, retry_after=1.0)
+        self.held += count
+
+
+class Exchange:
+    """A request, and the way to answer it.
+
+    Attributes:
+        method: In capitals.
+        parts: The path's parts, undecoded; a path with an escape or an empty part has none.
+        headers: By lower-case name; of a header sent twice, the last.
+        id: The sender's X-Request-Id, if it is one, else a new one.
+        came: When it came, on the monotonic clock.
+    """
+
+    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self.came = time.monotonic()
+        self.method: str = scope["method"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.parts = _parts(scope.get("raw_path") or scope["path"].encode())
+        given = self.headers.get(b"x-request-id", b"")
+        self.id = given.decode() if _ID.fullmatch(given) else new_id()
+        self.status, self.sent = 0, 0
+        self.closing = False
+        self._held = 0
+        self._ended = False
+
+    def number(self, name: bytes) -> int | None:
+        """A header that is a whole number; None: it is not there.
+
+        Raises:
+            Refused: EDGE-SERVE-012, it is something else.
+        """
+        value = self.headers.get(name)
+        if value is None:
+            return None
+        if not _NUMBER.fullmatch(value.strip()):
+            raise refused(400, _bad_header(name, "a whole number of at most 12 digits"))
+        return int(value)
+
+    def deadline(self, default_ms: float) -> float:
+        """When the answer is due, on the monotonic clock (X-Request-Deadline-Ms is from now)."""
+        given = self.number(b"x-request-deadline-ms")
+        return self.came + (default_ms if given is None else min(given, 3_600_000)) / 1e3
+
+    async def body(self, limit: int, seconds: float, weight: Weight) -> bytes:
+        """The body, unpacked.
+
+        Raises:
+            Refused: EDGE-SERVE-013 too long, -014 it cannot be unpacked, -015 too slow, -028.
+        """
+        said = self.number(b"content-length")
+        if said is not None and said > limit:
+            raise self._too_long(limit)
+        try:
+            packed = await asyncio.wait_for(self._all(limit, weight), seconds)
+        except TimeoutError:
+            self.closing = True
+            raise refused(408, _slow(seconds)) from None
+        encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding in (b"", b"identity"):
+            return packed
+        self._hold(min(limit, 64 * len(packed)), weight)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, inflate, packed, encoding, limit)
+
+    async def _all(self, limit: int, weight: Weight) -> bytes:
+        pieces: list[bytes] = []
+        length = 0
+        while not self._ended:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._ended = True
+                raise refused(400, _bad_header(b"content-length", "the whole body"))
+            piece = message.get("body", b"")
+            length += len(piece)
+            if length > limit:
+                raise self._too_long(limit)
+            self._hold(len(piece), weight)
+            if piece:
+                pieces.append(piece)
+            self._ended = not message.get("more_body", False)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _hold(self, count: int, weight: Weight) -> None:
+        weight.add(count)
+        self._held += count
+
+    def release(self, weight: Weight) -> None:
+        """The bodies are done with."""
+        weight.held -= self._held
+        self._held = 0
+
+    def _too_long(self, limit: int) -> Refused:
+        self.closing = True
+        told = ServeError(
+            "EDGE-SERVE-013", "request body", wanted=f"at most {limit // MB} MB", got="more",
+            hint="send less at a time, or raise --body-mb",
+        )  # fmt: skip
+        return refused(413, told)
+
+    async def answer(
+        self, status: int, body: bytes, kind: bytes = b"application/json",
+        headers: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:  # fmt: skip
+        """Send the response; packed where the caller takes it and it is worth it."""
+        packed, encoding = self._packed(body)
+        self.status, self.sent = status, len(packed)
+        lines = [
+            (b"content-type", kind), (b"content-length", str(len(packed)).encode()),
+            (b"x-request-id", self.id.encode()), *(headers or ()),
+        ]  # fmt: skip
+        if encoding:
+            lines.append((b"content-encoding", encoding))
+        if self.closing:
+            lines.append((b"connection", b"close"))
+        await self._send({"type": "http.response.start", "status": status, "headers": lines})
+        await self._send({"type": "http.response.body", "body": packed})
+
+    def _packed(self, body: bytes) -> tuple[bytes, bytes]:
+        if len(body) < _WORTH_PACKING:
+            return body, b""
+        wanted = self.headers.get(b"accept-encoding", b"").lower()
+        names = {part.partition(b";")[0].strip() for part in wanted.split(b",")}
+        if b"gzip" in names and not _is_lazy(names):
+            return _deflate(body, 31), b"gzip"
+        if b"deflate" in names and not _is_lazy(names):
+            return _deflate(body, 15), b"deflate"
+        return body, b""
+
+
+def _is_lazy(names: set[bytes]) -> bool:
+    """Whether these are the encodings that an HTTP library always names, asked or not.
+
+    Packing floats costs many times what the run of a small model costs and saves a few per cent, so
+    it is done only for who asks for one encoding alone, as the protocol's clients do.
+    """
+    return len(names - {b"identity"}) > 1
+
+
+def _deflate(body: bytes, bits: int) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, bits)
+    return packer.compress(body) + packer.flush()
+
+
+def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
+    """Unpack gzip or deflate, making no more than ``limit`` bytes whatever comes.
+
+    Raises:
+        Refused: EDGE-SERVE-014 another encoding or damaged data, -013 more than ``limit``.
+    """
+    bits = {b"gzip": 31, b"deflate": 15}.get(encoding)
+    if bits is None:
+        raise refused(415, _not_unpacked("an encoding other than gzip and deflate"))
+    unpacker = zlib.decompressobj(bits)
+    try:
+        whole = unpacker.decompress(packed, limit + 1)
+    except zlib.error as error:
+        raise refused(400, _not_unpacked("damaged data")) from error
+    if len(whole) > limit:
+        told = ServeError(
+            "EDGE-SERVE-013",
+            "request body",
+            wanted=f"at most {limit // MB} MB unpacked",
+            got="more",
+            hint="send less at a time, or raise --body-mb",
+        )
+        raise refused(413, told)
+    if not unpacker.eof or unpacker.unused_data:
+        raise refused(400, _not_unpacked("data that ends early, or goes on after its end"))
+    return whole
+
+
+def _parts(path: bytes) -> tuple[str, ...]:
+    """The parts of a path; what is escaped or odd has none, so that no route fits it."""
+    if not path.startswith(b"/") or not re.fullmatch(rb"[A-Za-z0-9._/-]{1,1024}", path):
+        return ()
+    parts = tuple(path[1:].decode().split("/"))
+    return () if any(part in ("", ".", "..") for part in parts) else parts
+
+
+def _bad_header(name: bytes, wanted: str) -> ServeError:
+    return ServeError(
+        "EDGE-SERVE-012", f"header {name.decode()}", wanted=wanted, got="something else",
+        hint="docs/serve.md lists the headers that the endpoint reads",
+    )  # fmt: skip
+
+
+def _not_unpacked(got: str) -> ServeError:
+    return ServeError(
+        "EDGE-SERVE-014",
+        "request body",
+        wanted="gzip or deflate, as Content-Encoding says",
+        got=got,
+        hint="send it as it is, without Content-Encoding",
+    )
+
+
+def _slow(seconds: float) -> ServeError:
+    return ServeError(
+        "EDGE-SERVE-015", "request body", wanted=f"all of it within {seconds:g} s", got="less",
+        hint="send it faster, or raise --body-s",
+    )  # fmt: skip

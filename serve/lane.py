@@ -1,0 +1,161 @@
+"""`Lane`: the way of one model's requests: a bounded queue, a place in it only for who makes it.
+
+How long an answer will take is foretold from how long the last ones took. Who would be answered too
+late is turned away at once, which costs microseconds, rather than after its deadline, which would
+have cost a run of the model. So under any load the model works on answers that somebody waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, NamedTuple, TypeVar
+
+from edgeserve.serve.trouble import overloaded
+
+__all__ = ["Lane", "Ran", "Spans"]
+
+T = TypeVar("T")
+
+#: Weight of the newest observation.
+_NEW = 0.05
+#: What is kept back of a deadline for reading and writing the message, seconds, and of the wait for
+#: a queue that moves more slowly than it did.
+_SLACK, _SLOWER = 0.005, 0.1
+
+
+class Ran(NamedTuple, Generic[T]):
+    """What a job gave, and the seconds it waited and worked."""
+
+    result: T
+    queued: float
+    worked: float
+
+
+class Spans:
+    """Mean and mean deviation of times, newer ones counting more; seconds."""
+
+    def __init__(self, first: float) -> None:
+        self.mean, self.deviation = first, first / 4
+
+    def add(self, seconds: float) -> None:
+        off = seconds - self.mean
+        self.mean += _NEW * off
+        self.deviation += _NEW * (abs(off) - self.deviation)
+
+    @property
+    def late(self) -> float:
+        """What nearly all stay below."""
+        return self.mean + 3 * self.deviation
+
+
+class Lane:
+    """Runs jobs of one model in threads, so many at a time, the others waiting in order.
+
+    Only the event loop's thread may use it; the jobs themselves run in others.
+
+    Args:
+        name: Of the model.
+        workers: Jobs at a time.
+        queue: Jobs that may wait at most.
+        first: What a job is thought to take before any has run, seconds.
+        clock: Seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        workers: int,
+        queue: int,
+        first: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.workers, self._most, self._clock = name, workers, queue, clock
+        self.spans = Spans(first)
+        self.active = 0
+        self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"edgeserve-{name}")
+
+    @property
+    def waiting(self) -> int:
+        """Jobs in the queue."""
+        return len(self._waiting)
+
+    def admit(self, deadline: float) -> None:
+        """Turn away what would be answered too late.
+
+        Raises:
+            Refused: EDGE-SERVE-020 with the time after which there will be room.
+        """
+        wait = self.expected_wait()
+        if self.waiting >= self._most:
+            raise overloaded(self.name, wait, f"{self.waiting} requests waiting already")
+        late = self._clock() + (1 + _SLOWER) * wait + self.spans.late + _SLACK - deadline
+        if late > 0:
+            told = f"an answer {1e3 * late:.0f} ms later, by the pace of the last ones"
+            raise overloaded(self.name, max(late, self.spans.mean), told)
+
+    def expected_wait(self) -> float:
+        """Seconds until a job that came now would begin."""
+        if self.active < self.workers:
+            return 0.0
+        return (self.waiting + 1) * self.spans.mean / self.workers
+
+    async def run(self, job: Callable[[], T], deadline: float) -> Ran[T]:
+        """Run a job in its turn.
+
+        Raises:
+            Refused: EDGE-SERVE-020 at once, or when the deadline has passed in the queue.
+        """
+        self.admit(deadline)
+        came = self._clock()
+        if self.active < self.workers:
+            self.active += 1
+        else:
+            await self._turn(deadline)
+        began = self._clock()
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._pool, job)
+        finally:
+            self._leave()
+        worked = self._clock() - began
+        self.spans.add(worked)
+        return Ran(result, began - came, worked)
+
+    async def _turn(self, deadline: float) -> None:
+        """Wait for a place, which whoever leaves one hands over."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, deadline))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Hand the place over to the next who can still make it."""
+        now = self._clock()
+        while self._waiting:
+            turn, deadline = self._waiting.popleft()
+            if turn.done():
+                continue
+            if now + self.spans.mean > deadline:
+                told = "a queue that moved more slowly than foretold"
+                turn.set_exception(overloaded(self.name, self.expected_wait(), told))
+                continue
+            turn.set_result(None)
+            return
+        self.active -= 1
+
+    async def idle(self) -> None:
+        """Wait until nothing runs or waits."""
+        while self.active or self._waiting:
+            await asyncio.sleep(0.01)
+
+    def close(self) -> None:
+        """End the threads once what runs has ended."""
+        self._pool.shutdown(wait=False)

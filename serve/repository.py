@@ -1,0 +1,266 @@
+"""`Repository`: the models of an endpoint: loaded, put out for others, or swapped while in use."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgeserve.bundle import open_model
+from edgeserve.errors import EdgeError, ServeError
+from edgeserve.serve.hosted import Hosted, open_hosted, size_of
+from edgeserve.serve.logs import Log
+from edgeserve.serve.options import MB, Options
+from edgeserve.serve.trouble import Refused, refused
+
+__all__ = ["Place", "Repository"]
+
+
+@dataclass
+class Place:
+    """One model's name, and what stands behind it.
+
+    Attributes:
+        path: Where its bundle lies; requests can never name a path.
+        hosted: The open model; None: not loaded.
+        wanted: Whether it may be loaded by a request (False after an unload).
+        trouble: Why it could not be loaded.
+        lock: Held while it is being loaded, so that it is loaded once.
+    """
+
+    name: str
+    path: str
+    hosted: Hosted | None = None
+    wanted: bool = True
+    trouble: EdgeError | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Repository:
+    """Models by name, under a memory budget.
+
+    Only the event loop's thread may use it; models are opened in another.
+
+    Args:
+        options: Of the endpoint.
+        log: Where loads and evictions are told.
+        on_change: Called with "loads" or "evictions" and the model's name.
+        opener: Opens a bundle; for tests.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        log: Log,
+        on_change: Callable[[str, str], None] = lambda kind, name: None,
+        opener: Callable[[str, Options], Hosted] = open_hosted,
+    ) -> None:
+        self._options, self._log, self._changed, self._open = options, log, on_change, opener
+        self._room = asyncio.Lock()
+        self.places: dict[str, Place] = {}
+        for path in options.bundles:
+            name = _name(path)
+            if name in self.places:
+                raise ServeError(
+                    "EDGE-SERVE-003", f"model {name}", wanted="one bundle of each name",
+                    got="two", hint="package one of them again with another --name",
+                )  # fmt: skip
+            self.places[name] = Place(name, path)
+
+    async def start(self) -> None:
+        """Load what is to be loaded at the start.
+
+        Raises:
+            EdgeError: a bundle cannot be opened.
+        """
+        if not self._options.lazy:
+            for place in self.places.values():
+                await self._ensure(place)
+
+    @property
+    def ready(self) -> bool:
+        """Whether each model is loaded, or may be at its first request."""
+        return all(
+            p.hosted or (self._options.lazy and not p.trouble)
+            for p in self.places.values()
+            if p.wanted
+        )
+
+    def place(self, name: str, version: str | None = None) -> Place:
+        """The model of a name.
+
+        Raises:
+            Refused: EDGE-SERVE-017, there is none, or not of this version.
+        """
+        place = self.places.get(name)
+        if place is None or (version and place.hosted and place.hosted.version != version):
+            raise refused(404, _unknown(name, version))
+        return place
+
+    @asynccontextmanager
+    async def use(
+        self, name: str, version: str | None = None
+    ) -> AsyncIterator[tuple[Hosted, float]]:
+        """Hold a model while the block runs; also the milliseconds that loading it took just now.
+
+        Raises:
+            Refused: EDGE-SERVE-017 unknown, -018 not loaded, -027 no room for it.
+        """
+        place = self.place(name, version)
+        cold = 0.0
+        if place.hosted is None:
+            cold = await self._on_demand(place)
+            self.place(name, version)
+        hosted = place.hosted
+        if hosted is None:
+            raise refused(503, _not_ready(place))
+        with hosted.held():
+            yield hosted, cold
+
+    async def _on_demand(self, place: Place) -> float:
+        if not place.wanted or not (self._options.lazy or self._options.memory_mb):
+            raise refused(503, _not_ready(place))
+        began = time.monotonic()
+        try:
+            await self._ensure(place)
+        except Refused:
+            raise
+        except EdgeError as error:
+            raise refused(503, _not_ready(place)) from error
+        return 1e3 * (time.monotonic() - began)
+
+    async def load(self, name: str) -> None:
+        """Load a model, or in place of it what lies at its path by now; requests go on meanwhile.
+
+        Raises:
+            Refused: EDGE-SERVE-017 unknown; -018 it could not be loaded: what was there stays.
+        """
+        place = self.place(name)
+        place.wanted = True
+        try:
+            await self._ensure(place, again=True)
+        except EdgeError as error:
+            raise refused(503, _not_ready(place)) from error
+
+    async def unload(self, name: str) -> None:
+        """Put a model out; requests that hold it are still answered (errors as `load`)."""
+        place = self.place(name)
+        place.wanted = False
+        self._put_out(place)
+
+    def index(self) -> list[dict[str, Any]]:
+        """As the repository extension has it."""
+        return [
+            {
+                "name": place.name,
+                "version": place.hosted.version if place.hosted else "",
+                "state": "READY" if place.hosted else "UNAVAILABLE",
+                "reason": place.trouble.code
+                if place.trouble
+                else ""
+                if place.hosted
+                else "not loaded",
+            }
+            for place in self.places.values()
+        ]
+
+    def loaded(self) -> list[Hosted]:
+        """The models that are open."""
+        return [place.hosted for place in self.places.values() if place.hosted]
+
+    async def drain(self) -> None:
+        """Wait for what runs, then close everything."""
+        for hosted in self.loaded():
+            await hosted.lane.idle()
+        for place in self.places.values():
+            self._put_out(place)
+
+    async def _ensure(self, place: Place, again: bool = False) -> None:
+        async with place.lock:
+            if place.hosted and not again:
+                return
+            async with self._room:  # one load at a time: its memory is measured
+                await self._make_room(place)
+                hosted = await self._opened(place)
+            old, place.hosted, place.trouble = place.hosted, hosted, None
+            self._changed("loads", place.name)
+            self._log.event(
+                "load", model=place.name, version=hosted.version, model_id=hosted.model_id,
+                ms=round(hosted.cold_ms), threads=hosted.plan.threads, workers=hosted.plan.workers,
+                memory_mb=round(hosted.memory / MB),
+            )  # fmt: skip
+            if old is not None:
+                old.retire()
+
+    async def _opened(self, place: Place) -> Hosted:
+        loop = asyncio.get_running_loop()
+        try:
+            hosted = await loop.run_in_executor(None, self._open, place.path, self._options)
+        except EdgeError as error:
+            place.trouble = error
+            self._log.event("load_failed", model=place.name, error=f"{error.code} {error.message}")
+            raise
+        if hosted.name != place.name:
+            hosted.retire()
+            raise ServeError(
+                "EDGE-SERVE-018", f"model {place.name}", wanted="a bundle of that name",
+                got="one that is called otherwise by now", hint="put the right bundle in its place",
+            )  # fmt: skip
+        return hosted
+
+    async def _make_room(self, place: Place) -> None:
+        """Put out what was used longest ago, until there is room for one more."""
+        if self._options.memory_mb is None:
+            return
+        budget, needed = self._options.memory_mb * MB, size_of(place.path)
+        while sum(h.memory for h in self.loaded() if h.name != place.name) + needed > budget:
+            idle = [
+                p
+                for p in self.places.values()
+                if p.hosted
+                and p is not place
+                and p.name not in self._options.pinned
+                and not p.hosted.uses
+            ]
+            if not idle:
+                raise refused(503, _no_room(place), retry_after=1.0)
+            oldest = min(idle, key=lambda p: p.hosted.last_used if p.hosted else 0.0)
+            self._put_out(oldest)
+            self._changed("evictions", oldest.name)
+            self._log.event("evict", model=oldest.name, for_model=place.name)
+
+    def _put_out(self, place: Place) -> None:
+        hosted, place.hosted = place.hosted, None
+        if hosted is not None:
+            hosted.retire()
+
+
+def _name(path: str) -> str:
+    with open_model(path) as model:
+        return model.manifest.name
+
+
+def _unknown(name: str, version: str | None) -> ServeError:
+    named = f"model {name[:60]!r}" + (f" version {version[:20]!r}" if version else "")
+    return ServeError(
+        "EDGE-SERVE-017", named, wanted="a model of this endpoint", got="none of that name",
+        hint="POST /v2/repository/index lists the models",
+    )  # fmt: skip
+
+
+def _not_ready(place: Place) -> ServeError:
+    return ServeError(
+        "EDGE-SERVE-018", f"model {place.name}", wanted="a loaded model",
+        got="one that is not loaded, or could not be",
+        hint=f"POST /v2/repository/models/{place.name}/load, and see the endpoint's log",
+    )  # fmt: skip
+
+
+def _no_room(place: Place) -> ServeError:
+    return ServeError(
+        "EDGE-SERVE-027", f"model {place.name}", wanted="room within the memory budget",
+        got="others that are in use or pinned", hint="try again, or raise --memory-mb",
+    )  # fmt: skip

@@ -1,0 +1,203 @@
+"""Routes of REST: the Open Inference Protocol, `predict` on raw bytes, metrics, description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from edgeserve.errors import ServeError
+from edgeserve.serve.hosted import Hosted
+from edgeserve.serve.http import Exchange, Weight
+from edgeserve.serve.openapi import document
+from edgeserve.serve.options import MB
+from edgeserve.serve.service import Service
+from edgeserve.serve.trouble import refused
+from edgeserve.serve.work import Done
+
+__all__ = ["Routes", "find"]
+
+#: Method and path (a word in capitals stands for any part), the route's name, and who answers it.
+_TABLE: tuple[tuple[str, str, str, str], ...] = (
+    ("GET", "v2/health/live", "live", "live"),
+    ("GET", "v2/health/ready", "ready", "ready"),
+    ("GET", "v2", "server", "server"),
+    ("GET", "v2/models/stats", "statistics", "statistics"),
+    ("GET", "v2/models/NAME", "metadata", "metadata"),
+    ("GET", "v2/models/NAME/ready", "model_ready", "model_ready"),
+    ("GET", "v2/models/NAME/config", "config", "config"),
+    ("GET", "v2/models/NAME/stats", "statistics", "statistics"),
+    ("POST", "v2/models/NAME/infer", "infer", "infer"),
+    ("POST", "v2/models/NAME/predict", "predict", "predict"),
+    ("GET", "v2/models/NAME/versions/VERSION", "metadata", "metadata"),
+    ("GET", "v2/models/NAME/versions/VERSION/ready", "model_ready", "model_ready"),
+    ("GET", "v2/models/NAME/versions/VERSION/stats", "statistics", "statistics"),
+    ("POST", "v2/models/NAME/versions/VERSION/infer", "infer", "infer"),
+    ("POST", "v2/models/NAME/versions/VERSION/predict", "predict", "predict"),
+    ("POST", "v2/repository/index", "index", "index"),
+    ("POST", "v2/repository/models/NAME/load", "load", "load"),
+    ("POST", "v2/repository/models/NAME/unload", "unload", "unload"),
+    ("GET", "metrics", "metrics", "metrics"),
+    ("GET", "openapi.json", "openapi", "openapi"),
+)
+_SPLIT = tuple((method, tuple(path.split("/")), name, call) for method, path, name, call in _TABLE)
+#: Longest body of a question that holds no tensors.
+_SMALL = 64 * 1024
+
+
+def find(exchange: Exchange) -> tuple[str, str, dict[str, str]]:
+    """The route that a request is for: its name, who answers, and the words of the path.
+
+    Raises:
+        Refused: EDGE-SERVE-016, there is none of that path, or not by that method.
+    """
+    parts = exchange.parts
+    asked = len(parts) == 4 and exchange.method == "POST" and parts[:2] == ("v2", "models")
+    if asked and parts[3] in ("infer", "predict"):  # nearly all of them, also in a flood
+        return parts[3], parts[3], {"name": parts[2]}
+    methods = []
+    for method, pattern, name, call in _SPLIT:
+        words = _match(pattern, exchange.parts)
+        if words is not None:
+            if method == exchange.method:
+                return name, call, words
+            methods.append(method)
+    told = ServeError(
+        "EDGE-SERVE-016", "request", wanted=methods[0] if methods else "a path of this endpoint",
+        got=exchange.method if methods else "another", hint="GET /openapi.json lists the paths",
+    )  # fmt: skip
+    raise refused(405 if methods else 404, told)
+
+
+def _match(pattern: tuple[str, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
+    if len(pattern) != len(parts):
+        return None
+    words = {}
+    for wanted, got in zip(pattern, parts, strict=True):
+        if wanted.isupper():
+            words[wanted.lower()] = got
+        elif wanted != got:
+            return None
+    return words
+
+
+class Routes:
+    """Who answers each route.
+
+    Args:
+        service: What does the work.
+        weight: Bodies in flight.
+    """
+
+    def __init__(self, service: Service, weight: Weight) -> None:
+        self._service, self._weight = service, weight
+        self._options = service.options
+
+    async def live(self, exchange: Exchange) -> None:
+        """200 while the process answers at all."""
+        await exchange.answer(200, b'{"live":true}')
+
+    async def ready(self, exchange: Exchange) -> None:
+        """200 while each model can be asked; 503 when draining."""
+        ready = self._service.ready
+        await exchange.answer(
+            200 if ready else 503, b'{"ready":true}' if ready else b'{"ready":false}'
+        )
+
+    async def server(self, exchange: Exchange) -> None:
+        """Name, version and extensions."""
+        await self._json(exchange, self._service.metadata())
+
+    async def metadata(self, exchange: Exchange, name: str, version: str | None = None) -> None:
+        """A model's inputs and outputs."""
+        await self._json(exchange, await self._service.model_metadata(name, version))
+
+    async def config(self, exchange: Exchange, name: str) -> None:
+        """The same as Triton's clients ask for it."""
+        await self._json(exchange, await self._service.model_config(name))
+
+    async def model_ready(self, exchange: Exchange, name: str, version: str | None = None) -> None:
+        """200 while the model can be asked."""
+        ready = self._service.model_ready(name, version)
+        await exchange.answer(200 if ready else 503, b"{}")
+
+    async def statistics(
+        self, exchange: Exchange, name: str | None = None, version: str | None = None
+    ) -> None:
+        """Counts and times."""
+        await self._json(exchange, self._service.statistics(name, version))
+
+    async def index(self, exchange: Exchange) -> None:
+        """All models, loaded or not."""
+        await self._small(exchange)
+        await self._json(exchange, self._service.repository.index())
+
+    async def load(self, exchange: Exchange, name: str) -> None:
+        """Load a model, or what lies in its place by now."""
+        asked = await self._small(exchange)
+        await self._service.load(name, asked.get("parameters"))
+        await exchange.answer(200, b"{}")
+
+    async def unload(self, exchange: Exchange, name: str) -> None:
+        """Put a model out."""
+        await self._small(exchange)
+        await self._service.unload(name)
+        await exchange.answer(200, b"{}")
+
+    async def metrics(self, exchange: Exchange) -> None:
+        """Prometheus' text."""
+        text = self._service.metrics.text(self._service.repository)
+        await exchange.answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def openapi(self, exchange: Exchange) -> None:
+        """The description of all this."""
+        await self._json(exchange, document(self._service.repository.places))
+
+    async def infer(self, exchange: Exchange, name: str, version: str | None = None) -> None:
+        """An inference request of the protocol."""
+        deadline = exchange.deadline(self._options.deadline_ms)
+        head = exchange.number(b"inference-header-content-length")
+        self._service.glance(name, deadline)
+        body = await self._body(exchange, deadline)
+        done, hosted, cold = await self._service.infer(
+            exchange.id, name, version, body, head, deadline
+        )
+        await self._done(exchange, done, hosted, cold)
+
+    async def predict(self, exchange: Exchange, name: str, version: str | None = None) -> None:
+        """Raw bytes in, a decision out."""
+        deadline = exchange.deadline(self._options.deadline_ms)
+        self._service.glance(name, deadline)
+        body = await self._body(exchange, deadline)
+        done, hosted, cold = await self._service.predict(exchange.id, name, version, body, deadline)
+        await self._done(exchange, done, hosted, cold)
+
+    async def _body(self, exchange: Exchange, deadline: float) -> bytes:
+        seconds = min(self._options.body_s, max(0.05, deadline - exchange.came))
+        return await exchange.body(self._options.body_mb * MB, seconds, self._weight)
+
+    async def _small(self, exchange: Exchange) -> dict[str, Any]:
+        body = await exchange.body(_SMALL, self._options.body_s, self._weight)
+        if not body.strip():
+            return {}
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            told = ServeError(
+                "EDGE-SERVE-010", "request", wanted="a JSON object", got="something else",
+                hint="send an object, or no body at all",
+            )  # fmt: skip
+            raise refused(400, told) from None
+
+    async def _json(self, exchange: Exchange, whole: object) -> None:
+        await exchange.answer(200, msgspec.json.encode(whole))
+
+    async def _done(self, exchange: Exchange, done: Done, hosted: Hosted, cold: float) -> None:
+        headers = [(b"x-model-id", hosted.model_id.encode())]
+        if cold:
+            headers.append((b"x-cold-start-ms", str(round(cold)).encode()))
+        kind = b"application/json"
+        if done.head is not None:
+            headers.append((b"inference-header-content-length", str(done.head).encode()))
+            kind = b"application/octet-stream"
+        await exchange.answer(200, done.body, kind, headers)

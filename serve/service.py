@@ -1,0 +1,234 @@
+"""`Service`: what the endpoint does, whichever way it is asked: REST and gRPC share it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+from edgeserve import __version__, oip
+from edgeserve.errors import InputError, ServeError
+from edgeserve.serve import work
+from edgeserve.serve.batch import Batcher
+from edgeserve.serve.figures import Times
+from edgeserve.serve.hosted import Hosted
+from edgeserve.serve.lag import Lag
+from edgeserve.serve.lane import Ran
+from edgeserve.serve.logs import Log
+from edgeserve.serve.metrics import Metrics
+from edgeserve.serve.options import Options
+from edgeserve.serve.repository import Repository
+from edgeserve.serve.trouble import Refused, failed, of_error, refused
+from edgeserve.types.tensors import TensorSpec
+
+__all__ = ["EXTENSIONS", "Service"]
+
+EXTENSIONS = (
+    "binary_tensor_data",
+    "statistics",
+    "model_repository",
+    "model_repository(unload_dependents)",
+)
+
+
+class Service:
+    """Answers questions about models, and questions to them.
+
+    Attributes:
+        draining: Set once the endpoint is on its way out.
+    """
+
+    def __init__(
+        self, options: Options, repository: Repository, metrics: Metrics, log: Log
+    ) -> None:
+        self.options, self.repository, self.metrics, self.log = options, repository, metrics, log
+        self.draining = False
+        self.lag = Lag()
+        self._batcher = Batcher(options.batch, options.batch_delay_ms / 1e3)
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests should be sent here."""
+        return not self.draining and self.repository.ready
+
+    def model_ready(self, name: str, version: str | None = None) -> bool:
+        """Whether this model can be asked (Refused: EDGE-SERVE-017)."""
+        place = self.repository.place(name, version)
+        return not self.draining and (
+            place.hosted is not None or (self.options.lazy and place.wanted)
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        """Of the server."""
+        return {"name": "edgeserve", "version": __version__, "extensions": list(EXTENSIONS)}
+
+    async def model_metadata(self, name: str, version: str | None = None) -> dict[str, Any]:
+        """Of a model: what the source's signature says, and the model's identity."""
+        async with self.repository.use(name, version) as (hosted, _):
+            sign = hosted.manifest.signature
+            return {
+                "name": hosted.name,
+                "versions": [hosted.version],
+                "platform": f"{hosted.ran_on.runtime.name}_{hosted.ran_on.format}",
+                "inputs": [_spec(spec) for spec in sign.inputs],
+                "outputs": [_spec(spec) for spec in sign.outputs],
+                "parameters": {
+                    "model_id": hosted.model_id,
+                    "task": hosted.manifest.task,
+                    "medium": hosted.medium,
+                    "precision": hosted.ran_on.precision,
+                    "proof": hosted.ran_on.proof,
+                },
+            }
+
+    async def model_config(self, name: str) -> dict[str, Any]:
+        """As Triton's clients ask for it."""
+        async with self.repository.use(name) as (hosted, _):
+            sign = hosted.manifest.signature
+            high = sign.dims[sign.batch_dim][1] if sign.batch_dim else 0
+            return {
+                "name": hosted.name,
+                "platform": hosted.ran_on.runtime.name,
+                "backend": hosted.ran_on.format,
+                "max_batch_size": high,
+                "input": [_config(s, bool(high)) for s in sign.inputs],
+                "output": [_config(s, bool(high)) for s in sign.outputs],
+            }
+
+    def statistics(self, name: str | None = None, version: str | None = None) -> dict[str, Any]:
+        """Of one model, or of all that are loaded."""
+        place = self.repository.place(name, version) if name else None
+        shown = self.repository.loaded() if place is None else [h for h in (place.hosted,) if h]
+        return {
+            "model_stats": [hosted.figures.said(hosted.name, hosted.version) for hosted in shown]
+        }
+
+    async def load(self, name: str, parameters: object = None) -> None:
+        """Load or reload (Refused: EDGE-SERVE-024 not allowed, -025 with a configuration)."""
+        self._controlled()
+        if parameters:
+            told = ServeError(
+                "EDGE-SERVE-025",
+                f"model {name}",
+                wanted="a load without parameters",
+                got="a configuration or files from outside",
+                hint="replace the bundle at its path instead",
+            )
+            raise refused(400, told)
+        await self.repository.load(name)
+
+    async def unload(self, name: str) -> None:
+        """Put out (Refused: EDGE-SERVE-024 not allowed)."""
+        self._controlled()
+        await self.repository.unload(name)
+
+    def _controlled(self) -> None:
+        if not self.options.controllable:
+            told = ServeError(
+                "EDGE-SERVE-024", "load and unload", got="not allowed on this endpoint",
+                hint="start it with --control, and with --keys where others can reach it",
+            )  # fmt: skip
+            raise refused(403, told)
+
+    def glance(self, name: str, deadline: float) -> None:
+        """Turn away before the body is read what would be turned away after."""
+        place = self.repository.places.get(name)
+        if place and place.hosted:
+            self.lag.watch()
+            place.hosted.lane.admit(deadline - self.lag.seconds)
+
+    async def infer(
+        self,
+        request_id: str,
+        name: str,
+        version: str | None,
+        body: bytes,
+        head: int | None,
+        deadline: float,
+    ) -> tuple[work.Done, Hosted, float]:
+        """Answer an inference request in the protocol's bytes."""
+        async with self.repository.use(name, version) as (hosted, cold):
+            if self._batcher.applies(hosted):
+                ran = await self._batched(request_id, hosted, body, head, deadline)
+            else:
+                ran = await self._run(
+                    request_id, hosted, lambda: work.infer(hosted, body, head), deadline
+                )
+            return self._counted(ran, hosted), hosted, cold
+
+    async def predict(
+        self, request_id: str, name: str, version: str | None, body: bytes, deadline: float
+    ) -> tuple[work.Done, Hosted, float]:
+        """Answer one raw input."""
+        async with self.repository.use(name, version) as (hosted, cold):
+            ran = await self._run(request_id, hosted, lambda: work.predict(hosted, body), deadline)
+            return self._counted(ran, hosted), hosted, cold
+
+    async def ask(
+        self, request_id: str, name: str, version: str | None, request: oip.Request, deadline: float
+    ) -> tuple[oip.Answer, Hosted, float]:
+        """Answer a request that is read already."""
+        async with self.repository.use(name, version) as (hosted, cold):
+
+            def job() -> tuple[oip.Answer, work.Done]:
+                answer, times, samples = work.answer_of(hosted, request, time.perf_counter())
+                return answer, work.Done(b"", None, times, samples)
+
+            ran = await self._run(request_id, hosted, job, deadline)
+            answer, done = ran.result
+            self._counted(Ran(done, ran.queued, ran.worked), hosted)
+            return answer, hosted, cold
+
+    async def _run(
+        self, request_id: str, hosted: Hosted, job: Callable[[], Any], deadline: float
+    ) -> Ran[Any]:
+        """Run a job in the model's lane; what goes wrong is counted, logged, told as it may be."""
+        began = time.monotonic()
+        try:
+            return await hosted.lane.run(job, deadline)
+        except (Refused, InputError) as error:
+            hosted.figures.fail(time.monotonic() - began)
+            raise of_error(error, hosted.name) from error
+        except Exception as error:
+            hosted.figures.fail(time.monotonic() - began)
+            self.log.fault(request_id, hosted.name, error)
+            raise failed(hosted.name) from error
+
+    async def _batched(
+        self, request_id: str, hosted: Hosted, body: bytes, head: int | None, deadline: float
+    ) -> Ran[work.Done]:
+        """Read, run with others, and write."""
+        began = time.monotonic()
+        try:
+            return await self._batcher.infer(hosted, body, head, deadline)
+        except (Refused, InputError) as error:
+            hosted.figures.fail(time.monotonic() - began)
+            raise of_error(error, hosted.name) from error
+        except Exception as error:
+            hosted.figures.fail(time.monotonic() - began)
+            self.log.fault(request_id, hosted.name, error)
+            raise failed(hosted.name) from error
+
+    def _counted(self, ran: Ran[work.Done], hosted: Hosted) -> work.Done:
+        times: Times = dataclasses.replace(ran.result.times, queued=ran.queued)
+        hosted.figures.add(times, ran.result.samples, ran.result.shared)
+        self.metrics.answered(hosted.name, times)
+        self.metrics.batch.labels(hosted.name).observe(ran.result.shared)
+        return dataclasses.replace(ran.result, times=times)
+
+
+def _spec(spec: TensorSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name, "datatype": oip.datatype_of(spec.dtype),
+        "shape": [-1 if isinstance(size, str) else size for size in spec.shape],
+    }  # fmt: skip
+
+
+def _config(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+    shape = spec.shape[1:] if batched else spec.shape
+    return {
+        "name": spec.name,
+        "data_type": f"TYPE_{oip.datatype_of(spec.dtype).replace('BYTES', 'STRING')}",
+        "dims": [-1 if isinstance(size, str) else size for size in shape],
+    }

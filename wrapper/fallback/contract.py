@@ -1,0 +1,196 @@
+"""`Fallback`: what an app declares about asking an endpoint, checked."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from edgeserve.errors import FallbackError
+from edgeserve.types.base import Value
+
+__all__ = ["LOCAL_ONLY", "TRIGGERS", "Fallback", "contract_of", "local_only"]
+
+#: When an endpoint may be asked. "always": first, and the device only when no endpoint answers.
+TRIGGERS = (
+    "missing", "proof-failed", "device-error", "out-of-memory", "busy", "low-confidence", "always",
+)  # fmt: skip
+#: Either word alone in ``when``: no endpoint is asked, whatever else is said anywhere.
+LOCAL_ONLY = ("local-only", "never-cloud")
+#: This environment variable, set to anything but 0, says the same for a whole device.
+_VARIABLE = "EDGESERVE_LOCAL_ONLY"
+
+
+class Fallback(Value, frozen=True):
+    """A contract with one or more endpoints that serve the same bundle.
+
+    Attributes:
+        url: Where they are, best first: ``https://host[:port][/prefix]``.
+        when: Triggers (`TRIGGERS`), or "local-only".
+        deadline_ms: From the call of `predict` to its answer, whoever gives it.
+        send: What leaves: "tensor", the model's inputs, made here (any server of the protocol takes
+            them), or "raw", the photo, text or sound itself (edgeserve's `predict`).
+        threshold: "low-confidence" is a decision whose margin is below this; see `pick_threshold`.
+        model: The model's name there; empty: the bundle's own.
+        attempts: Requests for one call at most, retries and hedges counted: 1 or 2.
+        budget: Share of calls that may cost a second request.
+        hedge: Ask a second time when an answer takes longer than nearly all do.
+        at_once: Calls to endpoints at a time; one more is not made.
+        key_env: Environment variable that holds the API key; the key itself stands in no file.
+        other_model: What an answer of another ``model_id`` is: "report" it, or "refuse" it.
+        plain_http: Allow ``http://`` to another machine: whatever leaves can be read on the way.
+        ca: PEM file of the authorities to trust; empty: the system's.
+        answer_mb: Longest answer that is read.
+        binary: Tensors go and come as bytes; False for a server that takes JSON only.
+    """
+
+    url: str | tuple[str, ...]
+    when: str | tuple[str, ...] = ("missing", "proof-failed", "device-error", "out-of-memory")
+    deadline_ms: float = 1000.0
+    send: Literal["tensor", "raw"] = "tensor"
+    threshold: float = 0.0
+    model: str = ""
+    attempts: int = 2
+    budget: float = 0.1
+    hedge: bool = False
+    at_once: int = 4
+    key_env: str = ""
+    other_model: Literal["report", "refuse"] = "report"
+    plain_http: bool = False
+    ca: str = ""
+    answer_mb: int = 64
+    binary: bool = True
+
+    def __post_init__(self) -> None:
+        for trigger in self.triggers:
+            if trigger not in (*TRIGGERS, *LOCAL_ONLY):
+                raise _wrong(
+                    "when", f"words of {', '.join((*TRIGGERS, *LOCAL_ONLY))}", repr(trigger)
+                )
+        if set(self.triggers) & set(LOCAL_ONLY) and len(self.triggers) > 1:
+            raise _wrong("when", f"{self.triggers[0]} alone", ", ".join(self.triggers))
+        if ("low-confidence" in self.triggers) != (self.threshold > 0):
+            raise _wrong(
+                "threshold",
+                "a number above 0 with low-confidence, and only with it",
+                f"{self.threshold}",
+            )
+        if self.send not in ("tensor", "raw"):
+            raise _wrong("send", "tensor or raw", repr(self.send))
+        if not 0 < self.deadline_ms <= 3_600_000:
+            raise _wrong("deadline_ms", "above 0 and at most an hour", f"{self.deadline_ms}")
+        if self.attempts not in (1, 2) or not 0 <= self.budget <= 1:
+            raise _wrong(
+                "attempts and budget", "1 or 2, and 0 to 1", f"{self.attempts} and {self.budget}"
+            )
+        if self.at_once < 1 or self.answer_mb < 1:
+            raise _wrong(
+                "at_once and answer_mb", "1 or more", f"{self.at_once} and {self.answer_mb}"
+            )
+        for url in self.urls:
+            _check_url(url, self.plain_http)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The endpoints, without a slash at the end."""
+        given = (self.url,) if isinstance(self.url, str) else self.url
+        return tuple(url.rstrip("/") for url in given)
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """What `when` says, as words."""
+        return (self.when,) if isinstance(self.when, str) else self.when
+
+    def declaration(self) -> dict[str, Any]:
+        """What may leave the device, to whom and when: for a privacy page, or a review."""
+        return {
+            "to": list(self.urls),
+            "when": list(self.triggers),
+            "what": {
+                "tensor": "the model's input tensors, made on the device",
+                "raw": "the raw input itself: the photo, text or sound",
+            }[self.send],
+            "with": ["the model's name", "a random request id", "the time left"]
+            + (["an API key"] if self.key_env else []),
+        }
+
+
+def contract_of(given: object) -> Fallback:
+    """A contract out of what `Wrapper` takes: one, an endpoint's URL, or the path of a TOML file.
+
+    Raises:
+        FallbackError: EDGE-FALLBACK-001 a field is wrong, -002 the file is.
+    """
+    if isinstance(given, Fallback):
+        return given
+    if isinstance(given, str) and "://" in given:
+        return Fallback(given)
+    if isinstance(given, str | Path):
+        return _read(Path(given))
+    raise _wrong("fallback", "a Fallback, a URL or the path of a TOML file", type(given).__name__)
+
+
+def local_only(contract: Fallback, x: dict[str, Any]) -> str:
+    """Who says that nothing may leave this device; empty where nobody does.
+
+    Args:
+        contract: The app's.
+        x: The manifest's own words, where whoever made the bundle may have said it.
+    """
+    if set(contract.triggers) & set(LOCAL_ONLY):
+        return "the contract"
+    if os.environ.get(_VARIABLE, "0") not in ("", "0"):
+        return f"the environment ({_VARIABLE})"
+    return "the bundle" if x.get("local_only") is True else ""
+
+
+def _read(path: Path) -> Fallback:
+    try:
+        said = tomllib.loads(path.read_text("utf-8"))
+        return msgspec.convert(said, Fallback)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise FallbackError(
+            "EDGE-FALLBACK-002", f"contract {path}", wanted="TOML with the fields of a Fallback",
+            got=getattr(error, "strerror", None) or str(error),
+            hint="docs/fallback.md shows one with each field",
+        ) from error  # fmt: skip
+
+
+def _check_url(url: str, plain_http: bool) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise _wrong("url", "https://host[:port]", repr(url)) from error
+    if (
+        parts.scheme not in ("http", "https")
+        or not host
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        raise _wrong("url", "https://host[:port][/prefix]", repr(url))
+    if parts.scheme == "http" and not plain_http and not _is_this_machine(host):
+        raise FallbackError(
+            "EDGE-FALLBACK-003", f"endpoint {url}", wanted="https to another machine", got="http",
+            hint="serve it with TLS, or say plain_http=True where the network itself is yours",
+        )  # fmt: skip
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _wrong(field: str, wanted: str, got: str) -> FallbackError:
+    return FallbackError(
+        "EDGE-FALLBACK-001", f"field {field}", wanted=wanted, got=got,
+        hint="docs/fallback.md explains each field of the contract",
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""What leaves the device: made here and nowhere else, declared, logged, or refused."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from edgeserve import oip
+from edgeserve.errors import FallbackError
+from edgeserve.types.base import Value
+from edgeserve.wrapper.engine import Arrays
+from edgeserve.wrapper.fallback.race import Message
+
+__all__ = ["Gate", "Left", "origin", "raw_message", "tensor_message"]
+
+_LOG = logging.getLogger("edgeserve.fallback")
+
+
+class Left(Value, frozen=True):
+    """What left the device for one call.
+
+    Attributes:
+        to: Endpoints that may have got it, scheme and host.
+        what: "raw input" or the tensors' names, dtypes and shapes.
+        bytes: How much.
+        why: The trigger.
+        request_id: As the endpoint's log has it.
+    """
+
+    to: tuple[str, ...]
+    what: str
+    bytes: int
+    why: str
+    request_id: str
+
+
+class Gate:
+    """The one way out: everything that is sent passes here.
+
+    Args:
+        urls: The contract's endpoints.
+        closed_by: Who says that nothing may leave; empty: nobody.
+        on_leave: Called with each `Left`, before anything is sent.
+    """
+
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        closed_by: str = "",
+        on_leave: Callable[[Left], None] | None = None,
+    ) -> None:
+        self.closed_by = closed_by
+        self._to, self._on_leave = tuple(origin(url) for url in urls), on_leave
+
+    def passes(self, message: Message, what: str, why: str) -> None:
+        """Log what is about to leave.
+
+        Raises:
+            FallbackError: EDGE-FALLBACK-004, nothing may.
+        """
+        if self.closed_by:
+            raise FallbackError(
+                "EDGE-FALLBACK-004", "fallback", wanted="nothing to leave this device",
+                got=f"a call to an endpoint, which {self.closed_by} forbids",
+                hint="this is a fault of edgeserve: please report it; nothing was sent",
+            )  # fmt: skip
+        left = Left(self._to, what, len(message.body), why, message.headers["x-request-id"])
+        _LOG.info(
+            "%d bytes (%s) may leave to %s because of %s, request %s",
+            left.bytes, left.what, ", ".join(left.to), left.why, left.request_id,
+        )  # fmt: skip
+        if self._on_leave:
+            self._on_leave(left)
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port of an endpoint, no path."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def tensor_message(model: str, feed: Arrays, binary: bool = True) -> tuple[Message, str]:
+    """An inference request of the protocol, and what it holds in words."""
+    tensors = [oip.Tensor(name, array) for name, array in feed.items()]
+    body, head = oip.write_request(tensors, binary=binary)
+    told = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in feed.items())
+    headers = _headers("application/octet-stream" if binary else "application/json")
+    if head is not None:
+        headers["inference-header-content-length"] = str(head)
+    return Message(f"/v2/models/{model}/infer", headers, body), f"tensors: {told}"
+
+
+def raw_message(model: str, data: bytes) -> tuple[Message, str]:
+    """The raw input for `predict`, and what it holds in words."""
+    return Message(
+        f"/v2/models/{model}/predict", _headers("application/octet-stream"), data
+    ), "raw input"
+
+
+def _headers(kind: str) -> dict[str, str]:
+    return {"content-type": kind, "x-request-id": uuid.uuid4().hex}

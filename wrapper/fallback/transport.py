@@ -1,0 +1,176 @@
+"""The one place that speaks HTTP: requests through `httpx2`, each in a thread, none past its time.
+
+A library's timeouts are for single steps (connect, one read), and names are looked up without any:
+a server that sends a byte a second is never too slow for them. So whoever calls waits on a queue
+with the deadline, and a request that is still under way then is left to end by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from typing import Any
+
+from edgeserve.errors import FallbackError
+from edgeserve.wrapper.fallback.contract import Fallback
+from edgeserve.wrapper.fallback.race import Fault, Message, Outcome, Reply
+
+__all__ = ["Threads", "Transport"]
+
+#: Threads that requests given up on may still hold, for each call that is allowed at a time.
+_SPARE = 4
+
+
+class Transport:
+    """Connections to the endpoints of a contract, kept open between calls.
+
+    Args:
+        contract: Whose endpoints, authorities and key.
+    """
+
+    def __init__(self, contract: Fallback) -> None:
+        try:
+            import httpx2
+        except ModuleNotFoundError as error:
+            raise FallbackError(
+                "EDGE-FALLBACK-005",
+                "fallback",
+                wanted="the package httpx2",
+                got="it is not installed",
+                hint="pip install 'edgeserve[fallback]'",
+            ) from error
+        self._http = httpx2
+        self._most = contract.answer_mb << 20
+        self._threads = threading.BoundedSemaphore(_SPARE * contract.at_once)
+        # No proxies, passwords or redirects from outside: what leaves goes where the contract says.
+        self._client = httpx2.Client(
+            trust_env=False,
+            follow_redirects=False,
+            verify=_authorities(contract.ca),
+            headers={"accept-encoding": "identity", "user-agent": "edgeserve"} | _key(contract),
+            limits=httpx2.Limits(
+                max_connections=None, max_keepalive_connections=_SPARE * contract.at_once
+            ),
+        )
+
+    def race(self) -> Threads:
+        """The real world, for one call."""
+        return Threads(self)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def spawn(self, work: Any) -> bool:
+        """Run in a thread, if one more may be had."""
+        if not self._threads.acquire(blocking=False):
+            return False
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._threads.release()
+
+        threading.Thread(target=run, name="edgeserve-fallback", daemon=True).start()
+        return True
+
+    def send(
+        self, url: str, message: Message, deadline: float, given_up: threading.Event
+    ) -> Outcome:
+        """One request, in the calling thread. Never raises."""
+        left = max(0.001, deadline - time.monotonic())
+        headers = {**message.headers, "x-request-deadline-ms": str(int(left * 1e3))}
+        http = self._http
+        try:
+            with self._client.stream(
+                "POST", url + message.path, content=message.body, headers=headers, timeout=left
+            ) as response:
+                return self._read(response, deadline, given_up)
+        except http.ConnectError as error:
+            tls = "ssl" in str(error).lower() or "certificate" in str(error).lower()
+            return (
+                Fault("no trust in its certificate", again=False) if tls else Fault("no connection")
+            )
+        except http.TimeoutException:
+            return Fault("too slow")
+        except (http.HTTPError, http.StreamError, OSError, ValueError) as error:
+            return Fault(f"the connection failed ({type(error).__name__})")
+        except Exception as error:  # closed by another thread in the middle
+            return Fault(f"the connection failed ({type(error).__name__})")
+
+    def _read(self, response: Any, deadline: float, given_up: threading.Event) -> Outcome:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        if headers.get("content-encoding", "identity") != "identity":
+            return Fault("an answer packed although none was asked for")
+        pieces, length = [], 0
+        for piece in response.iter_raw():
+            length += len(piece)
+            if length > self._most:
+                return Fault("an answer longer than the contract reads", again=False)
+            if given_up.is_set() or time.monotonic() > deadline:
+                return Fault("too slow")
+            pieces.append(piece)
+        return Reply(response.status_code, headers, b"".join(pieces))
+
+
+class Threads:
+    """A race in real time (see `edgeserve.wrapper.fallback.race.Race`)."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._ended: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+        self._given_up: list[threading.Event] = []
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def start(self, url: str, message: Message, deadline: float) -> int:
+        number, given_up = len(self._given_up), threading.Event()
+        self._given_up.append(given_up)
+
+        def work() -> None:
+            self._ended.put((number, self._transport.send(url, message, deadline, given_up)))
+
+        if not self._transport.spawn(work):
+            self._ended.put((number, Fault("too many requests that never ended", again=False)))
+        return number
+
+    def next(self, until: float) -> tuple[int, Outcome] | None:
+        while True:
+            try:
+                number, outcome = self._ended.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                return None
+            if not self._given_up[number].is_set():
+                return number, outcome
+
+    def abandon(self, number: int) -> None:
+        self._given_up[number].set()
+
+
+def _authorities(ca: str) -> Any:
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise FallbackError(
+            "EDGE-FALLBACK-001", "field ca", wanted="a PEM file of certificates", got=str(error),
+            hint="docs/fallback.md explains each field of the contract",
+        ) from error  # fmt: skip
+
+
+def _key(contract: Fallback) -> dict[str, str]:
+    if not contract.key_env:
+        return {}
+    key = os.environ.get(contract.key_env, "")
+    if not key or not key.isascii() or not key.isprintable():
+        raise FallbackError(
+            "EDGE-FALLBACK-006", f"environment variable {contract.key_env}", wanted="an API key",
+            got="one that is empty or not of printable ASCII" if key else "nothing",
+            hint="set it where the app starts; keys stand in no file of a contract",
+        )  # fmt: skip
+    return {"authorization": f"Bearer {key}"}
