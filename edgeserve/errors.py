@@ -242,7 +242,7 @@ class WrapperError(EdgeError):
 
 
 class FallbackError(EdgeError):
-    """The contract with an endpoint is wrong, or neither the device nor an endpoint could answer."""
+    """The contract with an endpoint is wrong, or neither device nor endpoint could answer."""
 
     area = "FALLBACK"
 

@@ -25,8 +25,8 @@ from edgeserve.validate.invariants import (
     check_repeatable,
     self_limit,
 )
-from edgeserve.validate.noise import called
 from edgeserve.validate.labels import label_stats
+from edgeserve.validate.noise import called
 from edgeserve.validate.promises import check_declared, check_weights
 from edgeserve.validate.request import JudgeRequest
 from edgeserve.validate.store import (
