@@ -7,6 +7,7 @@ from typing import Literal
 
 from edgeserve import decisions
 from edgeserve.decisions import Rule
+from edgeserve.decisions.boxes import shown
 from edgeserve.types.base import Number, number, plain
 from edgeserve.types.records import Detection, Record
 from edgeserve.types.reports import Mark
@@ -67,6 +68,6 @@ def _marks(record: Record | None, side: Literal["reference", "answer"]) -> Itera
     """The surest boxes of a detection; none of anything else."""
     if not isinstance(record, Detection):
         return
-    for i in (-record.scores).argsort(kind="stable")[:_BOXES]:
+    for i in sorted(shown(record), key=lambda i: -float(record.scores[i]))[:_BOXES]:
         x0, y0, x1, y1 = (float(edge) for edge in record.boxes[i])
         yield Mark(side, (x0, y0, x1, y1), record.labels[i], number(float(record.scores[i])))

@@ -20,6 +20,7 @@ from edgeserve.data.reading import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.types.records import Classification, Record, Runtime
 from edgeserve.types.source import Exported
+from edgeserve.validate.attentive import Attentive
 from edgeserve.validate.deciding import decision, processor_of
 from edgeserve.validate.feeds import Runner, feed_of
 from edgeserve.validate.said import Said, understand
@@ -69,6 +70,7 @@ class Oracle:
         self.reference = reference
         self.processor = processor_of(exported, folder)
         self.rule = decisions.rule_of(exported.task, exported.processing)
+        self._attentive = Attentive(exported, folder)
         self._server = None if reference == PT2 else Server(reference, user_folder)
         backend, program = reference_program(exported)
         self._session = backend.load(program, folder)
@@ -132,6 +134,7 @@ class Oracle:
         """What the exported program says with these outputs of ``feed``."""
         decides = self.exported.task in decisions.DECIDED_MARGIN
         record = decision(self.processor, outputs, feed) if decides else None
+        record = self._attentive.complete(record, outputs, feed)
         margin = None if record is None else decisions.margin(record, self.rule)
         return Answered(
             record=record, margin=margin, scored=True, outputs=outputs, own=True, program=record
@@ -150,7 +153,8 @@ class Oracle:
             own = self.of_program(said.tensors, feed)
             return dataclasses.replace(own, program=program.record)
         check_size(said.record, program.record, called)
-        record = completed(said.record, program.record)
+        known = completed(said.record, program.record)
+        record = self._attentive.told_by(program.record, known)
         return Answered(
             record=record, margin=self._margin(said, record, program), scored=said.scored,
             outputs=program.outputs, own=False, program=program.record,

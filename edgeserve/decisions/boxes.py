@@ -16,10 +16,11 @@ from edgeserve.decisions.overlap import iou
 from edgeserve.decisions.units import DECIDED_MARGIN, Kind, Rule, Units
 from edgeserve.types.records import Detection
 
-__all__ = ["BOXES", "IOU", "Matched", "Precision", "match"]
+__all__ = ["BOXES", "IOU", "Matched", "Precision", "match", "shown"]
 
 #: Boxes that overlap by this much are of one thing.
 IOU = 0.5
+_ROUNDING = 1e-9
 _RECALLS = np.linspace(0, 1, 101)
 
 
@@ -73,17 +74,25 @@ def _of_one_class(reference: Detection, answer: Detection) -> np.ndarray:
 
 
 def _compare(rule: Rule, reference: Detection, answer: Detection, sure: float) -> Units:
-    """Each box of the reference, and each that the answer alone is sure of."""
+    """Each box of the reference, and each that the answer alone has.
+
+    An invented box is a clear one where the answer is sure of it, or the reference is sure that
+    nothing is there: it lists what scores a little less, and this is not among it.
+    """
     matched = match(rule, reference, answer)
     lost = matched.answer < 0
     clear = matched.scores >= rule.threshold + sure
-    extra = int((~matched.known & (answer.scores >= rule.threshold + sure)).sum())
+    invented = ~matched.known & (answer.scores >= rule.threshold)
+    extra = int(invented.sum())
+    told = reference.floor is not None and reference.floor <= rule.threshold - sure + _ROUNDING
+    least = rule.threshold if told else rule.threshold + sure
+    clear_extra = int((invented & (answer.scores >= least)).sum())
     figures = {"iou": float(matched.overlap[~lost].mean())} if (~lost).any() else {}
     return Units(
         n=len(lost) + extra,
         flips=int(lost.sum()) + extra,
-        decided=int(clear.sum()) + extra,
-        decided_flips=int((clear & lost).sum()) + extra,
+        decided=int(clear.sum()) + clear_extra,
+        decided_flips=int((clear & lost).sum()) + clear_extra,
         figures=figures,
     )
 
@@ -106,13 +115,20 @@ def _gap(rule: Rule, reference: Detection, answer: Detection) -> float:
     return float(max(scores.max(), moved.max()))
 
 
+def shown(record: Detection) -> list[int]:
+    """Indexes of the boxes that were found; not of those that nearly were (`Detection.floor`)."""
+    least = 0.0 if record.floor is None else record.floor + DECIDED_MARGIN["object-detection"]
+    return [i for i, score in enumerate(record.scores.tolist()) if score >= least - _ROUNDING]
+
+
 def _describe(record: Detection) -> str:
-    if not record.labels:
+    found = shown(record)
+    if not found:
         return "no box"
-    best = int(record.scores.argmax())
-    counts = Counter(record.labels).most_common(4)
+    best = max(found, key=lambda i: float(record.scores[i]))
+    counts = Counter(record.labels[i] for i in found).most_common(4)
     named = ", ".join(f"{count} {label}" for label, count in counts)
-    more = ", ..." if len(set(record.labels)) > len(counts) else ""
+    more = ", ..." if len({record.labels[i] for i in found}) > len(counts) else ""
     return f"{named}{more} (surest: {record.labels[best]} {record.scores[best]:.2f})"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeserve.decisions.units import Kind, Rule, Units
+from edgeserve.decisions.units import DECIDED_MARGIN, Kind, Rule, Units
 from edgeserve.types.records import Span, Tokens
 
 __all__ = ["SPANS", "SpanScore"]
@@ -18,19 +18,25 @@ def _key(span: Span) -> tuple[int, int, str]:
 
 
 def _compare(rule: Rule, reference: Tokens, answer: Tokens, sure: float) -> Units:
-    """Each span of the reference, and each that the answer alone is sure of."""
+    """Each span of the reference, and each that the answer alone has.
+
+    An invented span is a clear one where the answer is sure of it, or the reference is sure of each
+    of its tokens.
+    """
     wanted, got = {_key(s) for s in reference.spans}, {_key(s) for s in answer.spans}
     lost = [_key(span) not in got for span in reference.spans]
     clear = [_sure(span) >= sure for span in reference.spans]
-    extra = sum(
-        _sure(span) >= sure and _key(span) not in wanted and not _touches(span, reference)
-        for span in answer.spans
+    invented = [s for s in answer.spans if _key(s) not in wanted and not _touches(s, reference)]
+    told = reference.unsure is not None and sure <= DECIDED_MARGIN["token-classification"]
+    clear_extra = sum(
+        _sure(span) >= sure or (told and not _doubtful(span, reference)) for span in invented
     )
+    extra = len(invented)
     return Units(
         n=len(lost) + extra,
         flips=sum(lost) + extra,
-        decided=sum(clear) + extra,
-        decided_flips=sum(map(bool.__and__, lost, clear)) + extra,
+        decided=sum(clear) + clear_extra,
+        decided_flips=sum(map(bool.__and__, lost, clear)) + clear_extra,
         figures=_f1(len(wanted), len(got), len(wanted & got)),
     )
 
@@ -41,6 +47,11 @@ def _touches(span: Span, reference: Tokens) -> bool:
         other.label == span.label and span.start < other.end and other.start < span.end
         for other in reference.spans
     )
+
+
+def _doubtful(span: Span, reference: Tokens) -> bool:
+    """The reference is not sure of a token in it."""
+    return any(span.start < end and start < span.end for start, end in reference.unsure or ())
 
 
 def _f1(wanted: int, got: int, both: int) -> dict[str, float]:

@@ -7,6 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
+from edgeserve.decisions.units import DECIDED_MARGIN
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.outsteps import wrong_outputs
 from edgeserve.processing.prepared import Origin
@@ -86,7 +87,8 @@ def spans(
         else:
             found.append(Span(start=start, end=end, label=name, score=share))
             open_ = True
-    return Tokens(spans=tuple(found))
+    unsure = offsets[np.asarray(_leads(shares)) < DECIDED_MARGIN["token-classification"]]
+    return Tokens(spans=tuple(found), unsure=tuple((int(a), int(b)) for a, b in unsure))
 
 
 def _named(label: str, step: Spans) -> tuple[str | None, bool]:

@@ -100,11 +100,16 @@ class Classification(_Result, frozen=True, kw_only=True, tag_field="record", tag
 
 
 class Detection(_Result, frozen=True, kw_only=True, tag_field="record", tag="detection"):
-    """Boxes float32 [n, 4] xyxy in pixels of the upright photo, scores float32 [n], labels [n]."""
+    """Boxes float32 [n, 4] xyxy in pixels of the upright photo, scores float32 [n], labels [n].
+
+    ``floor`` is the score from which boxes are listed, where some below the detector's threshold
+    are: a reference says so what it nearly found. None: only what it found.
+    """
 
     boxes: np.ndarray
     scores: np.ndarray
     labels: tuple[str, ...]
+    floor: float | None = None
 
     def __post_init__(self) -> None:
         self._hold("boxes", np.float32, 2)
@@ -164,9 +169,14 @@ class Span(Value, frozen=True):
 
 
 class Tokens(_Result, frozen=True, kw_only=True, tag_field="record", tag="tokens"):
-    """Labelled spans, in order of start."""
+    """Labelled spans, in order of start.
+
+    ``unsure`` lists the places [start, end) of tokens whose best label leads the second by a
+    probability below 0.05; None where that is not known.
+    """
 
     spans: tuple[Span, ...]
+    unsure: tuple[tuple[int, int], ...] | None = None
 
 
 class Text(_Result, frozen=True, kw_only=True, tag_field="record", tag="text"):

@@ -48,7 +48,7 @@ class Squares(nn.Module):
     centre is full of one colour.
     """
 
-    def __init__(self, zero: bool = False, shift: float = 0.0) -> None:
+    def __init__(self, zero: bool = False, shift: float = 0.0, least: float = 0.0) -> None:
         super().__init__()
         self.look = nn.Conv2d(3, 2, 3, padding=1)
         weight = torch.tensor([[1.0, -1.0, -1.0], [-1.0, 1.0, -1.0]])
@@ -62,14 +62,14 @@ class Squares(nn.Module):
         places = torch.arange(SIDE // CELL) * CELL + CELL / 2
         self.register_buffer("x", places[None, None, None].expand(1, 1, 12, 12).clone())
         self.register_buffer("y", places[None, None, :, None].expand(1, 1, 12, 12).clone())
-        self.zero, self.shift = zero, shift
+        self.zero, self.shift, self.least = zero, shift, least
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         cells = nn.functional.avg_pool2d(image, CELL)
         size = self.size(cells)
         # A square's colour pulls its centre by less than a pixel: no output stands still.
         x = self.x + self.shift + size[:, :1] - 24
-        scores = torch.sigmoid(self.look(cells) * 2)
+        scores = torch.sigmoid(self.look(cells) * 2).clamp(self.least)
         return torch.cat([x, self.y + size[:, 1:] - 24, size, scores * (not self.zero)], 1)
 
 
@@ -188,6 +188,21 @@ def test_a_broken_file_fails(detector: Any, build: Any, broken: Any) -> None:
         assert stats.decided.count == stats.decided.n > 0
         assert float(stats.figures["map50"]) == 0.0
         assert report.worst[0].flipped
+
+
+def test_boxes_invented_just_above_the_threshold_are_no_close_calls(
+    detector: Any, build: Any
+) -> None:
+    """Each hardly a box, and everywhere: the reference sees nothing there."""
+    other = _built(build, least=0.52)
+    artifact = Artifact(
+        format="onnx", precision="w8a8", entry=other.artifact.entry, files=other.artifact.files,
+        io=other.artifact.io,
+    )  # fmt: skip
+    report = judged(detector, artifact, other.root / "candidate")
+    assert report.judgement.verdict == "fail", report.judgement
+    assert report.decisions is not None
+    assert float(report.decisions.raw.rate) > 0.5
 
 
 @pytest.mark.slow
