@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeserve.backends.coreml.lowerings import decompose
+from edgeserve.backends.coreml.lowerings.decompose import decompose
 from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.blame import one_line
@@ -67,7 +67,8 @@ class SourceProgram:
 
             for each in sizes:
                 shapes = [each.of(spec.shape) for spec in self.inputs]
-                yield Fixed(specialize(common.program, shapes), common.rewrites)
+                made = specialize(common.program, shapes)
+                yield _narrowed(Fixed(made, common.rewrites), self._examples(each), whole)
             return
         for each in sizes:
             yield self._closed(each, whole)
@@ -78,16 +79,21 @@ class SourceProgram:
 
         from edgeserve.backends.torch.program import log_warnings
         from edgeserve.backends.torch.rewrites import apply
-        from edgeserve.backends.torch.rewrites.parts import with_sizes
-        from edgeserve.backends.torch.rewrites.settle_outputs import settle_outputs
+        from edgeserve.backends.torch.rewrites.parts import functional, with_sizes
 
-        examples = tuple(_example(spec, sizes) for spec in self.inputs)
+        examples = self._examples(sizes)
         with log_warnings():
             module: Any = self.program.module()
             rewrites = apply(module, _rewrites(whole))
-            module = with_sizes(module, examples)
-            rewrites += apply(module, (settle_outputs,))
-            return Fixed(decompose(torch.export.export(module, examples), whole), rewrites)
+            plain = functional(module, examples)
+            again = [] if plain is module else _rewrites(whole)
+            module = with_sizes(plain, examples)
+            rewrites += apply(module, [*again, *_sized_rewrites()])
+            program = decompose(torch.export.export(module, examples), whole)
+            return _narrowed(Fixed(program, rewrites), examples, whole)
+
+    def _examples(self, sizes: Sizes) -> tuple[torch.Tensor, ...]:
+        return tuple(_example(spec, sizes) for spec in self.inputs)
 
     def _open(self, sizes: Sequence[Sizes], whole: bool) -> Fixed | None:
         """Traced with the sizes that differ left open; None where torch cannot do that."""
@@ -103,7 +109,7 @@ class SourceProgram:
             {axis: torch.export.Dim.DYNAMIC for axis, dim in enumerate(spec.shape) if dim in free}
             for spec in self.inputs
         )
-        examples = tuple(_example(spec, sizes[len(sizes) // 2]) for spec in self.inputs)
+        examples = self._examples(sizes[len(sizes) // 2])
         with log_warnings():
             module: Any = self.program.module()
             rewrites = apply(module, _rewrites(whole))
@@ -141,12 +147,51 @@ def load_source(exported: Exported, root: Path) -> SourceProgram:
 
 
 def _rewrites(whole: bool) -> list[Any]:
-    from edgeserve.backends.torch.rewrites import drop_asserts, drop_idle, fold_batch_norm
+    """What is rewritten whatever the sizes."""
+    from edgeserve.backends.torch import rewrites
     from edgeserve.backends.torch.rewrites.drop_state import drop_state
     from edgeserve.backends.torch.rewrites.name_relu6 import float_bounds, name_relu6
 
-    always = [fold_batch_norm, drop_asserts, drop_idle, drop_state, float_bounds]
+    always = [
+        rewrites.fold_batch_norm, rewrites.drop_asserts, rewrites.drop_idle, drop_state,
+        rewrites.plain_names, rewrites.spell_alpha, rewrites.spell_divisor,
+        rewrites.copy_contiguous, rewrites.blank_blind_rows, float_bounds,
+    ]  # fmt: skip
     return [*always, name_relu6] if whole else always
+
+
+def _sized_rewrites() -> list[Any]:
+    """What is rewritten once the sizes are fixed."""
+    from edgeserve.backends.torch import rewrites
+    from edgeserve.backends.torch.rewrites.settle_outputs import settle_outputs
+
+    return [
+        rewrites.pool_adaptively, rewrites.pool_by_slices, rewrites.unfold_by_convolution,
+        rewrites.roll_by_slices, rewrites.resize_by_lookup, rewrites.resize_by_matrices,
+        rewrites.fold_constants, settle_outputs,
+    ]  # fmt: skip
+
+
+def _narrowed(fixed: Fixed, examples: tuple[torch.Tensor, ...], whole: bool) -> Fixed:
+    """In five axes or fewer and without strides, where taking apart has brought such."""
+    import torch
+
+    from edgeserve.backends.torch.program import log_warnings
+    from edgeserve.backends.torch.rewrites import apply, drop_asserts, merge_axes, relabel_strides
+    from edgeserve.backends.torch.rewrites.merge_axes import has_many_axes
+    from edgeserve.backends.torch.rewrites.parts import with_sizes
+
+    graph = fixed.program.graph_module
+    strided = any("as_strided" in str(node.target) for node in graph.graph.nodes)
+    if not strided and not has_many_axes(graph):
+        return fixed
+    with log_warnings():
+        module: Any = fixed.program.module()
+        drop_asserts(module)
+        module = with_sizes(module, examples)
+        rewrites = apply(module, (relabel_strides, merge_axes))
+        program = decompose(torch.export.export(module, examples), whole)
+    return Fixed(program, fixed.rewrites + rewrites)
 
 
 def _example(spec: TensorSpec, sizes: Sizes) -> torch.Tensor:

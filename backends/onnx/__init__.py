@@ -81,3 +81,8 @@ class OnnxBackend(Backend):
         from edgeserve.backends.onnx.inspect import inspect_onnx
 
         return inspect_onnx(artifact, root)
+
+    def saturating(self, artifact: Artifact, root: Path) -> tuple[str, ...]:
+        from edgeserve.backends.onnx.pairs import saturating
+
+        return saturating(root / artifact.entry) if artifact.precision == "w8a8" else ()

@@ -7,6 +7,7 @@ and nothing of the machine it was made on.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 import torch
@@ -18,12 +19,45 @@ from edgeserve.backends.onnx.inspect import io_of
 from edgeserve.backends.onnx.refusals import refusal
 from edgeserve.backends.onnx.write import EXTERNAL_ABOVE, MODEL, check, listed, save
 from edgeserve.backends.torch import reference_artifact
+from edgeserve.backends.torch.decompositions import take_apart
 from edgeserve.backends.torch.inspect import module_path
 from edgeserve.backends.torch.program import load_program, log_warnings
+from edgeserve.backends.torch.rewrites import (
+    apply_in_place,
+    blank_blind_rows,
+    copy_contiguous,
+    drop_asserts,
+    drop_idle,
+    keep_epsilons,
+    plain_names,
+    pool_adaptively,
+    spell_divisor,
+)
+from edgeserve.backends.torch.rules_special import SPECIAL_RULES
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 
 __all__ = ["EXTERNAL_ABOVE", "export_onnx", "save"]
+
+_ATEN = torch.ops.aten
+
+_REWRITES = (
+    drop_asserts, drop_idle, plain_names, spell_divisor, pool_adaptively, copy_contiguous,
+    blank_blind_rows, keep_epsilons,
+)  # fmt: skip
+
+#: Operators with a rule of ours that `torch.onnx.export` has no translation for.
+_UNKNOWN = {
+    *SPECIAL_RULES,
+    _ATEN.cdist.default, _ATEN.copysign.Scalar, _ATEN.copysign.Tensor, _ATEN.cummax.default,
+    _ATEN.cummin.default, _ATEN.cumprod.default, _ATEN.erfinv.default, _ATEN.fmax.default,
+    _ATEN.fmin.default, _ATEN.hypot.default, _ATEN.kthvalue.default, _ATEN.median.dim,
+    _ATEN.rrelu.default, _ATEN.searchsorted.Tensor,
+}  # fmt: skip
+
+
+def _is_known(target: Any) -> bool:
+    return target not in _UNKNOWN
 
 
 def export_onnx(
@@ -36,9 +70,10 @@ def export_onnx(
         way.
         ConvertError: EDGE-CONVERT-020 the converter failed, -023 the file it made is not valid.
     """
-    program = load_program(reference_artifact(exported), root)
+    program = take_apart(load_program(reference_artifact(exported), root), _is_known)
     modules = {node.name: module_path(node) for node in program.graph.nodes}
     traces = _mark(program)
+    rewrites = apply_in_place(program, _REWRITES)
     try:
         with log_warnings():
             made = torch.onnx.export(program, dynamo=True, verbose=False, opset_version=OPSET)
@@ -56,7 +91,7 @@ def export_onnx(
         entry=MODEL,
         files=listed(out),
         io=io_of(ir.load(out / MODEL)),
-        provenance=Provenance(route=route, tools=tools),
+        provenance=Provenance(route=route, rewrites=rewrites, tools=tools),
     )
 
 
@@ -81,7 +116,9 @@ def _name_folded(model: ir.Model, program: ExportedProgram) -> None:
     layers = {
         node.name: node.args[0].name
         for node in program.graph.nodes
-        if "batch_norm" in str(node.target) and isinstance(node.args[0], torch.fx.Node)
+        if node.op == "call_function"  # a weight may be called so too
+        and "batch_norm" in str(node.target)
+        and isinstance(node.args[0], torch.fx.Node)
     }
     for node in all_nodes(model):
         source = node.metadata_props.get(TRACE, "")

@@ -19,6 +19,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from edgeserve.backends.sizes import Sizes, plan_sizes
+from edgeserve.backends.tflite.decompositions import take_apart_unknown
 from edgeserve.backends.tflite.edges import check_edges, edges
 from edgeserve.backends.tflite.labels import mark, path_of
 from edgeserve.backends.tflite.names import SINGLE, rename
@@ -29,19 +30,43 @@ from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.program import load_program, log_warnings
 from edgeserve.backends.torch.rewrites import (
     apply,
+    blank_blind_rows,
+    copy_contiguous,
     drop_asserts,
     drop_expand,
     drop_idle,
     expand_to_cat,
     fold_batch_norm,
+    fold_constants,
+    plain_names,
+    pool_adaptively,
+    pool_by_slices,
+    resize_by_lookup,
+    resize_by_matrices,
+    spell_alpha,
+    spell_division,
+    spell_divisor,
+    spell_padding,
+    split_groups,
+    unfold_by_convolution,
 )
-from edgeserve.backends.torch.rewrites.parts import with_sizes
+from edgeserve.backends.torch.rewrites.parts import functional, with_sizes
 from edgeserve.files import describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 
 __all__ = ["export_tflite"]
+
+#: What is rewritten whatever the sizes, and what once they are fixed.
+_REWRITES = (
+    drop_asserts, drop_idle, fold_batch_norm, plain_names, spell_alpha, spell_division,
+    spell_divisor, copy_contiguous, blank_blind_rows,
+)  # fmt: skip
+_SIZED = (
+    split_groups, spell_padding, pool_adaptively, pool_by_slices, unfold_by_convolution,
+    resize_by_lookup, resize_by_matrices, fold_constants, drop_expand, expand_to_cat,
+)  # fmt: skip
 
 
 def export_tflite(
@@ -110,8 +135,9 @@ def _rename(
 def _convert(program: ExportedProgram, signature: Signature, sizes: Sequence[Sizes]) -> _Made:
     import litert_torch
 
+    take_apart_unknown()
     module: Any = program.module(check_guards=False)
-    rewrites = dict.fromkeys(apply(module, (drop_asserts, drop_idle, fold_batch_norm)))
+    rewrites = dict.fromkeys(apply(module, _REWRITES))
     converter = litert_torch.Converter()
     for each in sizes:
         inputs = tuple(
@@ -133,8 +159,9 @@ def _sized(
 
     The converter exports it again itself, which fixes the sizes.
     """
-    sized = with_sizes(module, inputs)
-    rewrites = apply(sized, (drop_expand, expand_to_cat))
+    plain = functional(module, inputs)
+    sized = with_sizes(plain, inputs)
+    rewrites = apply(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
     for part in sized.modules():
         part.training = False  # an exported module has no eval(); its trace is fixed anyway
     return sized, rewrites

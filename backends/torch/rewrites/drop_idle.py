@@ -11,8 +11,10 @@ _ATEN = torch.ops.aten
 _IDLE = {
     _ATEN.alias.default,
     _ATEN.detach.default,
+    _ATEN.detach_.default,
     _ATEN.lift_fresh.default,
     _ATEN.lift_fresh_copy.default,
+    _ATEN.positive.default,
 }
 _DROPOUT = {
     _ATEN.alpha_dropout.default,

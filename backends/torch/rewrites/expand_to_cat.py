@@ -47,7 +47,7 @@ def expand_to_cat(module: fx.GraphModule) -> bool:
 def _is_at_risk(node: fx.Node) -> bool:
     if node.target not in _EXPANSIONS | {_REPEAT}:
         return False
-    before, after = shape_of(node.args[0]), shape_of(node)  # type: ignore[arg-type]
+    before, after = shape_of(node.args[0]), shape_of(node)
     if before is None or after is None or before == after or 0 in after:
         return False
     return sum(size > 1 for size in before) >= 2 and any(_turned(node))

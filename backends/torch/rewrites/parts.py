@@ -18,7 +18,24 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from edgeserve.backends.torch.buffers import Buffers
 from edgeserve.backends.torch.program import log_warnings
 
-__all__ = ["add_tensor", "insert", "shape_of", "tensor_of", "with_sizes"]
+__all__ = ["add_tensor", "functional", "insert", "kept_meta", "shape_of", "tensor_of", "with_sizes"]
+
+#: Metadata that tells of a node's value, not of where it comes from.
+_OF_ITS_VALUE = ("val", "tensor_meta", "example_value", "unbacked_bindings", "torch_fn")
+
+
+def functional(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> fx.GraphModule:
+    """The graph without operators that write to their arguments, traced anew for these inputs.
+
+    Where there are none it is the graph itself.
+    """
+    schemas = (getattr(node.target, "_schema", None) for node in module.graph.nodes)
+    if not any(schema and schema.is_mutable for schema in schemas):
+        return module
+    with log_warnings():
+        program = torch.export.export(module, tuple(inputs)).run_decompositions({})
+        made: Any = program.module(check_guards=False)
+    return made  # type: ignore[no-any-return]
 
 
 def with_sizes(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> fx.GraphModule:
@@ -30,12 +47,26 @@ def with_sizes(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> fx.Gra
     with torch.no_grad():
         FakeTensorProp(copied, mode).propagate(*inputs)
     buffers.restore()  # what a forward does to its buffers happens even in a trial without numbers
+    _settle_numbers(copied)
     return copied
 
 
-def shape_of(node: fx.Node) -> tuple[int, ...] | None:
+def _settle_numbers(module: fx.GraphModule) -> None:
+    """Put the sizes themselves where nodes computed them."""
+    for node in list(module.graph.nodes):
+        number = node.meta.get("val")
+        if node.op != "call_function" or type(number) not in (int, float, bool):
+            continue
+        for user in [user for user in node.users if user.op != "output"]:
+            user.args = fx.map_arg(user.args, lambda read: number if read is node else read)  # noqa: B023
+            user.kwargs = fx.map_arg(user.kwargs, lambda read: number if read is node else read)  # noqa: B023
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def shape_of(node: object) -> tuple[int, ...] | None:
     """Sizes of a node's tensor; None where it is no tensor or a size is not fixed."""
-    value = node.meta.get("val")
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
     if not isinstance(value, torch.Tensor):
         return None
     sizes = tuple(value.shape)
@@ -64,5 +95,10 @@ def insert(at: fx.Node, operator: Any, *arguments: Any) -> fx.Node:
     """A call before a node, which passes for a part of it: it keeps its origin, not its value."""
     with at.graph.inserting_before(at):
         made = at.graph.call_function(operator, arguments)
-    made.meta = {key: value for key, value in at.meta.items() if key != "val"}
+    made.meta = {key: value for key, value in at.meta.items() if key not in _OF_ITS_VALUE}
     return made
+
+
+def kept_meta(node: fx.Node) -> dict[str, Any]:
+    """The metadata for a node that takes this one's place: its origin and its value."""
+    return {key: value for key, value in node.meta.items() if key not in _OF_ITS_VALUE[1:]}

@@ -147,7 +147,10 @@ def test_tensors_have_names_of_their_own(text_file: Any) -> None:
 
 def test_rewrites_are_noted(digits: Any, text_file: Any) -> None:
     assert digits.file.artifact.provenance.rewrites == ("fold_batch_norm",)
-    assert set(text_file.artifact.provenance.rewrites) <= {"drop_asserts", "drop_idle"}
+    assert set(text_file.artifact.provenance.rewrites) <= {
+        "drop_asserts", "drop_idle", "plain_names", "copy_contiguous", "fold_constants",
+        "blank_blind_rows",
+    }  # fmt: skip
     assert {"litert-torch", "ai-edge-litert", "torch"} <= set(digits.file.artifact.provenance.tools)
 
 

@@ -26,7 +26,7 @@ HERE = Path(__file__).name
 class NoLowering(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x * 2
-        return torch.lgamma(y.abs() + 1) + y  # line of the first
+        return torch.special.bessel_j0(y) + y  # line of the first
 
 
 class Wide(nn.Module):
@@ -35,9 +35,10 @@ class Wide(nn.Module):
         return torch.sin(wide).float()  # line of the second
 
 
-class Sorted(nn.Module):
+class Spread(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.sort(1)[0] * 2  # line of the third
+        cube, kernel = x.reshape(1, 1, 4, 2, 2), torch.ones(1, 1, 2, 2, 2)
+        return nn.functional.conv_transpose3d(cube, kernel, stride=2)  # line of the third
 
 
 def line_of(comment: str) -> str:
@@ -47,9 +48,9 @@ def line_of(comment: str) -> str:
 
 @pytest.mark.parametrize(
     ("module", "code", "op", "comment"),
-    [(NoLowering, "EDGE-OP-010", "aten.lgamma.default", "# line of the first"),
+    [(NoLowering, "EDGE-OP-010", "aten.special_bessel_j0.default", "# line of the first"),
      (Wide, "EDGE-OP-011", "aten.sin.default", "# line of the second"),
-     (Sorted, "EDGE-OP-012", "aten.sort.default", "# line of the third")],
+     (Spread, "EDGE-OP-012", "aten.conv_transpose3d.input", "# line of the third")],
 )  # fmt: skip
 def test_an_op_that_cannot_be_used_is_named_with_its_line(
     module: type[nn.Module], code: str, op: str, comment: str, made: Callable[..., Any]

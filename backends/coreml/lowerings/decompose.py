@@ -1,9 +1,9 @@
-"""Which torch operators reach coremltools whole, and two that it knows only by other names.
+"""Which torch operators reach coremltools whole, and what becomes of those that it does not know.
 
 Taken apart into core ATen, attention becomes thirty operations with tests for masks that hide
 everything, each linear layer gains two reshapes, and an LSTM is unrolled step by step. coremltools
 has translations of its own for these: the programs are a third as long and convert in half the
-time.
+time. What it knows neither whole nor in core ATen is taken apart further, as PyTorch's tables say.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeserve.backends.coreml.library import coremltools
+from edgeserve.backends.torch.decompositions import take_apart
 
 if TYPE_CHECKING:
     from torch import fx
     from torch.export import ExportedProgram
 
-__all__ = ["decompose", "register_lowerings"]
+__all__ = ["decompose", "is_known"]
 
 #: Operators of ATen that coremltools translates as they are.
 _WHOLE = (
@@ -25,6 +26,10 @@ _WHOLE = (
     "linear.default", "lstm.input", "matmul.default", "mish.default", "pixel_shuffle.default",
     "pixel_unshuffle.default", "relu6.default", "silu.default", "upsample_nearest2d.default",
 )  # fmt: skip
+
+#: What coremltools has translations for that cannot work: they call builders that are not there, or
+#: wait for arguments that no exported program gives.
+_BROKEN = ("aten::acosh", "aten::asinh", "aten::norm.Scalar")
 
 
 def decompose(program: ExportedProgram, whole: bool) -> ExportedProgram:
@@ -37,6 +42,8 @@ def decompose(program: ExportedProgram, whole: bool) -> ExportedProgram:
     import torch
     from torch.export import default_decompositions
 
+    from edgeserve.backends.coreml.lowerings.corrections import CORRECTIONS
+
     table: Any = default_decompositions()
     attention = torch.ops.aten.scaled_dot_product_attention.default
     if whole:
@@ -46,8 +53,19 @@ def decompose(program: ExportedProgram, whole: bool) -> ExportedProgram:
         calls = program.graph.find_nodes(op="call_function", target=attention)
         if all(map(_plain_attention, calls)):
             table.pop(attention)
-    decomposed: ExportedProgram = program.run_decompositions(table)
-    return decomposed
+    for target, rule in CORRECTIONS.items():
+        table[target] = rule
+    return take_apart(program.run_decompositions(table), is_known)
+
+
+def is_known(target: Any) -> bool:
+    """Whether coremltools has a translation for an operator."""
+    coremltools()
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
+
+    name = getattr(target, "name", None)
+    word = name() if callable(name) else getattr(target, "__name__", str(target))
+    return word not in _BROKEN and _TORCH_OPS_REGISTRY.get_func(word) is not None
 
 
 def _plain_attention(node: fx.Node) -> bool:
@@ -57,28 +75,3 @@ def _plain_attention(node: fx.Node) -> bool:
     masked = node.kwargs.get("attn_mask", mask) is not None
     causal = node.kwargs.get("is_causal", causal)
     return not node.kwargs.get("enable_gqa") and len(ranks) == 1 and not (masked and causal)
-
-
-def register_lowerings() -> None:
-    """Teach coremltools the names under which `torch.export` has what it knows already.
-
-    ``grid_sampler_2d`` takes ``grid_sampler``'s arguments. ``lstm.input`` is ``lstm`` with its
-    three results as one tuple, from which ``getitem`` takes them.
-    """
-    coremltools()
-    from coremltools.converters.mil.frontend.torch import ops
-    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
-
-    _TORCH_OPS_REGISTRY.set_func_by_name(ops.grid_sampler, "grid_sampler_2d")
-    _TORCH_OPS_REGISTRY.set_func_by_name(_lstm, "lstm.input")
-
-
-def _lstm(context: Any, node: Any) -> None:
-    from coremltools.converters.mil.frontend.torch import ops
-
-    names = node.outputs
-    node.outputs = [f"{node.name}_{i}" for i in range(3)]
-    ops.lstm(context, node)
-    results = tuple(context[name] for name in node.outputs)
-    node.outputs = names
-    context.add(results, torch_name=node.name)

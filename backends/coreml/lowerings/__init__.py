@@ -1,0 +1,42 @@
+"""What edgeserve teaches coremltools: names, operators that it translates wrongly, and a watch.
+
+Each module of this package is one of them. They stand in for coremltools' own from the first export
+on, in the process that exports.
+"""
+
+from __future__ import annotations
+
+from edgeserve.backends.coreml.library import coremltools
+from edgeserve.backends.coreml.lowerings import (
+    activations,
+    arithmetic,
+    constants,
+    recurrent,
+    reductions,
+)
+from edgeserve.backends.coreml.lowerings.keywords import watch_keywords
+
+__all__ = ["register_lowerings"]
+
+
+def register_lowerings() -> None:
+    """Put our translations into coremltools' table, and the watch around all; once is enough.
+
+    ``grid_sampler_2d`` takes ``grid_sampler``'s arguments, an ``alias`` is its input.
+    """
+    coremltools()
+    from coremltools.converters.mil.frontend.torch import ops
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
+
+    table = {
+        "alias": ops.noop,
+        "grid_sampler_2d": ops.grid_sampler,
+        **activations.LOWERINGS,
+        **arithmetic.LOWERINGS,
+        **constants.LOWERINGS,
+        **recurrent.LOWERINGS,
+        **reductions.LOWERINGS,
+    }
+    for name, function in table.items():
+        _TORCH_OPS_REGISTRY.set_func_by_name(function, name)
+    watch_keywords(_TORCH_OPS_REGISTRY.name_to_func_mapping)

@@ -1,0 +1,178 @@
+"""How to compute operators for which PyTorch's own tables have no words.
+
+Each rule is written with operators that all formats know. A format applies it where it has no
+translation of its own; rounding aside it gives what PyTorch gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.torch.rules_order import ORDER_RULES
+from edgeserve.backends.torch.rules_places import PLACE_RULES
+from edgeserve.backends.torch.rules_special import SPECIAL_RULES
+
+__all__ = ["RULES"]
+
+_ATEN = torch.ops.aten
+
+
+def _exp2(x: Tensor) -> Tensor:
+    return torch.exp(x * math.log(2))
+
+
+def _asinh(x: Tensor) -> Tensor:
+    size = x.abs()
+    return torch.sign(x) * torch.log1p(size + size * size / (torch.sqrt(size * size + 1) + 1))
+
+
+def _acosh(x: Tensor) -> Tensor:
+    return torch.log(x + torch.sqrt(x * x - 1))
+
+
+def _erfc(x: Tensor) -> Tensor:
+    return 1 - torch.erf(x)
+
+
+def _trunc(x: Tensor) -> Tensor:
+    return torch.where(x < 0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else x.clone()
+
+
+def _frac(x: Tensor) -> Tensor:
+    return x - _trunc(x)
+
+
+def _signbit(x: Tensor) -> Tensor:
+    """Zero has a sign too, which its reciprocal shows."""
+    if not x.is_floating_point():
+        return x < 0
+    below = torch.logical_and(x == 0, torch.reciprocal(x) < 0)
+    return torch.logical_or(x < 0, below)
+
+
+def _round(x: Tensor, *, decimals: int) -> Tensor:
+    factor = 10.0 ** abs(decimals)
+    return torch.round(x * factor) / factor if decimals >= 0 else torch.round(x / factor) * factor
+
+
+def _fmax(x: Tensor, y: Tensor) -> Tensor:
+    """The larger one, where one is not a number the other."""
+    return torch.where(x != x, y, torch.where(y != y, x, torch.maximum(x, y)))
+
+
+def _fmin(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(x != x, y, torch.where(y != y, x, torch.minimum(x, y)))
+
+
+def _hypot(x: Tensor, y: Tensor) -> Tensor:
+    return torch.sqrt(x * x + y * y)
+
+
+def _fmod(x: Tensor, y: Any) -> Tensor:
+    """What is left of a division that cuts off; it has the sign of ``x``."""
+    if isinstance(y, Tensor) and not x.is_floating_point() and not y.is_floating_point():
+        return x - torch.div(x, y, rounding_mode="trunc") * y
+    return x - _trunc(x / y) * y  # type: ignore[no-any-return]
+
+
+def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
+    most = torch.maximum(x, y)
+    return most + torch.log2(_exp2(x - most) + _exp2(y - most))
+
+
+def _rrelu(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
+           generator: Any = None) -> Any:  # fmt: skip
+    if training:
+        return NotImplemented
+    return torch.where(x > 0, x, x * ((lower + upper) / 2))
+
+
+def _copysign(x: Tensor, y: Any) -> Tensor:
+    size = x.abs()
+    if isinstance(y, Tensor):
+        return torch.where(_signbit(y), -size, size)
+    return -size if math.copysign(1, y) < 0 else size
+
+
+def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """For each output a matrix between the two: [..., i], [o, i, j], [..., j] to [..., o]."""
+    count, rows, columns = weight.shape
+    flat = x.reshape(-1, rows) @ weight.permute(1, 0, 2).reshape(rows, count * columns)
+    parts = flat.reshape(-1, count, columns) * y.reshape(-1, 1, columns)
+    made = parts.sum(-1).reshape(*x.shape[:-1], count)
+    return made if bias is None else made + bias
+
+
+def _norm(x: Tensor, p: Any = 2) -> Tensor:
+    return torch.linalg.vector_norm(x, p)  # type: ignore[no-any-return]
+
+
+def _cdist(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, dim=-1)  # type: ignore[no-any-return]
+
+
+def _var_mean(
+    x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    axes = list(range(x.dim())) if dim is None else dim
+    spread = torch.var(x, axes, correction=1 if correction is None else correction, keepdim=keepdim)
+    return spread, torch.mean(x, axes, keepdim)
+
+
+def _one_hot(x: Tensor, num_classes: int = -1) -> Any:
+    if num_classes < 0:
+        return NotImplemented  # as many as the largest value says
+    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
+
+
+#: M. Giles, Approximating the erfinv function (2010), single precision: near the middle, outside.
+_MIDDLE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+           -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
+_OUTSIDE = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+            -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
+
+
+def _erfinv(x: Tensor) -> Tensor:
+    depth = -torch.log((1 - x) * (1 + x))
+    near, far = depth - 2.5, torch.sqrt(torch.clamp(depth, min=5)) - 3
+    middle, outside = torch.full_like(x, _MIDDLE[0]), torch.full_like(x, _OUTSIDE[0])
+    for inner, outer in zip(_MIDDLE[1:], _OUTSIDE[1:], strict=True):
+        middle, outside = middle * near + inner, outside * far + outer
+    return x * torch.where(depth < 5, middle, outside)
+
+
+#: Rules by operator.
+RULES: dict[Any, Callable[..., Any]] = {
+    **ORDER_RULES,
+    **PLACE_RULES,
+    **SPECIAL_RULES,
+    _ATEN.acosh.default: _acosh,
+    _ATEN.asinh.default: _asinh,
+    _ATEN._cdist_forward.default: _cdist,
+    _ATEN.bilinear.default: _bilinear,
+    _ATEN.cdist.default: _cdist,
+    _ATEN.copysign.Scalar: _copysign,
+    _ATEN.copysign.Tensor: _copysign,
+    _ATEN.erfc.default: _erfc,
+    _ATEN.erfinv.default: _erfinv,
+    _ATEN.exp2.default: _exp2,
+    _ATEN.fmax.default: _fmax,
+    _ATEN.fmin.default: _fmin,
+    _ATEN.fmod.Scalar: _fmod,
+    _ATEN.fmod.Tensor: _fmod,
+    _ATEN.frac.default: _frac,
+    _ATEN.hypot.default: _hypot,
+    _ATEN.logaddexp2.default: _logaddexp2,
+    _ATEN.round.decimals: _round,
+    _ATEN.norm.Scalar: _norm,
+    _ATEN.one_hot.default: _one_hot,
+    _ATEN.rrelu.default: _rrelu,
+    _ATEN.signbit.default: _signbit,
+    _ATEN.trunc.default: _trunc,
+    _ATEN.var_mean.correction: _var_mean,
+}

@@ -1,0 +1,121 @@
+"""Values of many axes in five or fewer: equal to PyTorch, and none is left with more."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+from torch.nn import functional
+
+from edgeserve.backends.torch.program import log_warnings
+from edgeserve.backends.torch.rewrites import (
+    apply,
+    merge_axes,
+)
+from edgeserve.backends.torch.rewrites.merge_axes import has_many_axes
+from edgeserve.backends.torch.rewrites.parts import with_sizes
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+class Net(nn.Module):
+    """Any function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
+
+
+def rewritten(
+    function: Any, inputs: Tensors, *rewrites: Any, decomposed: bool = False
+) -> tuple[fx.GraphModule, tuple[str, ...]]:
+    """The rewritten graph, after its answer was compared with the module's."""
+    module = (function if isinstance(function, nn.Module) else Net(function)).eval()
+    program = torch.export.export(module, inputs)
+    with log_warnings():
+        program = program.run_decompositions() if decomposed else program
+    graph = with_sizes(program.module(check_guards=False), inputs)
+    names = apply(graph, rewrites)
+    with torch.no_grad():
+        torch.testing.assert_close(graph(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
+        again = torch.export.export(graph, inputs).module()  # what formats do with it
+        torch.testing.assert_close(again(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
+    return graph, names
+
+
+def targets(graph: fx.GraphModule) -> set[str]:
+    calls = (node for node in graph.graph.nodes if node.op == "call_function")
+    return {str(node.target).partition(".")[2] for node in calls}
+
+
+def test_permutations_of_many_axes_take_five() -> None:
+    draw = random.Random(1)
+    for rank in (6, 7, 8):
+        for _ in range(6):
+            sizes = [draw.choice([1, 2, 3]) for _ in range(rank)]
+            order = draw.sample(range(rank), rank)
+            total = torch.Size(sizes).numel()
+
+            def turn(x: torch.Tensor, sizes: Any = sizes, order: Any = order) -> Any:
+                return x.reshape(sizes).permute(order).reshape(-1) * 2
+
+            inputs = (torch.randn(total),)
+            graph, _ = rewritten(turn, inputs, merge_axes, decomposed=True)
+            assert not has_many_axes(with_sizes(graph, inputs))
+
+
+SIX = (2, 3, 2, 2, 3, 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x.reshape(SIX) + x.reshape(SIX)[:, :1, :, :1]).flatten(),
+     lambda x: x.reshape(SIX).sum((1, 3)).flatten(), lambda x: x.reshape(SIX).mean(2).flatten(),
+     lambda x: x.reshape(SIX).amax((0, 5)).flatten(), lambda x: x.reshape(SIX).softmax(1).flatten(),
+     lambda x: torch.cat([x.reshape(SIX), x.reshape(SIX)], 4).flatten(),
+     lambda x: x.reshape(SIX)[:, 1:, :, 0].flatten(),
+     lambda x: x.reshape(SIX).unbind(1)[2].flatten(),
+     lambda x: x.reshape(SIX).split(1, 4)[1].flatten(),
+     lambda x: x.reshape(SIX).max(1).values.flatten(),
+     lambda x: x.reshape(SIX)[:, :1].expand(2, 5, 2, 2, 3, 2).flatten(),
+     lambda x: functional.pad(x.reshape(SIX), (1, 0, 0, 2)).flatten(),
+     lambda x: torch.where(x.reshape(SIX) > 0, x.reshape(SIX), 0.5).flatten(),
+     lambda x: x.reshape(SIX).sum(), lambda x: x.reshape(SIX).argmax(4).flatten(),
+     lambda x: (x.reshape(SIX) @ x.reshape(SIX).mT).flatten(),
+     lambda x: functional.layer_norm(x.reshape(SIX), (3, 2)).flatten()],
+)  # fmt: skip
+def test_operators_on_many_axes_take_five(function: Any) -> None:
+    inputs = (torch.randn(144),)
+    graph, names = rewritten(function, inputs, merge_axes, decomposed=True)
+    assert names == ("merge_axes",)
+    assert not has_many_axes(with_sizes(graph, inputs))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x.reshape(SIX) @ x.reshape(SIX).transpose(4, 5)).reshape(-1),
+     lambda x: functional.layer_norm(x.reshape(SIX), (3, 2)).reshape(-1),
+     lambda x: functional.linear(x.reshape(SIX), torch.ones(4, 2)).reshape(-1)],
+)  # fmt: skip
+def test_layers_that_stay_whole_take_five(function: Any) -> None:
+    inputs = (torch.randn(144),)
+    graph, names = rewritten(function, inputs, merge_axes)
+    assert names == ("merge_axes",)
+    assert not has_many_axes(with_sizes(graph, inputs))
+
+
+def test_operands_that_are_stretched_in_turns_are_expanded() -> None:
+    shapes = [(2, 1, 2, 1, 2, 1, 2), (1, 3, 1, 2, 1, 3, 1)]
+    inputs = tuple(torch.randn(torch.Size(shape).numel()) for shape in shapes)
+    graph, _ = rewritten(
+        lambda a, b: (a.reshape(shapes[0]) * b.reshape(shapes[1])).flatten(), inputs, merge_axes,
+        decomposed=True,
+    )  # fmt: skip
+    assert not has_many_axes(with_sizes(graph, inputs))

@@ -1,0 +1,28 @@
+"""What formats refused or got wrong before it was rewritten: a pack of it in each, all right."""
+
+from __future__ import annotations
+
+import pytest
+from zoo.measure import measure
+
+#: By format, operators that the raw converter refuses or gets wrong (see docs/backends.md).
+PACKS = {
+    "onnx": ("avg_pool2d_divisor", "epsilon_tiny", "adaptive_max2d", "adaptive_avg3d", "median",
+             "cummax", "hypot", "copysign", "searchsorted"),
+    "tflite": ("upsample_nearest2d", "upsample_bilinear_scale", "fold", "conv_transpose2d_uneven",
+               "max_pool2d_indices", "conv1d_same", "conv_transpose2d", "sort", "topk_smallest",
+               "scatter_add", "index_add", "floor_divide", "exp2", "one_hot", "int_pow"),
+    "coreml": ("argmax_all", "gelu_tanh", "selu", "celu", "reciprocal_small", "add_alpha",
+               "rsub_alpha", "addmm", "rank6", "roll_flat", "upsample_bicubic", "diagonal",
+               "pad_negative", "asinh", "unfold", "as_strided", "index_copy", "new_zeros"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("format", list(PACKS))
+def test_a_format_takes_what_was_rewritten(format: str) -> None:
+    row = measure(f"ops:{'+'.join(PACKS[format])}", (format,))
+    assert row["export"]["ok"], row
+    assert row["still"] == []
+    assert row[format]["ok"], row[format] | {"names": row["outputs"]}
