@@ -42,6 +42,8 @@ from edgeserve.validate.verdict import Evidence, decide
 
 __all__ = ["judge"]
 
+#: Mean overlap (IoU) of matched boxes below which it is said.
+_CLOSE = 0.9
 #: What a backend says when it cannot run a good file here: not installed, or no such delegate.
 _NOT_HERE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
 
@@ -128,6 +130,7 @@ def _examine(trial: Trial, backend: Backend, session: Session) -> None:
     """Everything there is to ask of a session that opened."""
     runner = trial.run(session)
     _check_values(trial)
+    _remark_overlap(trial)
     with trial.apart():
         _check_itself(trial, backend, runner)
         look_inside(trial, backend)
@@ -193,6 +196,15 @@ def _telling(case: Case) -> set[str]:
     """Outputs that must carry evidence: those that decisions are read from, or all."""
     steps = {name for step in case.exported.processing.outputs for name in outputs_of(step)}
     return (steps if case.decides else set()) or {s.name for s in case.exported.signature.outputs}
+
+
+def _remark_overlap(trial: Trial) -> None:
+    """Boxes that match from an overlap of one half on may all be off by some of their size."""
+    stats = trial.tally.stats(trial.case.limits) if len(trial.tally) else None
+    overlap = plain(stats.figures.get("iou", 1.0)) if stats else 1.0
+    if overlap < _CLOSE:
+        said = f"boxes that match overlap by {overlap:.2f} on average"
+        trial.findings.remark("EDGE-CHECK-071", said)
 
 
 def _evidence(trial: Trial) -> Evidence:

@@ -14,7 +14,7 @@ from edgeserve.errors import ValidateError
 from edgeserve.types.records import Classification, Embedding, Record
 from edgeserve.types.tensors import Signature
 from edgeserve.types.words import Task
-from edgeserve.validate.said_records import record_of
+from edgeserve.validate.said_records import probable, record_of
 
 __all__ = ["Said", "understand"]
 
@@ -128,8 +128,11 @@ def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> 
 
 
 def _check_scores(record: Classification, thing: str) -> None:
-    if not np.isfinite([record.score, *(score for _, score in record.top)]).all():
+    scores = [record.score, *(score for _, score in record.top)]
+    if not np.isfinite(scores).all():
         raise _not_understood(thing, record, "finite scores")
+    if not probable(scores):
+        raise _not_understood(thing, record, "scores as probabilities, from 0 to 1")
 
 
 def _bare(answer: object, labels: Sequence[str], thing: str) -> Classification:

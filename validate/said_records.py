@@ -24,7 +24,10 @@ from edgeserve.types.records import (
 )
 from edgeserve.types.words import Task
 
-__all__ = ["check_size", "completed", "record_of"]
+__all__ = ["check_size", "completed", "probable", "record_of"]
+
+#: How far a probability may lie outside 0 to 1, as the model's own may.
+_SLACK = 0.01
 
 #: What each record is made of, as a dict may give it; a field in brackets may be missing.
 _FORMS: dict[type, str] = {
@@ -175,6 +178,10 @@ def _check(record: Record, labels: Sequence[str], thing: str) -> None:
     arrays = [getattr(record, name, None) for name in ("boxes", "scores", "map", "prob", "margin")]
     if any(a is not None and not np.isfinite(a).all() for a in arrays):
         raise _not_understood(type(record), thing, "numbers that are not finite")
+    shares = [getattr(record, name, None) for name in ("scores", "prob", "margin")]
+    shares += [[s.score for s in getattr(record, "spans", ())], getattr(record, "margins", ())]
+    if not all(probable(values) for values in shares if values is not None):
+        raise _not_understood(type(record), thing, "scores that are no probabilities, from 0 to 1")
     named = set(record.labels) if isinstance(record, Detection) and labels else set()
     if unknown := sorted(named - set(labels)):
         raise ValidateError(
@@ -182,6 +189,12 @@ def _check(record: Record, labels: Sequence[str], thing: str) -> None:
             got=f"label {unknown[0]!r}",
             hint="let the function return class indexes, or give the model the server's label list",
         )  # fmt: skip
+
+
+def probable(values: Any) -> bool:
+    """Whether all numbers lie between 0 and 1: margins of anything else mean nothing."""
+    array = np.asarray(values, np.float64)
+    return not array.size or bool(array.min() >= -_SLACK and array.max() <= 1 + _SLACK)
 
 
 def _not_understood(kind: type, thing: str, got: str) -> ValidateError:

@@ -237,7 +237,7 @@ def _flips(stats: DecisionStats, limits: Limits, verdict: Verdict) -> tuple[Reas
     )
     if verdict == "unproven":
         more = stats.more_groups
-        settled = f"about {more} more independent inputs would settle it"
+        settled = f"about {more} more independent inputs to judge on would settle it"
         message += f"; {settled}" if more else "; more data needed"
     return (Reason(code=_FLIPS[verdict], message=message),)
 

@@ -51,7 +51,10 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
 def convert(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="package.module:factory, model.pt2, a workspace."),
+        typer.Argument(
+            metavar="SOURCE",
+            help="package.module:factory, a Hugging Face folder, an .onnx, a .pt2, a workspace.",
+        ),
     ],
     out: Annotated[str, typer.Option("-o", "--out", help="Workspace to make or grow.")],
     to: Annotated[str, typer.Option(help="Formats, comma-separated.")] = "onnx",

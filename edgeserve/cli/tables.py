@@ -54,7 +54,8 @@ def _size(count: float) -> str:
 
 
 def _percent(share: Number) -> str:
-    return f"{plain(share) * 100:.2g} %" if plain(share) else "0 %"
+    value = plain(share) * 100
+    return f"{value:.2g} %" if 0 < value < 99.5 else f"{value:.0f} %"
 
 
 def _agreement(stats: DecisionStats | None) -> str:

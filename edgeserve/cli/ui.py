@@ -26,11 +26,12 @@ class Lines:
         """Run the block, then print the title and its seconds."""
         began = time.monotonic()
         yield _silent
-        print(f"{title} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
+        self.note(f"{title} ({time.monotonic() - began:.1f} s)")
 
     def note(self, text: str) -> None:
         """Print one line."""
-        print(text, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{text}\n")  # in one piece: stages end side by side
+        sys.stderr.flush()
 
 
 class Live:

@@ -26,6 +26,7 @@ def read_folder(root: Path) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
     files = _files(root)
     medium = _medium(root, files)
     chosen = [f for f in files if medium_of(f) == medium]
+    _check_names(chosen)
     labelled = all("/" in f for f in chosen)
     for file in chosen:
         check_file(root / file, file)
@@ -44,6 +45,18 @@ def _files(root: Path) -> list[str]:
         base = Path(folder).relative_to(root)
         found += [(base / name).as_posix() for name in names if not is_clutter(name)]
     return sorted(found, key=natural_key)
+
+
+def _check_names(files: list[str]) -> None:
+    """Names are shown and hashed: each has to be text."""
+    for file in files:
+        try:
+            file.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                "EDGE-DATA-022", ascii(file), wanted="a file name in UTF-8", got="other bytes",
+                hint="rename the file",
+            ) from error  # fmt: skip
 
 
 def _refuse(error: OSError) -> None:

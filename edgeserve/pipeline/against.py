@@ -69,12 +69,21 @@ def compare(old: Mapping[str, Report], new: Mapping[str, Report]) -> tuple[Chang
 
 
 def _change(name: str, old: Report, new: Report) -> Change:
+    if not _same_model(old, new):
+        return Change(name, False, "is of another model than before: not compared")
     before, now = old.judgement.verdict, new.judgement.verdict
     fell = not meets(now, before)
     more, words = _flips(old, new)
     verdicts = f"still {now}" if before == now else f"{before} before, {now} now"
     basis = "" if _same_basis(old, new) else "; judged on other inputs or another reference"
     return Change(name, fell or more, f"{verdicts}; {words}{basis}")
+
+
+def _same_model(old: Report, new: Report) -> bool:
+    """The same task and outputs, as far as both reports tell."""
+    tasks = {report.decisions.task for report in (old, new) if report.decisions}
+    names = [{diff.output for diff in report.outputs} for report in (old, new)]
+    return len(tasks) < 2 and (not all(names) or names[0] == names[1])
 
 
 def _same_basis(old: Report, new: Report) -> bool:

@@ -42,6 +42,9 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> Outcome:
         answers = _answers(bench, options)
         for artifact in manifest.artifacts:
             bench.workspace.local(artifact)  # no changed byte reaches a runtime
+        for refused in manifest.refused:
+            name = f"{refused.format}-{refused.precision}"
+            ui.note(f"{name}: refused earlier, not judged again; `edgeserve convert` makes it anew")
         judging = [
             bench.crew.start(gate, bench, artifact.unjudged(), bench.root, answers, limits)
             for artifact in manifest.artifacts

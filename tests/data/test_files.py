@@ -58,6 +58,12 @@ def test_clutter_is_silent_and_other_files_are_reported(photos: Path) -> None:
     assert found.skipped == ("movie.mp4", "notes.txt", "sub/script.py")
 
 
+def test_a_name_that_is_no_text_is_refused(photos: Path) -> None:
+    picture(photos / os.fsdecode(b"caf\xe9.png"))
+    with refused("EDGE-DATA-022", "caf"):
+        load_data(photos, None)
+
+
 def test_class_folders_are_labels(tmp_path: Path) -> None:
     for name in ("dog/1.png", "cat/2.png", "cat/deep/3.png"):
         picture(tmp_path / name)

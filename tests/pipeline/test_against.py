@@ -78,6 +78,16 @@ def test_other_inputs_are_named_and_so_are_artifacts_that_came_or_went() -> None
     assert words["new"] == "was not there before"
 
 
+def test_another_model_is_not_compared() -> None:
+    other = report("fail", 300)
+    stats = msgspec.structs.replace(other.decisions, task="text-classification")
+    (change,) = compare(
+        {"a": report("pass", 0)}, {"a": msgspec.structs.replace(other, decisions=stats)}
+    )
+    assert not change.worse
+    assert "another model" in change.words
+
+
 def test_reports_are_found_where_people_keep_them(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "reports"
     folder.mkdir(parents=True)

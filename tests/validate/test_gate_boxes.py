@@ -205,6 +205,16 @@ def test_boxes_invented_just_above_the_threshold_are_no_close_calls(
     assert float(report.decisions.raw.rate) > 0.5
 
 
+def test_boxes_that_match_badly_are_said(detector: Any, build: Any) -> None:
+    other = _built(build, shift=5.0)  # of 24 pixels: an overlap of about two thirds
+    artifact = Artifact(
+        format="onnx", precision="fp16", entry=other.artifact.entry, files=other.artifact.files,
+        io=other.artifact.io,
+    )  # fmt: skip
+    report = judged(detector, artifact, other.root / "candidate")
+    assert "EDGE-CHECK-071" in {reason.code for reason in report.judgement.reasons}
+
+
 @pytest.mark.slow
 def test_tflite_is_judged_alike(detector: Any, build: Any, tmp_path: Path) -> None:
     backend = backends.get("tflite")

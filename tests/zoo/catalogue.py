@@ -30,7 +30,7 @@ GROUPS = ("transformers", "plain", "ops")
 #: Models that reach every rewrite in a minute and a half.
 DOZEN = (
     "encoders:bert", "encoders:deberta_v2", "decoders:gemma3", "pictures:swin",
-    "pictures:mobilenet_v2", "pictures:mobilevitv2", "audio:wav2vec2", "plain:gru", "plain:unet",
+    "plain:depthwise", "plain:fold_unfold", "audio:wav2vec2", "plain:gru", "plain:unet",
     "plain:bicubic_antialias", "plain:roll", "plain:letterbox_nms",
 )  # fmt: skip
 

@@ -95,4 +95,5 @@ def _said(cell: dict[str, Any]) -> str:
     if cell["code"] == "WRONG":
         return f"WRONG, off by {cell['difference']:.1e} of the scale"
     line = " ".join(str(cell.get("said", cell["code"])).split())[:300]
-    return f"`{line.replace('`', chr(39)).strip()}`"  # as code: what converters say may hold links
+    plain = line.replace("`", "'").replace("](", "] (").strip()
+    return f"`{plain}`"  # as code, and no "](": what converters say would pass for links
