@@ -228,8 +228,6 @@ def asked(**given: Any) -> Wish:
 @pytest.mark.parametrize(
     ("given", "code", "named"),
     [
-        ({"later": {"fallback": "https://gpu.example.com"}}, "EDGE-WRAPPER-002", "fallback"),
-        ({"later": {"deadline": 0.5}}, "EDGE-WRAPPER-002", "deadline"),
         ({"later": {"trust": "key.pub"}}, "EDGE-WRAPPER-002", "trust"),
         ({"format": "pickle"}, "EDGE-WRAPPER-003", "format"),
         ({"precision": "fp8"}, "EDGE-WRAPPER-003", "precision"),
