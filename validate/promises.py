@@ -20,6 +20,9 @@ __all__ = ["FEW", "check_declared", "check_outputs", "check_size", "check_weight
 
 _ANY = (0, 1 << 62)
 
+#: Share of a file that has to be stored in vain before it is said.
+_WASTE = 0.01
+
 #: An 8-bit file with a smaller share of its weights in 8 bits is not the size that it was made for.
 FEW = 0.5
 
@@ -171,6 +174,8 @@ def check_size(graph: Graph, source: Sequence[Weight], findings: Findings) -> No
     findings.check("weights-size", True, held, float(graph.weight_bytes))
     for numel in sorted(twice, reverse=True):
         extra = sum(w.bytes for w in graph.weights if math.prod(w.shape) == numel)
+        if extra * (1 - once[numel] / stored[numel]) < _WASTE * graph.weight_bytes:
+            continue  # a few vectors of one length: nobody would notice
         said = f"{stored[numel]} times {numel} weights ({extra} bytes), {once[numel]} in the source"
         findings.remark("EDGE-CHECK-068", f"weights are stored more than once: {said}")
 
