@@ -200,7 +200,7 @@ def _telling(case: Case) -> set[str]:
 
 def _remark_overlap(trial: Trial) -> None:
     """Boxes that match from an overlap of one half on may all be off by some of their size."""
-    stats = trial.tally.stats(trial.case.limits) if len(trial.tally) else None
+    stats = trial.decisions
     overlap = plain(stats.figures.get("iou", 1.0)) if stats else 1.0
     if overlap < _CLOSE:
         said = f"boxes that match overlap by {overlap:.2f} on average"
@@ -215,7 +215,7 @@ def _evidence(trial: Trial) -> Evidence:
         limits=case.limits,
         outputs=(*difference.natural(), *difference.generated()),
         own_tensors=case.answers.own_tensors,
-        decisions=trial.tally.stats(case.limits) if len(trial.tally) else None,
+        decisions=trial.decisions,
         synthetic=trial.synthetic.decided() if len(trial.synthetic) else None,
         drift=trial.tally.drift(),
         broken=tuple(trial.findings.broken),

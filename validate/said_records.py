@@ -11,6 +11,7 @@ import numpy as np
 from edgeserve import decisions
 from edgeserve.decisions import RECORDS
 from edgeserve.errors import ValidateError
+from edgeserve.processing.scores import are_probabilities
 from edgeserve.types.records import (
     Depth,
     Detection,
@@ -25,9 +26,6 @@ from edgeserve.types.records import (
 from edgeserve.types.words import Task
 
 __all__ = ["check_size", "completed", "probable", "record_of"]
-
-#: How far a probability may lie outside 0 to 1, as the model's own may.
-_SLACK = 0.01
 
 #: What each record is made of, as a dict may give it; a field in brackets may be missing.
 _FORMS: dict[type, str] = {
@@ -193,8 +191,7 @@ def _check(record: Record, labels: Sequence[str], thing: str) -> None:
 
 def probable(values: Any) -> bool:
     """Whether all numbers lie between 0 and 1: margins of anything else mean nothing."""
-    array = np.asarray(values, np.float64)
-    return not array.size or bool(array.min() >= -_SLACK and array.max() <= 1 + _SLACK)
+    return are_probabilities(np.asarray(values, np.float64))
 
 
 def _not_understood(kind: type, thing: str, got: str) -> ValidateError:

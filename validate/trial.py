@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from edgeserve.decisions import DECIDED_MARGIN, rule_of
 from edgeserve.errors import BackendError, DataError, ProcessingError
 from edgeserve.processing import Processor
 from edgeserve.types.records import Record
-from edgeserve.types.reports import Limits
+from edgeserve.types.reports import DecisionStats, Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.source import Exported
 from edgeserve.validate.deciding import decision
@@ -99,6 +100,11 @@ class Trial:
     probes: list[FillerTensors] = field(default_factory=list)
     first: list[Feed] = field(default_factory=list)
     apart_seconds: float = 0.0
+
+    @cached_property
+    def decisions(self) -> DecisionStats | None:
+        """All figures of the decisions, once there are any; not before the last was added."""
+        return self.tally.stats(self.case.limits) if len(self.tally) else None
 
     @classmethod
     def of(cls, case: Case, findings: Findings) -> Trial:

@@ -9,7 +9,10 @@ import numpy as np
 from edgeserve.errors import ProcessingError
 from edgeserve.types.records import Classification
 
-__all__ = ["check_numbers", "check_probabilities", "classify", "sigmoid", "softmax", "top_k"]
+__all__ = [
+    "are_probabilities", "check_numbers", "check_probabilities", "classify", "sigmoid", "softmax",
+    "top_k",
+]  # fmt: skip
 
 #: How far beyond 0..1 a probability may lie: quantized graphs end in steps of 1/256.
 _SLACK = 0.01
@@ -52,20 +55,24 @@ def check_numbers(values: np.ndarray, what: str) -> np.ndarray:
     )
 
 
+def are_probabilities(values: np.ndarray) -> bool:
+    """Whether all numbers lie between 0 and 1, a hundredth beyond allowed for."""
+    return not values.size or bool(values.min() >= -_SLACK and values.max() <= 1 + _SLACK)
+
+
 def check_probabilities(scores: np.ndarray) -> np.ndarray:
     """The scores, which are to lie between 0 and 1, a hundredth beyond allowed for.
 
     Raises:
         ProcessingError: EDGE-PROCESS-010, they do not.
     """
-    low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
-    if high <= 1 + _SLACK and low >= -_SLACK:
+    if are_probabilities(scores):
         return scores
     raise ProcessingError(
         "EDGE-PROCESS-010",
         "scores",
         wanted="probabilities, between 0 and 1",
-        got=f"{low:.6g} to {high:.6g}",
+        got=f"{float(scores.min()):.6g} to {float(scores.max()):.6g}",
         hint="declare how the step makes probabilities of scores: its activation",
     )
 
