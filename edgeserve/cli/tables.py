@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgeserve import decisions
 from edgeserve.types.base import Number, encode, plain
 from edgeserve.types.profile import DeviceProfile, Profile
-from edgeserve.types.records import Tensors
+from edgeserve.types.records import Detection, Tensors, Tokens
 
 if TYPE_CHECKING:
     from edgeserve.pipeline.inspect import Inspection
@@ -158,14 +158,32 @@ def print_answers(inputs: Sequence[str], answers: Sequence[Any]) -> None:
     """One line an input, then where they ran."""
     for given, answer in zip(inputs, answers, strict=True):
         print(f"{given}\t{_answer(answer)}")
-        for label, score in getattr(answer, "top", ())[1:]:
-            print(f"{'':<4}{score:.3f}  {label}")
+        for line in _details(answer):
+            print(f"{'':<4}{line}")
     ran = answers[0].ran_on if answers else None
     if ran:
         where = f"{ran.runtime.name} {ran.runtime.version} ({ran.runtime.delegate})"
         print(f"ran on {where}, {ran.format}-{ran.precision}, proof: {ran.proof}")
         if ran.note:
             print(ran.note)
+
+
+#: Boxes and spans printed of one answer; ``--json`` has all.
+_SHOWN = 20
+
+
+def _details(answer: Any) -> list[str]:
+    """What stands under an answer's line: further labels, boxes with corners, spans."""
+    lines = [f"{score:.3f}  {label}" for label, score in getattr(answer, "top", ())[1:]]
+    if isinstance(answer, Detection):
+        found = zip(answer.scores, answer.labels, answer.boxes, strict=True)
+        for score, label, box in found:
+            corners = " ".join(f"{corner:.0f}" for corner in box)
+            lines.append(f"{score:.3f}  {label}  {corners}")
+    if isinstance(answer, Tokens):
+        lines += [f"{s.score:.3f}  {s.label}  {s.start}-{s.end}" for s in answer.spans]
+    more = len(lines) - _SHOWN
+    return lines if more <= 0 else [*lines[:_SHOWN], f"and {more} more: --json has them all"]
 
 
 def print_certificate(certificate: Certificate) -> None:

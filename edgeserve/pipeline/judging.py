@@ -7,26 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from edgeserve.errors import ValidateError, WorkerError
+from edgeserve.errors import WorkerError
 from edgeserve.pipeline.bench import HEAVY, Bench
 from edgeserve.pipeline.stages import key_of
 from edgeserve.types.artifact import Artifact, Judgement
-from edgeserve.types.base import Number, decode, plain
+from edgeserve.types.base import decode
 from edgeserve.types.reports import Limits, Report
-from edgeserve.types.samples import Golden
 from edgeserve.validate.every import COLLECT, JUDGE, crash_report
-from edgeserve.validate.request import (
-    Answers,
-    AnswersRequest,
-    GoldenRequest,
-    JudgeRequest,
-    Placed,
-)
+from edgeserve.validate.request import Answers, AnswersRequest, JudgeRequest
 
-__all__ = ["Judged", "ask_reference", "gate", "golden_cases"]
-
-#: The code of "no input is far enough from flipping".
-_NONE_FAR_ENOUGH = "EDGE-VALIDATE-009"
+__all__ = ["Judged", "ask_reference", "gate"]
 
 
 @dataclass(frozen=True)
@@ -112,55 +102,3 @@ def _judged_before(bench: Bench, artifact: Artifact, key: str) -> Report | None:
     except (OSError, msgspec.MsgspecError):
         return None
     return report if report.artifact_sha256 == artifact.sha256 else None
-
-
-def golden_cases(
-    bench: Bench,
-    answers: Answers,
-    kept: tuple[Judged, ...],
-    given: str | None,
-    known: Golden | None,
-) -> Golden | None:
-    """Golden cases far enough from flipping for every artifact kept; made once for the same ones.
-
-    Returns:
-        None where no generated input is far enough: the verdicts stand, but `package` will ask for
-        ``validate --golden DIR``.
-
-    Raises:
-        ValidateError: none of the inputs *given* is far enough from flipping.
-    """
-    error: Number = max((plain(j.report.error) for j in kept), default=0.0)
-    folder = str(Path(given).absolute()) if given is not None else None
-    shas = sorted(j.artifact.sha256 for j in kept)
-    key = key_of(answers.program_key, answers.reference_key, error, folder, shas)
-    given_key = key_of(answers.program_key, answers.reference_key)
-    if known is not None and folder is None:
-        if bench.stages.done("golden", key) or bench.stages.done("golden-given", given_key):
-            return known
-        if known.origin == "given":
-            bench.ui.note("the golden cases given earlier are about other answers: made anew")
-    request = GoldenRequest(
-        source_folder=str(bench.root / "source"),
-        out=str(bench.root),
-        reference=answers.reference,
-        folder=bench.path[0],
-        given=folder,
-        error=error,
-        artifacts=tuple(Placed(artifact=j.artifact, root=str(j.root.absolute())) for j in kept),
-    )
-    verb = "edgeserve.validate.golden:make_golden"
-    try:
-        golden = bench.work("golden cases", verb, request, Golden, "golden")
-    except ValidateError as refused:
-        if folder is not None or refused.code != _NONE_FAR_ENOUGH:
-            raise
-        bench.ui.note(f"no golden cases: {refused.message}; {refused.hint}")
-        return None
-    bench.stages.finish("golden", key)
-    bench.stages.forget("golden-given")
-    if folder is not None:
-        bench.stages.finish("golden-given", given_key)
-    if golden.note:
-        bench.ui.note(f"golden cases: {golden.note}")
-    return golden

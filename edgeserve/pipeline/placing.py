@@ -11,7 +11,8 @@ import msgspec
 from edgeserve.files import staged, write_atomic
 from edgeserve.pipeline import manifests
 from edgeserve.pipeline.bench import Bench
-from edgeserve.pipeline.judging import Judged, golden_cases
+from edgeserve.pipeline.golden import golden_cases
+from edgeserve.pipeline.judging import Judged
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import encode
 from edgeserve.types.manifest import Manifest
@@ -28,7 +29,7 @@ def golden_for(
     given: str | None,
     known: Golden | None,
 ) -> Golden | None:
-    """Golden cases that fit every artifact kept; the known ones where nothing is kept."""
+    """Golden cases for the artifacts kept; the known ones where nothing is kept."""
     kept = tuple(j for j in judged if not j.failed)
     return golden_cases(bench, answers, kept, given, known) if kept else known
 

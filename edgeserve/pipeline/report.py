@@ -17,11 +17,12 @@ def report(options: ReportOptions, ui: Ui = QUIET) -> Rendered:
     """Render the report of a workspace.
 
     Raises:
-        BundleError: ``options.out`` is no workspace.
+        BundleError: ``options.out`` is no workspace, or holds other artifacts than were judged.
         ReportError: it could not be rendered.
     """
     workspace = Workspace(Path(options.out))
-    _ = workspace.manifest  # no workspace: say so before a worker starts
+    for artifact in workspace.manifest.artifacts:
+        workspace.local(artifact)  # a report on bytes that are no longer there proves nothing
     target = Path(options.report).absolute()
     request = ReportRequest(workspace=str(workspace.path.absolute()), out=str(target))
     with ui.stage("report"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import warnings
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
@@ -30,6 +31,9 @@ Raw: TypeAlias = (
     "bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO"
     " | PIL.Image.Image | np.ndarray"
 )
+
+#: How an object of Python is printed that has no words of its own: of no use to a reader.
+_OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>")
 
 #: Formats that decode/1 reads, by Pillow's names.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
@@ -218,6 +222,6 @@ def _damaged(error: Exception) -> InputError:
         "EDGE-INPUT-003",
         "picture",
         wanted="one that decodes to the end",
-        got=f"damaged or cut off: {type(error).__name__}: {error}",
+        got=f"damaged or cut off: {type(error).__name__}: {_OBJECT.sub('a file', str(error))}",
         hint="send the file again, whole; a picture viewer that shows it may be guessing the rest",
     )
