@@ -13,7 +13,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test check lint types schemas bench corpus zoo zoo-ops lock venv clean help
+.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus zoo zoo-ops lock venv clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,8 @@ help:
 	@echo "make test   run the tests"
 	@echo "make check  lint, types, schemas"
 	@echo "make bench  print the figures of benchmarks/"
+	@echo "make gpu-check  CUDA parity and throughput, where there is a GPU"
+	@echo "make hostile    60,000 hostile requests at a whole endpoint"
 	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/zoo.md"
 	@echo "make corpus judge hundreds of good and damaged artifacts; resumes; leaves corpus-out/"
 
@@ -73,20 +75,34 @@ types: $(STAMP)
 
 schemas: $(STAMP)
 	$(BIN)/python -P -m edgeserve.bundle.schema --check docs/schema
+	$(BIN)/python -P -m edgeserve.codes --check docs/errors.md
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# Memory of converting 2.5 GB of weights; needs 15 GB of disk and 5 GB of memory.
+bench-big: $(STAMP)
+	$(BIN)/python -m benchmarks.big
+
+# CUDA parity and throughput where there is a GPU; else it says so. Five minutes at most.
+gpu-check: $(STAMP)
+	timeout 300 $(BIN)/python -m benchmarks.gpu_check
+
+# 60,000 requests that nobody sends by accident, at a whole endpoint.
+hostile: $(STAMP)
+	$(BIN)/python -m benchmarks.hostile
 
 # Exit code 1: a bad artifact was not refused. What is done stands in corpus-out/results.jsonl.
 corpus: $(STAMP)
 	$(BIN)/python -m corpus --docs
 
-# What is done stands in zoo-out/; delete that to measure all of it again.
+# What is done stands in zoo-out/; what rests on other code is measured again (--keep takes it).
 zoo: $(STAMP)
 	$(BIN)/python -P tests/zoo/run.py --group transformers --group plain
 
 zoo-ops: $(STAMP)
 	$(BIN)/python -P tests/zoo/run.py --group ops
+	$(BIN)/python -P tests/zoo/measured.py --write
 
 clean:
 	rm -rf $(VENV) build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,7 +3,8 @@
 A file may take int32 where the source took int64, one sample where the source took a batch, and a
 few fixed lengths (buckets) where the source took any. `Adapter` feeds such a file what callers feed
 the source: it converts integers, splits batches, pads to the smallest bucket that fits, and cuts
-the padding off the answers again. How an input is padded is what its processing says of it.
+the padding off the answers again. How an input is padded is what its processing says of it; zeros
+go where the source was tried to allow them (`Signature.padded`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ Arrays = dict[str, np.ndarray]
 class _Fit(NamedTuple):
     """One input or output: its name outside and inside, and the axes that the file fixes.
 
-    ``axes`` holds (axis, name of the dynamic dimension) pairs, the batch axis left out.
+    ``axes`` holds (axis, name of the dynamic dimension) pairs, the batch axis left out; ``scalar``
+    says that the file has one axis for what has none outside.
     """
 
     outer: str
     inner: str
     dtype: str
     axes: tuple[tuple[int, str], ...]
+    scalar: bool
 
 
 class Adapter:
@@ -50,6 +53,7 @@ class Adapter:
     ) -> None:
         self._session = session
         self._padding = dict(padding or {})
+        self._zeros = frozenset(signature.padded)
         self._batch = _fixed_batch(signature, session.io)
         named = {dim for spec in session.io.inputs for dim in spec.shape if isinstance(dim, str)}
         free = named | {signature.batch_dim}
@@ -82,6 +86,8 @@ class Adapter:
         """Whether sizes that the signature fixes too are those of the file."""
         fit = next(fit for fit in self._inputs if fit.inner == spec.name)
         adapted = {axis for axis, _ in fit.axes} | ({0} if self._batch else set())
+        if fit.scalar:
+            return feed[fit.outer].shape == ()
         pairs = enumerate(zip(feed[fit.outer].shape, spec.shape, strict=True))
         return all(
             axis in adapted or isinstance(dim, str) or size == dim for axis, (size, dim) in pairs
@@ -89,6 +95,9 @@ class Adapter:
 
     def _adapted(self, feed: Mapping[str, np.ndarray]) -> Arrays:
         given = {fit.inner: _integers(feed[fit.outer], fit) for fit in self._inputs}
+        for fit in self._inputs:
+            if fit.scalar:
+                given[fit.inner] = given[fit.inner].reshape(1)
         sizes = _named_sizes(self._inputs, feed)
         bucket = self._bucket(sizes)
         for fit in self._inputs:
@@ -100,7 +109,7 @@ class Adapter:
         """The smallest fixed sizes that hold ``sizes``."""
         padded = {
             name for fit in self._inputs if fit.outer in self._padding for _, name in fit.axes
-        }
+        } | self._zeros
         for bucket in self._buckets:
             if all(
                 size == bucket[name] or (size < bucket[name] and name in padded)
@@ -118,10 +127,11 @@ class Adapter:
         for axis, name in fit.axes:
             lack = bucket[name] - array.shape[axis]
             if lack:
-                step = self._padding[fit.outer]
+                step = self._padding.get(fit.outer)
+                left = step is not None and step.padding == "left"
                 widths = [(0, 0)] * array.ndim
-                widths[axis] = (lack, 0) if step.padding == "left" else (0, lack)
-                array = np.pad(array, widths, constant_values=step.pad_id)
+                widths[axis] = (lack, 0) if left else (0, lack)
+                array = np.pad(array, widths, constant_values=step.pad_id if step else 0)
         return array
 
     def _cut(
@@ -131,7 +141,7 @@ class Adapter:
         left = any(step.padding == "left" for step in self._padding.values())
         for axis, name in fit.axes:
             if name in sizes and sizes[name] != bucket[name]:
-                start = bucket[name] - sizes[name] if left else 0
+                start = bucket[name] - sizes[name] if left and name not in self._zeros else 0
                 array = array.take(range(start, start + sizes[name]), axis)
         return array
 
@@ -166,7 +176,8 @@ def _fit(outer: TensorSpec, inner: TensorSpec, free: set[str | None]) -> _Fit:
         for axis, dim in enumerate(outer.shape)
         if isinstance(dim, str) and dim not in free
     )
-    return _Fit(outer.name, inner.name, inner.dtype, axes)
+    scalar = outer.shape == () and inner.shape == (1,)
+    return _Fit(outer.name, inner.name, inner.dtype, axes, scalar)
 
 
 def _sizes(inputs: tuple[_Fit, ...], io: IO) -> dict[str, int]:

@@ -39,6 +39,8 @@ class Backend(ABC):
     calibrated: ClassVar[tuple[str, ...]] = ("w8a8", "w8a16")
     #: Formats of exported programs that it is made from.
     takes: ClassVar[tuple[str, ...]] = ("torch",)
+    #: Further routes, which are taken only where somebody asks for one by name.
+    asked_routes: ClassVar[tuple[str, ...]] = ()
     #: What `export` can be told beside the precision, by name.
     options: ClassVar[tuple[str, ...]] = ()
 
@@ -109,7 +111,7 @@ class Backend(ABC):
             exported: What was exported.
             root: The folder that ``exported.program.path`` is relative to.
             out: Folder to write into (made if missing); the artifact's paths are relative to it.
-            route: One of `routes`; None: the first.
+            route: One of `routes` or `asked_routes`; None: the first.
             precision: One of `native`.
             options: Values for names of `options`.
 
@@ -122,10 +124,11 @@ class Backend(ABC):
         """
         _need(self.format, self.missing_tools())
         route = route or self.routes()[0]
-        if route not in self.routes():
+        known = (*self.routes(), *self.asked_routes)
+        if route not in known:
             raise BackendError(
-                "EDGE-BACKEND-015", f"route of {self.format}",
-                wanted=f"one of {list(self.routes())}", got=repr(route),
+                "EDGE-BACKEND-015", f"route of {self.format}", wanted=f"one of {list(known)}",
+                got=repr(route),
                 hint="leave the route out, and they are tried in order",
             )  # fmt: skip
         self._check_wishes(precision, options or {})

@@ -1,13 +1,14 @@
-"""Which sizes a file is fixed to: batch 1, a few lengths of text, and else the example's sizes.
+"""Which sizes a file is fixed to: batch 1, lengths where it can be padded, the example's else.
 
-Some engines take fixed sizes only, or run fastest with them. Text is padded to the next length (a
-bucket); nothing else may be padded, so other dynamic sizes are fixed at the example's.
+Some engines take fixed sizes only, or run fastest with them. Text, and what was tried to answer the
+same with zeros at its end, is padded to the next length (a bucket). Nothing else may be padded:
+such sizes are left open where the format holds ranges, else fixed at the example's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 
 from edgeserve.types.processing import Processing
 from edgeserve.types.source import Exported
@@ -16,6 +17,10 @@ from edgeserve.types.tensors import Shape, Signature
 __all__ = ["Sizes", "plan_sizes"]
 
 _SMALLEST = 16
+#: What stands for "no upper end".
+_ENDLESS = 2**31 - 1
+#: Most buckets of what is no text: each costs the time of a conversion.
+_BUCKETS = 6
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,13 @@ class Sizes:
 
     Attributes:
         name: What the file calls it ("len_16"); None where the file has only this one.
-        dims: The size of each dynamic dimension, by name.
+        dims: The size of each dynamic dimension, by name; of one that stays open its usual size.
+        ranges: Those that stay open, smallest and largest size.
     """
 
     name: str | None
     dims: Mapping[str, int]
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def of(self, shape: Shape) -> tuple[int, ...]:
         """A shape of the source's signature with these sizes."""
@@ -36,24 +43,24 @@ class Sizes:
 
 
 def plan_sizes(
-    exported: Exported, examples: Mapping[str, tuple[int, ...]]
+    exported: Exported, examples: Mapping[str, tuple[int, ...]], *, ranged: bool = False
 ) -> tuple[tuple[Sizes, ...], tuple[str, ...]]:
     """The sizes to make, smallest first, and a line for each dimension that loses its freedom.
 
     Args:
         exported: The source: its signature, and which inputs its processing pads.
         examples: Shapes of the example inputs, by name.
+        ranged: Leave dimensions open that are neither the batch nor a text's, where none is a
+            text's and they end somewhere: for formats that hold ranges.
     """
     signature = exported.signature
-    padded = _padded(signature, exported.processing)
-    fixed, notes = {}, []
-    for name, (low, _) in signature.dims.items():
-        if name == signature.batch_dim:
-            fixed[name] = max(1, low)
-        elif name not in padded:
-            fixed[name] = _example_size(signature, examples, name)
-            notes.append(f"dimension {name!r} is fixed at {fixed[name]}, as in the example inputs")
-    lengths = {name: _lengths(*padded[name]) for name in padded}
+    texts = _padded(signature, exported.processing)
+    if ranged and not texts:
+        return _open(signature, examples), ()
+    lengths = {name: _lengths(*texts[name]) for name in texts}
+    for name in signature.padded:
+        lengths.setdefault(name, _lengths(*signature.dims[name])[-_BUCKETS:])
+    fixed, notes = _fixed(signature, examples, lengths)
     count = max(map(len, lengths.values()), default=1)
     picks = [
         {name: sizes[min(i, len(sizes) - 1)] for name, sizes in lengths.items()}
@@ -61,6 +68,31 @@ def plan_sizes(
     ]
     named = (_name(pick) if count > 1 else None for pick in picks)
     return tuple(Sizes(n, fixed | p) for n, p in zip(named, picks, strict=True)), tuple(notes)
+
+
+def _fixed(
+    signature: Signature, examples: Mapping[str, tuple[int, ...]], free: Container[str]
+) -> tuple[dict[str, int], list[str]]:
+    """One size for each dimension that is not ``free``, and a line for each that loses by it."""
+    fixed, notes = {}, []
+    for name, (low, _) in signature.dims.items():
+        if name == signature.batch_dim:
+            fixed[name] = max(1, low)
+        elif name not in free:
+            fixed[name] = _example_size(signature, examples, name)
+            notes.append(f"dimension {name!r} is fixed at {fixed[name]}, as in the example inputs")
+    return fixed, notes
+
+
+def _open(signature: Signature, examples: Mapping[str, tuple[int, ...]]) -> tuple[Sizes, ...]:
+    """One signature with ranges: batch and endless dimensions are fixed, the others are not."""
+    fixed, _ = _fixed(signature, examples, ())
+    ranges = {
+        name: (max(1, low), high)
+        for name, (low, high) in signature.dims.items()
+        if name != signature.batch_dim and low < high < _ENDLESS
+    }
+    return (Sizes(None, fixed, ranges),)
 
 
 def _padded(signature: Signature, processing: Processing) -> dict[str, tuple[int, int]]:

@@ -47,8 +47,14 @@ for line in sys.stdin:
 """
 
 
-def bundle(folder: Path, name: str) -> str:
-    """A workspace of a model without processing: ``identity``, or some convolutions."""
+def bundle(folder: Path, name: str, most: int = 1) -> str:
+    """A workspace of a model without processing: ``identity``, or some convolutions.
+
+    Args:
+        folder: Where to write it.
+        name: Which: ``identity``, ``convs`` or ``small``.
+        most: Largest batch; 1: the batch is fixed.
+    """
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -61,7 +67,8 @@ def bundle(folder: Path, name: str) -> str:
     from edgeserve.types.tensors import IO, Signature, TensorSpec
 
     rng = np.random.default_rng(3)
-    shape = SMALL if name == "small" else SHAPE
+    first: int | str = "n" if most > 1 else 1
+    shape = (first, *(SMALL if name == "small" else SHAPE)[1:])
     sizes = {"identity": [], "convs": [3, 32, 64, 128, 256], "small": [3, 256, 160]}[name]
     strides = [1, 1] if name == "small" else [2, 2]
     weights = {f"w{i}": rng.normal(size=(b, a, 3, 3)) for i, (a, b) in enumerate(pairwise(sizes))}
@@ -73,7 +80,7 @@ def bundle(folder: Path, name: str) -> str:
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
         last = f"r{i}"
     nodes.append(helper.make_node("GlobalAveragePool" if weights else "Identity", [last], ["y"]))
-    out = (1, sizes[-1], 1, 1) if weights else shape
+    out = (first, sizes[-1], 1, 1) if weights else shape
     graph = helper.make_graph(
         nodes, name, [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
@@ -88,6 +95,7 @@ def bundle(folder: Path, name: str) -> str:
     signature = Signature(
         inputs=(TensorSpec(name="x", dtype="float32", shape=shape),),
         outputs=(TensorSpec(name="y", dtype="float32", shape=out),),
+        dims={"n": (1, most)} if most > 1 else {},
     )
     artifact = Artifact(
         format="onnx", precision="fp32", entry=entry, files=(describe(root, entry),),
@@ -180,16 +188,24 @@ def cpu_ms(pid: int) -> float:
 
 
 class Client:
-    """Requests over kept connections, with as little work of its own as can be."""
+    """Requests over kept connections, with as little work of its own as can be.
 
-    def __init__(self, port: int, model: str, deadline_ms: int = 0) -> None:
+    Args:
+        port: Of the endpoint.
+        model: Of these benchmarks.
+        deadline_ms: What each request asks for; 0: nothing.
+        binary: Tensors behind the JSON; False: as numbers in it.
+    """
+
+    def __init__(self, port: int, model: str, deadline_ms: int = 0, binary: bool = True) -> None:
         shape = SMALL if model == "small" else SHAPE
         x = np.random.default_rng(1).random(shape, np.float32)
-        body, head = oip.write_request([oip.Tensor("x", x)])
+        body, head = oip.write_request([oip.Tensor("x", x)], binary=binary)
         lines = f"X-Request-Deadline-Ms: {deadline_ms}\r\n" if deadline_ms else ""
+        lines += f"Inference-Header-Content-Length: {head}\r\n" if head else ""
         self.request = (
             f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-            f"Inference-Header-Content-Length: {head}\r\n{lines}\r\n"
+            f"Content-Type: application/{'octet-stream' if binary else 'json'}\r\n{lines}\r\n"
         ).encode() + body
         self._port = port
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -197,10 +213,15 @@ class Client:
     async def ask(self) -> tuple[int, float]:
         """Status, and seconds to the whole answer."""
         began = time.perf_counter()
-        link = self._idle.pop() if self._idle else await self._open()
+        link, kept = (self._idle.pop(), True) if self._idle else (await self._open(), False)
         reader, writer = link
         writer.write(self.request)
-        head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:
+            if not kept or error.partial:
+                raise
+            return await self.ask()  # it was kept longer than the server keeps one
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
         await reader.readexactly(length)
         self._idle.append(link)
@@ -261,12 +282,13 @@ async def open_loop(client: Client, rate: float, seconds: float) -> Flood:
     return found
 
 
-def overhead(root: str, model: str, requests: int, rounds: int = 5) -> None:
+def overhead(root: str, model: str, requests: int, rounds: int = 5, binary: bool = True) -> None:
     """Print the server's processor time a request beyond the bare run's."""
     with server(root, "--workers", "1", "--threads", "1") as (process, port), bare(root) as runtime:
         _runs(runtime, 20)
-        client = Client(port, model)
-        asyncio.run(_rounds(client, process.pid, runtime, model, requests, rounds))
+        client = Client(port, model, binary=binary)
+        title = model if binary else f"{model} in JSON"
+        asyncio.run(_rounds(client, process.pid, runtime, title, requests, rounds))
 
 
 async def _rounds(
@@ -282,7 +304,7 @@ async def _rounds(
             served.append((cpu_ms(pid) - before) / requests)
         more = statistics.median(s - a for s, a in zip(served, alone, strict=True))
         print(
-            f"{model:9} c={at_once:2}: server {statistics.median(served):6.2f} ms CPU a request, "
+            f"{model:13} c={at_once:2}: server {statistics.median(served):6.2f} ms CPU a request, "
             f"bare {statistics.median(alone):6.2f}, overhead {more:5.2f} ms; "
             f"p50 {1e3 * statistics.median(walls):.1f} ms"
         )
@@ -328,16 +350,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--deadline-ms", type=int, default=250)
-    parser.add_argument("--only", choices=["overhead", "overload"])
+    parser.add_argument("--only", choices=["overhead", "json", "overload"])
     given = parser.parse_args()
     os.sched_setaffinity(0, {1})
     print(json.dumps({"load": os.getloadavg(), "cores": os.cpu_count()}))
     with tempfile.TemporaryDirectory() as folder:
         roots = {name: bundle(Path(folder), name) for name in ("identity", "convs", "small")}
-        if given.only != "overload":
+        if given.only in (None, "overhead"):
             for name in ("identity", "convs"):
                 overhead(roots[name], name, given.requests)
-        if given.only != "overhead":
+        if given.only in (None, "json"):
+            overhead(roots["convs"], "convs", max(40, given.requests // 5), binary=False)
+        if given.only in (None, "overload"):
             overload(roots["small"], "small", given.seconds, given.deadline_ms)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,19 +109,65 @@ def check_model(model: ModelProto) -> None:
     _check_weights(model)
 
 
-def check_valid(path: Path, model: ModelProto) -> None:
+def check_valid(path: Path, model: ModelProto) -> bool:
     """Hold a file and the data beside it against ONNX's own rules.
+
+    Returns:
+        Whether the shapes that it declares follow from its operators. Where not, those of outputs
+        and inner values are to be found anew: nothing that runs rests on them.
 
     Raises:
         ConvertError: EDGE-CONVERT-072.
     """
     import onnx
 
-    known = all(node.domain in ("", "ai.onnx") for node in _nodes(model.graph))
     try:
-        onnx.checker.check_model(str(path), full_check=known)
+        with _declaring(path, model) as whole:
+            onnx.checker.check_model(str(whole))
+        if any(node.domain not in ("", "ai.onnx") for node in _nodes(model.graph)):
+            return True
+        try:
+            onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        except Exception:
+            bare = _undeclared(model)
+            onnx.shape_inference.infer_shapes(bare, check_type=True, strict_mode=True)
+            return False
     except Exception as error:  # ValidationError, InferenceError
         raise _invalid(path.name, "a file that onnx.checker accepts", one_line(error)) from error
+    return True
+
+
+@contextmanager
+def _declaring(path: Path, model: ModelProto) -> Iterator[Path]:
+    """The file, or for as long as it is checked one beside it whose outputs all have some shape."""
+    import onnx
+
+    bare = [v.name for v in model.graph.output if not v.type.tensor_type.HasField("shape")]
+    if not bare:
+        yield path
+        return
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for value in made.graph.output:
+        value.type.tensor_type.shape.SetInParent()
+    beside = path.parent / ".checked.onnx"
+    try:
+        beside.write_bytes(made.SerializeToString())
+        yield beside
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _undeclared(model: ModelProto) -> ModelProto:
+    """The same model without a word on the shapes of outputs and inner values."""
+    import onnx
+
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    for value in bare.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return bare
 
 
 def _check_operators(model: ModelProto) -> None:
@@ -156,7 +203,10 @@ def _check_values(model: ModelProto) -> None:
     inputs = [value for value in model.graph.input if value.name not in weights]
     if not inputs:
         raise _unfit("inputs", "at least one", "none", "a model without inputs answers nothing")
-    for value in (*inputs, *model.graph.output):
+    for value in inputs:
+        _check_value(value)
+        _check_shape(value)
+    for value in model.graph.output:
         _check_value(value)
 
 
@@ -176,8 +226,12 @@ def _check_value(value: ValueInfoProto) -> None:
     if word not in _TYPES:
         wanted = ", ".join(_TYPES).lower()
         raise _unfit(thing, wanted, word.lower(), "convert it outside the model")
+
+
+def _check_shape(value: ValueInfoProto) -> None:
+    thing, tensor = f"tensor {value.name!r}", value.type.tensor_type
     if not tensor.HasField("shape"):
-        hint = "write shapes into the file: onnx.shape_inference.infer_shapes_path"
+        hint = "write the shapes of its inputs into the file: onnx.tools.update_model_dims"
         raise _unfit(thing, "a shape", "none", hint)
     if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in tensor.shape.dim):
         raise _unfit(thing, "sizes of at least 1", "a size of 0", "give that axis its real size")

@@ -8,7 +8,7 @@ gives answers of two.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ import numpy as np
 from edgeserve import backends
 from edgeserve.backends import Graph, Session
 from edgeserve.backends.host import versions
+from edgeserve.backends.onnx.inspect import dim_word
 from edgeserve.backends.torch.npz import EXAMPLES, npz_bytes
 from edgeserve.convert.needs import check_packages
 from edgeserve.convert.onnx_checks import check_model, check_valid, data_files, read_proto
@@ -35,8 +36,10 @@ _MODEL = f"{_FOLDER}/model.onnx"
 #: Package and the module that it brings.
 _NEEDED = {"onnx": "onnx", "onnx-ir": "onnx_ir", "onnxruntime": "onnxruntime"}
 _LARGEST = 2**31 - 1
-#: Sizes tried for dynamic axes other than the batch, until the model answers.
-_SIZES = (8, 16, 32, 64, 128, 224, 256, 1, 2, 3)
+#: Sizes tried for dynamic axes other than the batch, until the model answers; of pictures first
+#: those that people send.
+_SIZES = (8, 16, 32, 48, 64, 128, 224, 256, 512, 576, 1024, 1, 2, 3)
+_PICTURES = (224, 256, 320, 512, 640, 128, 64, 48, *_SIZES)
 
 Feed = dict[str, np.ndarray]
 
@@ -55,7 +58,7 @@ def export_file(source: Source, out: Path) -> Exported:
     names = data_files(model, path.parent)
     check_model(model)
     program, data = _copied(path, names, out)
-    check_valid(out / program.path, model)
+    declared = check_valid(out / program.path, model)
     artifact = Artifact(
         format="onnx",
         precision="fp32",
@@ -65,7 +68,7 @@ def export_file(source: Source, out: Path) -> Exported:
     )
     graph = backends.get("onnx").inspect(artifact, out)
     progress("run the model on generated examples")
-    signature, examples = _tried(artifact, graph, out)
+    signature, examples, notes = _tried(artifact, graph, out, declared)
     return Exported(
         source=source,
         program=program,
@@ -74,7 +77,7 @@ def export_file(source: Source, out: Path) -> Exported:
         signature=signature,
         weights=_weights(out / program.path),
         graph_sha256=_files_sha256(program, data),
-        notes=("the source is an ONNX file: its examples are generated",),
+        notes=("the source is an ONNX file: its examples are generated", *notes),
         tools=versions("onnx", "onnx-ir", "onnxruntime", "numpy")
         | {"python": platform.python_version()},
     )
@@ -101,8 +104,17 @@ def _copied(
     return entries[0], tuple(entries[1:])
 
 
-def _tried(artifact: Artifact, graph: Graph, root: Path) -> tuple[Signature, Feed]:
-    """A signature that holds, and examples that show it."""
+def _tried(
+    artifact: Artifact, graph: Graph, root: Path, right: bool
+) -> tuple[Signature, Feed, tuple[str, ...]]:
+    """A signature that holds, examples that show it, and what of the file's own words does not.
+
+    Args:
+        artifact: The file.
+        graph: What it says.
+        root: The folder that it lies in.
+        right: The shapes that it declares follow from its operators.
+    """
     declared = IO(inputs=graph.inputs, outputs=graph.outputs)
     artifact = msgspec.structs.replace(artifact, io=declared)
     try:
@@ -110,15 +122,45 @@ def _tried(artifact: Artifact, graph: Graph, root: Path) -> tuple[Signature, Fee
     except BackendError as error:
         raise _unrunnable("the model", error.got) from error
     with session:
+        examples, answers = _answered(session, declared, rows=1)
+        found = _corrected(declared, answers, right)
+        notes = tuple(
+            f"output {new.name!r} has the shape {list(new.shape)}, not {list(old.shape)} as the"
+            " file says"
+            for old, new in zip(declared.outputs, found.outputs, strict=True)
+            if old != new
+        )
+        declared = found
         batched = all(_free_first(spec) for spec in (*declared.inputs, *declared.outputs))
-        examples = _answered(session, declared, rows=1)
         batched = batched and _grows(session, declared, examples)
     name = _batch_name(declared) if batched else ""
     inputs = tuple(_named(spec, name) for spec in declared.inputs)
     outputs = tuple(_named(spec, name) for spec in declared.outputs)
     dims = {dim for spec in inputs for dim in spec.shape if isinstance(dim, str)}
     ranges = dict.fromkeys(sorted(dims), (1, _LARGEST))
-    return Signature(inputs=inputs, outputs=outputs, dims=ranges), examples
+    return Signature(inputs=inputs, outputs=outputs, dims=ranges), examples, notes
+
+
+def _corrected(io: IO, answers: Feed, right: bool) -> IO:
+    """The outputs' shapes as they come out where the file says nothing of them, or what is wrong.
+
+    Sizes of a model with dynamic inputs stay open then: one run does not tell which are fixed.
+    """
+    free = any(isinstance(dim, str) for spec in io.inputs for dim in spec.shape)
+    outputs = []
+    for spec in io.outputs:
+        got = answers[spec.name].shape
+        if not (right and _fits(spec, got)):
+            names = (f"{dim_word(spec.name)}_dim{i}" for i in range(len(got)))
+            spec = msgspec.structs.replace(spec, shape=tuple(names) if free else got)
+        outputs.append(spec)
+    return IO(inputs=io.inputs, outputs=tuple(outputs))
+
+
+def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
+    pairs = zip(spec.shape, shape, strict=False)
+    same = all(isinstance(dim, str) or dim == size for dim, size in pairs)
+    return len(spec.shape) == len(shape) and same
 
 
 def _free_first(spec: TensorSpec) -> bool:
@@ -138,8 +180,8 @@ def _named(spec: TensorSpec, batch: str) -> TensorSpec:
     return msgspec.structs.replace(spec, shape=(batch, *spec.shape[1:]))
 
 
-def _answered(session: Session, io: IO, rows: int) -> Feed:
-    """Generated inputs that the model answers.
+def _answered(session: Session, io: IO, rows: int) -> tuple[Feed, Feed]:
+    """Generated inputs that the model answers, and the answers.
 
     Raises:
         ConvertError: EDGE-CONVERT-075.
@@ -151,25 +193,44 @@ def _answered(session: Session, io: IO, rows: int) -> Feed:
         except BackendError as error:
             said = error.got
             continue
+        if not all(array.size for array in outputs.values()):
+            said = "nothing in an answer"  # too small for it
+            continue
         _check_answer(io, outputs)
-        return feed
+        return feed, outputs
     raise _unrunnable("generated inputs", said)
 
 
 def _feeds(io: IO, rows: int) -> Iterator[Feed]:
     """Inputs of one size after another; one only where no axis but the first is free."""
     free = any(isinstance(dim, str) for spec in io.inputs for dim in spec.shape[1:])
-    for size in _SIZES if free else _SIZES[:1]:
+    first = {spec.shape[0] for spec in io.inputs if _free_first(spec)}
+    tried = _PICTURES if any(_is_picture(spec) for spec in io.inputs) else _SIZES
+    for size in dict.fromkeys(tried) if free else _SIZES[:1]:
         rng = np.random.default_rng(0)
-        yield {spec.name: _filled(spec, rows, size, rng) for spec in io.inputs}
+        sizes = {dim: rows for dim in first if isinstance(dim, str)}
+        yield {spec.name: _filled(spec, sizes, size, rng) for spec in io.inputs}
+        others = {d for spec in io.inputs[1:] for d in spec.shape if isinstance(d, str)}
+        others -= {d for d in io.inputs[0].shape if isinstance(d, str)}
+        if others - first:  # nameless dimensions of a state are its batch
+            sizes |= dict.fromkeys(others, rows)
+            yield {spec.name: _filled(spec, sizes, size, rng) for spec in io.inputs}
 
 
-def _filled(spec: TensorSpec, rows: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Floats in -1..1; ones for what is called a mask; other integers 0 or 1, ids of any table."""
-    shape = tuple(
-        dim if isinstance(dim, int) else rows if axis == 0 else size
-        for axis, dim in enumerate(spec.shape)
-    )
+def _is_picture(spec: TensorSpec) -> bool:
+    """[batch, 1 or 3 colours, height, width] with free sizes."""
+    free = len(spec.shape) == 4 and all(isinstance(dim, str) for dim in spec.shape[2:])
+    return free and spec.shape[1] in (1, 3)
+
+
+def _filled(
+    spec: TensorSpec, sizes: Mapping[str, int], size: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Floats in -1..1; ones for what is called a mask; other integers 0 or 1, ids of any table.
+
+    Dimensions of one name have one size: a recurrent state has its batch on another axis.
+    """
+    shape = tuple(dim if isinstance(dim, int) else sizes.get(dim, size) for dim in spec.shape)
     if spec.dtype.startswith("float"):
         return rng.uniform(-1, 1, shape).astype(spec.dtype)
     if "mask" in spec.name:
@@ -178,19 +239,14 @@ def _filled(spec: TensorSpec, rows: int, size: int, rng: np.random.Generator) ->
 
 
 def _check_answer(io: IO, outputs: Feed) -> None:
-    """What comes out has the declared type and shape."""
+    """What comes out has the declared type."""
     for spec in io.outputs:
         got = outputs[spec.name]
-        fits = len(spec.shape) == got.ndim and all(
-            isinstance(dim, str) or dim == size
-            for dim, size in zip(spec.shape, got.shape, strict=True)
-        )
-        if not fits or str(got.dtype) != spec.dtype:
+        if str(got.dtype) != spec.dtype:
             raise ConvertError(
                 "EDGE-CONVERT-075", f"output {spec.name!r}",
-                wanted=f"{spec.dtype} {list(spec.shape)}, as the file says",
-                got=f"{got.dtype} {list(got.shape)}",
-                hint="correct the output's type and shape in the file, or export it again",
+                wanted=f"{spec.dtype}, as the file says", got=str(got.dtype),
+                hint="correct the output's type in the file, or export it again",
             )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import shutil
 from pathlib import Path
@@ -21,6 +22,7 @@ from edgeserve.jobs import progress
 from edgeserve.processing import Processor
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import decode, encode
+from edgeserve.types.processing import Processing
 from edgeserve.types.source import Exported, SourceKind
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ def _export(request: ExportRequest, made: Made, out: Path) -> Exported:
     progress("trace the module")
     program = export_module(made.module, made.examples, wishes, Path(request.source.folder))
     _check_fields(options, program)
+    program = _tried(program, options.processing)
     progress("write the program")
     entry, examples = write_program(program, out)
     return Exported(
@@ -112,6 +115,21 @@ def _export(request: ExportRequest, made: Made, out: Path) -> Exported:
         notes=(*made.notes, *program.notes),
         tools=versions(*_TOOLS[request.source.kind]) | {"python": platform.python_version()},
     )
+
+
+def _tried(program: Program, processing: Processing) -> Program:
+    """Note the dimensions that may be padded with zeros; what a tokenizer pads is known already."""
+    import torch
+
+    from edgeserve.backends.torch.padding import open_dims, paddable
+
+    signature = program.signature
+    text = {d for name in processing.padding for d in signature.input(name).shape}
+    dims = [dim for dim in open_dims(signature) if dim not in text]
+    examples = [torch.from_numpy(program.examples[spec.name]) for spec in signature.inputs]
+    padded = paddable(program.program, signature, examples, dims)
+    signature = msgspec.structs.replace(signature, padded=padded)
+    return dataclasses.replace(program, signature=signature)
 
 
 def _check_fields(options: Options, program: Program) -> None:

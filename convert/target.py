@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from edgeserve import backends
 from edgeserve.backends import Backend
 from edgeserve.convert.calibration import calibration
+from edgeserve.convert.onward import IMPORTED, onward
 from edgeserve.convert.request import TargetRequest
 from edgeserve.convert.source import read_export
 from edgeserve.data import Feed
@@ -111,11 +114,26 @@ def try_routes(
 ) -> Artifact:  # fmt: skip
     """Export by the first route that works; the log tells how each of them went.
 
+    An ONNX source goes through its PyTorch form where the format is made from PyTorch only.
+
     Raises:
         EdgeError: what the first route said, if none works: it is the one meant for most models.
     """
-    first: EdgeError | None = None
     out.mkdir(parents=True, exist_ok=True)
+    with onward(backend, exported, root, out) as (taken, folder):
+        made = _first_route(backend, taken, folder, out, routes, precision, options, fs)
+    if taken is exported:
+        return made
+    rewrites = (IMPORTED, *made.provenance.rewrites)
+    provenance = msgspec.structs.replace(made.provenance, rewrites=rewrites)
+    return msgspec.structs.replace(made, provenance=provenance)
+
+
+def _first_route(
+    backend: Backend, exported: Exported, root: Path, out: Path, routes: Sequence[str],
+    precision: str, options: Mapping[str, str] | None, fs: Fs,
+) -> Artifact:  # fmt: skip
+    first: EdgeError | None = None
     for route in routes or backend.routes():
         progress(f"convert to {backend.format} by {route}")
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:

@@ -2,7 +2,9 @@
 
 Exit code 1: a bad artifact was missed; 3: a case broke the corpus itself.
 
-python -m corpus                    all cases, resuming what was interrupted
+python -m corpus                    all cases, resuming what was interrupted; what other code
+                                    has made or judged is made and judged again
+python -m corpus --keep             lines of other code count as done
 python -m corpus --quick            a few of each task, two minutes at most
 python -m corpus --only TEXT        cases whose name holds TEXT, judged anew
 python -m corpus --summary          only the figures of what is done
@@ -13,11 +15,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from corpus.cases import cases, quick
+from corpus.cases import Case, cases, quick
 from corpus.places import OUT, REPO, put
 from corpus.plot import draw
+from corpus.revision import made_afresh, moved_on
 from corpus.runner import results, run_all
 from corpus.scoring import score
 from corpus.summary import summary
@@ -37,7 +42,7 @@ def main() -> int:
         path = OUT / "only.jsonl"
         path.unlink(missing_ok=True)
     names = {each.name for each in chosen}
-    known = results(path) if asked.summary else run_all(chosen, path, asked.workers)
+    known = results(path) if asked.summary else _run(chosen, path, asked)
     lines = [line for name, line in known.items() if name in names]
     text = summary(lines, len(chosen))
     lost = sorted(names - set(known))
@@ -52,6 +57,15 @@ def main() -> int:
     return 1 if score(lines).missed else 0
 
 
+def _run(chosen: Sequence[Case], path: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    if gone := made_afresh():
+        print(f"the code has changed, made anew: {' '.join(gone)}", file=sys.stderr)
+    found = run_all(chosen, path, asked.workers, asked.keep)
+    if moved_on():
+        print("the code has changed meanwhile; run again for figures of one", file=sys.stderr)
+    return found
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m corpus", description=__doc__)
     parser.add_argument("--quick", action="store_true")
@@ -59,6 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--task", action="append")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--docs", action="store_true")
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     return parser.parse_args()
 

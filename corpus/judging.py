@@ -14,6 +14,9 @@ from corpus.shop import Placed, place
 
 __all__ = ["run"]
 
+#: Codes that tell of what the corpus itself hands over: stored answers that cannot be read.
+_OURS = ("EDGE-VALIDATE-010",)
+
 
 def run(case: Case) -> dict[str, Any]:
     """Everything about a case, as JSON.
@@ -42,7 +45,7 @@ def _refusal(error: Exception) -> dict[str, Any]:
     """A coded error is an answer of edgeserve; anything else is a fault of ours, or worse."""
     from edgeserve.errors import EdgeError
 
-    if isinstance(error, EdgeError):
+    if isinstance(error, EdgeError) and error.code not in _OURS:
         return {"verdict": "refused", "why": str(error).splitlines()[0], "reasons": [error.code]}
     return {"verdict": "broken", "why": f"{type(error).__name__}: {error}"[:400]}
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from corpus.damage import network, processing, quantizer
+from corpus.damage import (
+    conversion,  # noqa: F401  its kinds stand among those of `network`
+    network,
+    processing,
+    quantizer,
+    scenes,  # noqa: F401  likewise
+)
 
-__all__ = ["KINDS", "Kind", "Place"]
+__all__ = ["FORMATS", "KINDS", "Kind", "Place"]
+
+FORMATS = ("onnx", "tflite", "coreml")
 
 #: Where the damage is done.
 Place = Literal["honest", "file", "network", "processing", "quantizer"]
@@ -28,6 +36,9 @@ class Kind:
         sweep: Severities.
         tasks: What it fits.
         precisions: What it is done to; cases take them in turn.
+        formats: In which; cases take them in turn.
+        every_format: Each severity in all of ``formats``.
+        blind: Written without having read the gate, its tests and its verdicts on such cases.
     """
 
     name: str
@@ -35,6 +46,9 @@ class Kind:
     sweep: tuple[Any, ...]
     tasks: tuple[str, ...]
     precisions: tuple[str, ...] = ("fp32", "w8a8", "fp16", "w8")
+    formats: tuple[str, ...] = FORMATS
+    every_format: bool = False
+    blind: bool = True
 
 
 def _file(name: str, sweep: tuple[float, ...], tasks: tuple[str, ...] = _ALL,
@@ -67,11 +81,12 @@ _FILES = (
 
 
 def _registered() -> list[Kind]:
-    made = [Kind(name, "network", sweep, network.FITS[name])
+    made = [Kind(name, "network", sweep, network.FITS[name], **network.MORE[name])
             for name, sweep in network.SWEEPS.items()]  # fmt: skip
     made += [Kind(name, "processing", sweep, processing.FITS[name])
              for name, sweep in processing.SWEEPS.items()]  # fmt: skip
-    made += [Kind(name, "quantizer", sweep, quantizer.FITS.get(name, _ALL), _W8A8)
+    made += [Kind(name, "quantizer", sweep, quantizer.FITS.get(name, _ALL), _W8A8,
+                  **quantizer.MORE.get(name, {}))
              for name, sweep in quantizer.SWEEPS.items()]  # fmt: skip
     return made
 

@@ -1,11 +1,13 @@
-"""Runs cases in two processes; what is done stands in ``results.jsonl`` and is not done again."""
+"""Runs cases in two processes; what is done stands in ``results.jsonl`` and is not done again.
+
+Done is what this code has judged: lines of another revision, or of another severity, are stale.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
@@ -15,8 +17,9 @@ from typing import Any
 
 from corpus.cases import Case
 from corpus.places import OUT, REPO
+from corpus.revision import judged_by
 
-__all__ = ["results", "run_all"]
+__all__ = ["results", "run_all", "stale"]
 
 Line = dict[str, Any]
 _BLOCK = 12
@@ -37,16 +40,30 @@ def results(path: Path) -> dict[str, Line]:
     return found
 
 
-def run_all(cases: Sequence[Case], path: Path, workers: int = 2) -> dict[str, Line]:
-    """Run what is not done yet; a bar on stderr says how far it is."""
+def stale(case: Case, line: Line, keep: bool = False) -> bool:
+    """Whether a line is of other code (unless ``keep``), or of what the case no longer is."""
+    same = json.loads(json.dumps(case.value)) == line.get("value")
+    return not same or (not keep and line.get("revision") != judged_by())
+
+
+def run_all(
+    cases: Sequence[Case], path: Path, workers: int = 2, keep: bool = False
+) -> dict[str, Line]:
+    """Run what is not done yet; a bar on stderr says how far it is.
+
+    Args:
+        cases: What to run.
+        path: The lines; new ones are added, and of a case the last one counts.
+        workers: Processes.
+        keep: Lines of another revision count as done.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     done = results(path)
-    left = [each for each in cases if each.name not in done]
-    blocks: queue.SimpleQueue[list[Case]] = queue.SimpleQueue()
-    for block in _blocks(left):
-        blocks.put(block)
+    left = [each for each in cases
+            if each.name not in done or stale(each, done[each.name], keep)]  # fmt: skip
+    blocks = _Blocks(_blocks(left))
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with path.open("a") as out, Progress(*columns, console=Console(stderr=True)) as bar:
@@ -76,13 +93,34 @@ def _blocks(cases: Sequence[Case]) -> list[list[Case]]:
     return made
 
 
-def _serve(blocks: queue.SimpleQueue[list[Case]], note: Any) -> None:
+class _Blocks:
+    """Gives out blocks in order; where it can, not of a network that another worker is at.
+
+    A network's export and its server's answers are made once, and whoever needs them meanwhile
+    would wait.
+    """
+
+    def __init__(self, blocks: list[list[Case]]) -> None:
+        self._left, self._lock = blocks, threading.Lock()
+        self._busy: dict[int, str] = {}
+
+    def take(self) -> list[Case] | None:
+        """The next block for this thread; None: there is none left."""
+        me = threading.get_ident()
+        with self._lock:
+            self._busy.pop(me, None)
+            if not self._left:
+                return None
+            busy = set(self._busy.values())
+            free = (i for i, held in enumerate(self._left) if held[0].net not in busy)
+            block = self._left.pop(next(free, 0))
+            self._busy[me] = block[0].net
+        return block
+
+
+def _serve(blocks: _Blocks, note: Any) -> None:
     worker: subprocess.Popen[str] | None = None
-    while not blocks.empty():
-        try:
-            block = blocks.get_nowait()
-        except queue.Empty:
-            break
+    while block := blocks.take():
         for each in block:
             worker = worker or _start()
             line = _ask(worker, each)
@@ -132,5 +170,5 @@ def _crash(case: Case, code: int) -> Line:
         "case": case.name, "task": case.of.task, "format": case.format,
         "precision": case.precision, "kind": case.kind, "place": KINDS[case.kind].place,
         "severity": case.severity, "value": case.value, "reasons": [], "verdict": "crash",
-        "why": f"the process ended with {code}",
+        "why": f"the process ended with {code}", "revision": judged_by(),
     }  # fmt: skip

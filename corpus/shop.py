@@ -54,23 +54,26 @@ def place(case: Case) -> Placed:
     """
     kind, net, home = KINDS[case.kind], case.of, OUT / "nets" / case.net
     home.mkdir(parents=True, exist_ok=True)
-    with FileLock(home / "lock"):
+    with FileLock(home / "lock"):  # what cases share; what is one case's own needs none
         source, samples = _source(net, home / "source"), home / "samples"
-        if kind.place == "network":
-            artifact, root = _changed(case, home)
-        else:
-            artifact, root = _converted(
-                home / "artifacts", source, case.format, case.precision, net
-            )
-        if kind.place == "processing":
-            source, samples = _packaged(case, source, home)
+        if kind.place not in ("network", "quantizer"):
+            artifact, root = _honest(case, source, home)
         if not (samples / "answers.json").is_file():
             _ask(net, source, samples)
-    if kind.place == "file":
+    if kind.place == "network":
+        artifact, root = _changed(case, home)
+    elif kind.place == "processing":
+        source, samples = _packaged(case, source, home)
+    elif kind.place == "file":
         artifact, root = _edited(case, artifact, root, home)
     elif kind.place == "quantizer":
         artifact, root = _requantized(case, source, home)
     return Placed(artifact, root, source, samples)
+
+
+def _honest(case: Case, source: Path, home: Path, precision: str = "") -> tuple[Artifact, Path]:
+    precision = precision or case.precision
+    return _converted(home / "artifacts", source, case.format, precision, case.of)
 
 
 def _spoiled(case: Case, home: Path) -> Path:
@@ -87,7 +90,8 @@ def _edited(case: Case, artifact: Artifact, root: Path, home: Path) -> tuple[Art
 def _requantized(case: Case, source: Path, home: Path) -> tuple[Artifact, Path]:
     """The honest fp32 file, quantized with the wrong samples."""
     out, data = _spoiled(case, home), str(write_data(case.of.of))
-    parent, root = _converted(home / "artifacts", source, case.format, "fp32", case.of)
+    with FileLock(home / "lock"):
+        parent, root = _honest(case, source, home, "fp32")
     shutil.rmtree(out, ignore_errors=True)
     value = float(str(case.value))
     return quantizer.quantized(case.kind, value, parent, root, source, data, out), out
@@ -117,6 +121,8 @@ def _packaged(case: Case, source: Path, home: Path) -> tuple[Path, Path]:
     folder = home / "packaged" / f"{case.kind}-{case.severity}"
     if not (folder / "source" / "source.json").is_file():
         processing.repackaged(case.kind, case.severity, source, folder / "source")
+    if not (folder / "samples" / "answers.json").is_file():
+        _ask(case.of, folder / "source", folder / "samples")
     return folder / "source", folder / "samples"
 
 
@@ -124,8 +130,10 @@ def _changed(case: Case, home: Path) -> tuple[Artifact, Path]:
     """An artifact of a changed network."""
     tag = f"{case.kind.replace('-', '_')}__{case.severity}"
     folder = home / "changed" / tag
-    source = _source(case.of, folder / "source", tag)
-    return _converted(folder, source, case.format, case.precision, case.of)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "lock"):
+        source = _source(case.of, folder / "source", tag)
+        return _converted(folder, source, case.format, case.precision, case.of)
 
 
 def _converted(

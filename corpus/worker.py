@@ -23,11 +23,14 @@ def main() -> None:
     torch.set_num_threads(1)
     from corpus.cases import case
     from corpus.judging import run
+    from corpus.revision import judged_by
 
+    judged_by()  # the code as it is now, which is what is imported
     for name in sys.stdin:
         started = time.perf_counter()
         line = run(case(name.strip()))
         line["wall_s"] = round(time.perf_counter() - started, 2)
+        line["revision"] = judged_by()
         answers.write(json.dumps(line) + "\n")
         answers.flush()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from edgeserve.report.cost import step_order
 from edgeserve.report.load import Loaded
 from edgeserve.report.page import BoxLine, CheckLine, Detail, Fact, Marked, Timed, Worst
-from edgeserve.report.sentence import labels_said, sentence
+from edgeserve.report.sentence import figures_said, labels_said, metric_said, sentence
 from edgeserve.report.thumbs import Thumbnails
 from edgeserve.report.words import (
     VERDICT_WORD,
@@ -88,12 +88,15 @@ def _check(check: Check) -> CheckLine:
 def _outputs(report: Report) -> tuple[Fact, ...]:
     facts = [_output(o, "") for o in report.outputs]
     facts += [_output(o, " (generated inputs)") for o in report.generated]
+    if report.decisions:
+        facts += [Fact(clean(name), value) for name, value in figures_said(report.decisions)]
     if report.decisions and report.decisions.embedding:
         facts += _vectors(report.decisions.embedding)
     if report.labels:
         facts.append(
             Fact(f"true labels, {clean(report.labels.metric)}", labels_said(report.labels))
         )
+    facts += [Fact(f"true labels, {clean(m.metric)}", metric_said(m)) for m in report.metrics]
     if plain(report.error) != 0.0:
         embeds = report.decisions is not None and report.decisions.embedding is not None
         what = "deciding cosine" if embeds else "score"
@@ -133,11 +136,15 @@ def _more(output: OutputDiff) -> str:
     if output.snr is not None:
         said.append(f"signal over noise {plain(output.snr):.0f} dB")
     if output.kl is not None:
-        said.append(f"mean divergence {scientific(output.kl)} nats")
+        worst = "" if output.kl_worst is None else f", worst {scientific(output.kl_worst)}"
+        said.append(f"mean divergence {scientific(output.kl)} nats{worst}")
     if output.channel is not None:
         said.append(
             f"worst channel {output.channel}, {scientific(output.channel_relative)} of its scale"
         )
+    if output.position is not None:
+        place = ", ".join(map(str, output.position))
+        said.append(f"worst position {place} ({percent(output.position_share)} of the error)")
     return "".join(f"; {each}" for each in said)
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeserve.report.words import percent, plural, thousands
+from edgeserve.report.words import percent, plural, scientific, thousands
 from edgeserve.types.base import plain
-from edgeserve.types.reports import DecisionStats, LabelStats, Report, WorstInput
+from edgeserve.types.reports import DecisionStats, LabelStats, MetricStats, Report, WorstInput
 from edgeserve.types.words import Task
 
-__all__ = ["labels_said", "sentence"]
+__all__ = ["figures_said", "labels_said", "metric_said", "sentence"]
+
+#: What a figure of a task is called, against the reference's own decisions.
+_FIGURES = {
+    "map50": "mean average precision (overlap of half)", "iou": "mean overlap of matched boxes",
+    "miou": "mean overlap of classes (mIoU)", "agreement": "share that agrees",
+    "abs_rel": "mean relative error", "f1": "F1 of spans", "wer": "word errors a word",
+    "kl": "mean divergence of the probabilities, nats", "kl_worst": "worst divergence, nats",
+}  # fmt: skip
 
 #: What one input is called; tasks that decide many things at once count those.
 _INPUTS: dict[Task, str] = {"image-classification": "photos", "text-classification": "texts"}
@@ -68,3 +76,19 @@ def labels_said(stats: LabelStats) -> str:
         f"each between {low:+.2f} and {high:+.2f}; {stats.lost} lost, {stats.won} won "
         f"(by chance alone: {percent(stats.p)})"
     )
+
+
+def metric_said(stats: MetricStats) -> str:
+    """What reference and artifact come to against true labels; less is better."""
+    low, high = plain(stats.lower), plain(stats.upper)
+    return (
+        f"{plain(stats.artifact):.4g} on {plural(stats.inputs, 'labelled input')}, the reference "
+        f"{plain(stats.reference):.4g}: with 95\u00a0% confidence each between {low:+.3g} and "
+        f"{high:+.3g} of it; {stats.lost} of {plural(stats.groups, 'group')} worse, {stats.won} "
+        f"better (by chance alone: {percent(stats.p)})"
+    )
+
+
+def figures_said(stats: DecisionStats) -> list[tuple[str, str]]:
+    """Each figure of the task with its value."""
+    return [(_FIGURES.get(name, name), scientific(value)) for name, value in stats.figures.items()]

@@ -65,16 +65,23 @@ class App:
             return
         exchange = Exchange(scope, receive, send)
         exchange.closing = self.draining
-        route, key = "none", ""
+        route, key, span, code = "none", "", None, ""
         try:
             route, handler, arguments = find(exchange)
+            if route not in _UNTRACED:
+                span = self.service.traces.begin(route, exchange.headers, **_told(exchange, route))
             if route not in _OPEN:
                 key = self.keys.check(exchange.headers)
             await self._handle(exchange, handler, arguments)
         except Refused as error:
+            code = error.error.code
             await self._refuse(exchange, error)
         finally:
             exchange.release(self._weight)
+            ended: dict[str, str | int] = {"http.response.status_code": exchange.status}
+            self.service.traces.end(
+                span, exchange.status >= 500, **ended | ({"error.type": code} if code else {})
+            )
             self._count(exchange, route, key)
 
     async def _handle(self, exchange: Exchange, handler: str, arguments: dict[str, str]) -> None:
@@ -135,6 +142,16 @@ class App:
 
 #: Routes that need no key: what a load balancer asks.
 _OPEN = ("live", "ready")
+#: Routes whose requests are no part of anybody's trace: they come by the clock.
+_UNTRACED = (*_OPEN, "metrics")
+
+
+def _told(exchange: Exchange, route: str) -> dict[str, str]:
+    """What the span of a request says from the start."""
+    return {
+        "http.request.method": exchange.method, "http.route": route,
+        "edgeserve.request_id": exchange.id,
+    }  # fmt: skip
 
 
 def _inner() -> ServeError:

@@ -13,6 +13,7 @@ from edgeserve.errors import ServeError
 from edgeserve.serve.app import App
 from edgeserve.serve.grpc_messages import SERVICE, messages
 from edgeserve.serve.grpc_tensors import read, write
+from edgeserve.serve.hosted import Hosted
 from edgeserve.serve.logs import new_id
 from edgeserve.serve.options import MB, Options
 from edgeserve.serve.trouble import Refused, failed, line
@@ -79,8 +80,7 @@ def _handlers(app: App) -> Any:
         kinds = messages()
         request, response = kinds[f"{name}Request"], kinds[f"{name}Response"]
         made[name] = grpc.unary_unary_rpc_method_handler(
-            calls.guarded(name), request_deserializer=request.FromString,
-            response_serializer=response.SerializeToString,
+            calls.guarded(name, request), response_serializer=response.SerializeToString
         )  # fmt: skip
     return grpc.method_handlers_generic_handler(SERVICE, made)
 
@@ -98,19 +98,23 @@ class _Calls:
         self._app, self._service = app, app.service
         self._kinds = messages()
 
-    def guarded(self, name: str) -> Callable[[Any, Any], Awaitable[Any]]:
+    def guarded(self, name: str, kind: Any) -> Callable[[Any, Any], Awaitable[Any]]:
         """The call of a name: keys checked before it, errors made into gRPC's statuses."""
 
-        async def call(message: Any, context: Any) -> Any:
+        async def call(data: bytes, context: Any) -> Any:
             given = {str(k).encode(): _bytes(v) for k, v in context.invocation_metadata() or ()}
             request_id, status, key = new_id(), "OK", ""
-            began = time.monotonic()
+            began, span, told = time.monotonic(), None, {}
             try:
                 if name not in _OPEN:
+                    span = self._service.traces.begin(name, given, **_told(name, request_id))
                     key = self._app.keys.check(given)
-                return await getattr(self, name)(message, context, request_id)
+                return await getattr(self, name)(_parsed(kind, data), context, request_id)
             except Refused as error:
-                status = _STATUS.get(error.status, "UNKNOWN")
+                status, told = (
+                    _STATUS.get(error.status, "UNKNOWN"),
+                    {"error.type": error.error.code},
+                )
                 await self._abort(context, error, status)
             except Exception as error:
                 status = "INTERNAL"
@@ -118,6 +122,8 @@ class _Calls:
                 await self._abort(context, failed("of this request"), status)
             finally:
                 self._told(name, request_id, status, key, began)
+                ours = status in ("INTERNAL", "UNAVAILABLE", "UNKNOWN")
+                self._service.traces.end(span, ours, **told | {"rpc.response.status_code": status})
 
         return call
 
@@ -162,17 +168,14 @@ class _Calls:
         deadline = self._deadline(context)
         name, version = message.model_name, message.model_version or None
         self._service.glance(name, deadline)
-        async with self._service.repository.use(name, version) as (hosted, _):
-            try:
-                request = read(message, {RAW: 1 << 16} | hosted.most)
-            except oip.BadMessage as error:
-                raise not_protocol(error) from error
-        answer, hosted, cold = await self._service.ask(request_id, name, version, request, deadline)
+        answer, hosted, cold = await self._service.ask(
+            request_id, name, version, lambda hosted: _read(message, hosted), write, deadline
+        )
         told = [("x-model-id", hosted.model_id)]
         if cold:
             told.append(("x-cold-start-ms", str(round(cold))))
         context.set_trailing_metadata(tuple(told))
-        return write(answer)
+        return answer
 
     async def ModelStatistics(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
         said = self._service.statistics(message.name or None, message.version or None)
@@ -196,6 +199,30 @@ class _Calls:
         left = context.time_remaining()
         most = self._service.options.deadline_ms / 1e3
         return time.monotonic() + (most if left is None else min(left, 3600.0))
+
+
+def _told(name: str, request_id: str) -> dict[str, str]:
+    """What the span of a call says from the start."""
+    return {
+        "rpc.system": "grpc", "rpc.method": f"{SERVICE}/{name}", "edgeserve.request_id": request_id,
+    }  # fmt: skip
+
+
+def _read(message: Any, hosted: Hosted) -> oip.Request:
+    try:
+        return read(message, {RAW: 1 << 16} | hosted.most)
+    except oip.BadMessage as error:
+        raise not_protocol(error) from error
+
+
+def _parsed(kind: Any, data: bytes) -> Any:
+    """A message out of its bytes; the library itself would tell the caller of a fault of ours."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise not_protocol(oip.BadMessage("bytes that are no such message")) from None
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -47,9 +47,9 @@ def read(message: Any, most: Mapping[str, int]) -> oip.Request:
         raise oip.BadMessage(f"{len(message.inputs)} inputs")
     if raw and len(raw) != len(message.inputs):
         raise oip.BadMessage(f"{len(raw)} raw contents for {len(message.inputs)} inputs")
-    names = [tensor.name for tensor in message.inputs]
-    if len(set(names)) != len(names):
-        raise oip.BadMessage("an input is named twice")
+    for kind, named in (("input", message.inputs), ("output", message.outputs)):
+        if len({one.name for one in named}) != len(named):
+            raise oip.BadMessage(f"an {kind} is named twice")
     tensors = tuple(
         _tensor(tensor, raw[i] if raw else None, most) for i, tensor in enumerate(message.inputs)
     )

@@ -22,9 +22,14 @@ T = TypeVar("T")
 
 #: Weight of the newest observation.
 _NEW = 0.05
-#: What is kept back of a deadline for reading and writing the message, seconds, and of the wait for
-#: a queue that moves more slowly than it did.
-_SLACK, _SLOWER = 0.005, 0.1
+#: What is kept back of a deadline for reading and writing the message, seconds.
+_SLACK = 0.005
+#: How many times longer than foretold a wait in the queue is taken to be, at least and at most;
+#: what lies between is learnt from how the last ones turned out. On a machine of its own the queue
+#: moves as foretold, beside neighbours it does not, and who is promised too much waits in vain.
+_LONGER, _LONGEST = 1.1, 2.0
+#: A wait behind fewer than these says little: how much of the running job is left decides it.
+_ENOUGH = 4
 
 
 class Ran(NamedTuple, Generic[T]):
@@ -36,10 +41,16 @@ class Ran(NamedTuple, Generic[T]):
 
 
 class Spans:
-    """Mean and mean deviation of times, newer ones counting more; seconds."""
+    """Mean and mean deviation of times, newer ones counting more; seconds.
 
-    def __init__(self, first: float) -> None:
-        self.mean, self.deviation = first, first / 4
+    Args:
+        first: What is thought before any has come.
+        deviation: Likewise; None: a quarter of that.
+    """
+
+    def __init__(self, first: float, deviation: float | None = None) -> None:
+        self.mean = first
+        self.deviation = first / 4 if deviation is None else deviation
 
     def add(self, seconds: float) -> None:
         off = seconds - self.mean
@@ -50,6 +61,15 @@ class Spans:
     def late(self) -> float:
         """What nearly all stay below."""
         return self.mean + 3 * self.deviation
+
+
+class _Turn(NamedTuple):
+    """One who waits: until when, since when, and how long that was thought to take."""
+
+    given: asyncio.Future[None]
+    deadline: float
+    came: float
+    foretold: float | None
 
 
 class Lane:
@@ -75,8 +95,10 @@ class Lane:
     ) -> None:
         self.name, self.workers, self._most, self._clock = name, workers, queue, clock
         self.spans = Spans(first)
+        #: Waits, as multiples of what was foretold.
+        self.waits = Spans(1.0, 0.0)
         self.active = 0
-        self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
+        self._waiting: deque[_Turn] = deque()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"edgeserve-{name}")
 
     @property
@@ -93,7 +115,8 @@ class Lane:
         wait = self.expected_wait()
         if self.waiting >= self._most:
             raise overloaded(self.name, wait, f"{self.waiting} requests waiting already")
-        late = self._clock() + (1 + _SLOWER) * wait + self.spans.late + _SLACK - deadline
+        longer = min(_LONGEST, max(_LONGER, self.waits.late))
+        late = self._clock() + longer * wait + self.spans.late + _SLACK - deadline
         if late > 0:
             told = f"an answer {1e3 * late:.0f} ms later, by the pace of the last ones"
             raise overloaded(self.name, max(late, self.spans.mean), told)
@@ -128,7 +151,8 @@ class Lane:
     async def _turn(self, deadline: float) -> None:
         """Wait for a place, which whoever leaves one hands over."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, deadline))
+        foretold = self.expected_wait() if self.waiting >= _ENOUGH else None
+        self._waiting.append(_Turn(turn, deadline, self._clock(), foretold))
         try:
             await turn
         except asyncio.CancelledError:
@@ -140,9 +164,11 @@ class Lane:
         """Hand the place over to the next who can still make it."""
         now = self._clock()
         while self._waiting:
-            turn, deadline = self._waiting.popleft()
+            turn, deadline, came, foretold = self._waiting.popleft()
             if turn.done():
                 continue
+            if foretold:
+                self.waits.add((now - came) / foretold)
             if now + self.spans.mean > deadline:
                 told = "a queue that moved more slowly than foretold"
                 turn.set_exception(overloaded(self.name, self.expected_wait(), told))

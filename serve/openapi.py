@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from edgeserve import __version__
+from edgeserve.oip import DATATYPES
 
 __all__ = ["document"]
 
@@ -150,7 +151,8 @@ def _object(required: list[str], **fields: Any) -> dict[str, Any]:
 
 _TEXT, _LIST, _TREE = {"type": "string"}, {"type": "array"}, {"type": "object"}
 _TENSOR = _object(
-    ["name", "shape", "datatype"], name=_TEXT, datatype=_TEXT, parameters=_TREE, data=_LIST,
+    ["name", "shape", "datatype"], name=_TEXT, parameters=_TREE, data=_LIST,
+    datatype={"type": "string", "enum": sorted(DATATYPES)},
     shape={"type": "array", "items": {"type": "integer", "minimum": -1}},
 )  # fmt: skip
 _TENSORS = {"type": "array", "items": _ref("schemas", "Tensor")}

@@ -12,6 +12,7 @@ from typing import Any
 from edgeserve.errors import EdgeError, ServeError
 from edgeserve.serve.app import App
 from edgeserve.serve.logs import Log
+from edgeserve.serve.memory import keep, settle
 from edgeserve.serve.options import Options
 
 __all__ = ["Running", "serve"]
@@ -84,10 +85,12 @@ class Running:
 
 
 async def _serve(options: Options, log: Log, on_start: Callable[[Running], None] | None) -> None:
+    keep()
     app = App(options, log)
     listening = _bind(options)
     try:
         await app.start()
+        settle()
         running = Running(app, listening.getsockname()[1])
         _on_signals(running.end)
         async with contextlib.AsyncExitStack() as stack:

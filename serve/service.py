@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from edgeserve import __version__, oip
 from edgeserve.errors import InputError, ServeError
@@ -19,10 +19,13 @@ from edgeserve.serve.logs import Log
 from edgeserve.serve.metrics import Metrics
 from edgeserve.serve.options import Options
 from edgeserve.serve.repository import Repository
+from edgeserve.serve.traces import Traces
 from edgeserve.serve.trouble import Refused, failed, of_error, refused
 from edgeserve.types.tensors import TensorSpec
 
 __all__ = ["EXTENSIONS", "Service"]
+
+T = TypeVar("T")
 
 EXTENSIONS = (
     "binary_tensor_data",
@@ -45,6 +48,7 @@ class Service:
         self.options, self.repository, self.metrics, self.log = options, repository, metrics, log
         self.draining = False
         self.lag = Lag()
+        self.traces = Traces()
         self._batcher = Batcher(options.batch, options.batch_delay_ms / 1e3)
 
     @property
@@ -166,19 +170,29 @@ class Service:
             return self._counted(ran, hosted), hosted, cold
 
     async def ask(
-        self, request_id: str, name: str, version: str | None, request: oip.Request, deadline: float
-    ) -> tuple[oip.Answer, Hosted, float]:
-        """Answer a request that is read already."""
+        self,
+        request_id: str,
+        name: str,
+        version: str | None,
+        read: Callable[[Hosted], oip.Request],
+        write: Callable[[oip.Answer], T],
+        deadline: float,
+    ) -> tuple[T, Hosted, float]:
+        """Answer a request in another's clothes, which are taken off and put on in the thread."""
         async with self.repository.use(name, version) as (hosted, cold):
 
-            def job() -> tuple[oip.Answer, work.Done]:
-                answer, times, samples = work.answer_of(hosted, request, time.perf_counter())
-                return answer, work.Done(b"", None, times, samples)
+            def job() -> tuple[T, work.Done]:
+                start = time.perf_counter()
+                answer, times, samples = work.answer_of(hosted, read(hosted), start)
+                written = time.perf_counter()
+                made = write(answer)
+                after = times.after + time.perf_counter() - written
+                return made, work.Done(b"", None, dataclasses.replace(times, after=after), samples)
 
             ran = await self._run(request_id, hosted, job, deadline)
-            answer, done = ran.result
+            made, done = ran.result
             self._counted(Ran(done, ran.queued, ran.worked), hosted)
-            return answer, hosted, cold
+            return made, hosted, cold
 
     async def _run(
         self, request_id: str, hosted: Hosted, job: Callable[[], Any], deadline: float
@@ -214,6 +228,8 @@ class Service:
         times: Times = dataclasses.replace(ran.result.times, queued=ran.queued)
         hosted.figures.add(times, ran.result.samples, ran.result.shared)
         self.metrics.answered(hosted.name, times)
+        told = {"edgeserve.model": hosted.name, "edgeserve.model_id": hosted.model_id}
+        self.traces.parts(times, **told)
         self.metrics.batch.labels(hosted.name).observe(ran.result.shared)
         return dataclasses.replace(ran.result, times=times)
 

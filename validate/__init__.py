@@ -35,7 +35,8 @@ def validate(
     Args:
         workspace: What ``edgeserve convert`` wrote.
         data: What to judge on; None: the data of the last run, where there was one.
-        reference: "pt2" or ``module:callable``; None: that of the last run, else the manifest's.
+        reference: "pt2", ``module:callable`` or an endpoint's address; None: that of the last run,
+            else the manifest's.
         limits: What harm is allowed; None: the default.
         folder: Where a callable's modules are found.
         timeout: Seconds that one worker may take.

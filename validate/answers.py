@@ -87,12 +87,20 @@ def collect_answers(request: AnswersRequest) -> Answers:
     reference = request.reference or (stored.reference if stored else PT2)
     check_reference(reference)
     data = _data(request, exported)
-    fresh = _keys(request, exported, reference, data)
-    if stored is not None and not request.refresh and _same(stored, fresh, request.reference):
+    fresh = _keys(request, exported, data)
+    holds = stored is not None and not request.refresh and _same(stored, fresh)
+    if stored is not None and holds and request.reference is None:
+        return msgspec.structs.replace(stored, cached=True)  # whoever gave them is not looked for
+    code = code_key(reference, Path(request.folder))
+    if (
+        stored is not None
+        and holds
+        and (stored.reference, stored.reference_key) == (reference, code)
+    ):
         return msgspec.structs.replace(stored, cached=True)
     folder = Path(request.source_folder)
     with Oracle(exported, folder, reference, Path(request.folder)) as oracle, staged(out) as stage:
-        answers = _collect(request, oracle, data, fresh, stage)
+        answers = _collect(request, oracle, data, (*fresh, code), stage)
         write_answers(stage, answers)
     return answers
 
@@ -117,19 +125,15 @@ def _data(request: AnswersRequest, exported: Exported) -> _Data:
     return _Data(found.path, tuple(hashes.values()), tuple(hashes), tuple(notes))
 
 
-def _keys(
-    request: AnswersRequest, exported: Exported, reference: str, data: _Data
-) -> tuple[str, str, str]:
-    """Hashes over the program, the reference and the inputs."""
+def _keys(request: AnswersRequest, exported: Exported, data: _Data) -> tuple[str, str]:
+    """Hashes over the program and the inputs."""
     inputs = sha256_bytes(encode([data.samples, data.hashes, request.seed]))
-    return program_key(exported), code_key(reference, Path(request.folder)), inputs
+    return program_key(exported), inputs
 
 
-def _same(stored: Answers, fresh: tuple[str, str, str], reference: str | None) -> bool:
-    """Whether stored answers still hold; the reference's code matters where it was asked for."""
-    program, code, data = fresh
-    same_code = reference is None or (stored.reference, stored.reference_key) == (reference, code)
-    return (stored.program_key, stored.data_key) == (program, data) and same_code
+def _same(stored: Answers, fresh: tuple[str, str]) -> bool:
+    """Whether stored answers are of this program and to these inputs."""
+    return (stored.program_key, stored.data_key) == fresh
 
 
 def _collect(
@@ -138,7 +142,7 @@ def _collect(
     signature = oracle.exported.signature
     statistics = {spec.name: Statistics() for spec in signature.inputs}
     writer = TensorWriter(stage, signature, request.tensor_bytes)
-    collected = _Collected(notes=list(data.notes))
+    collected = _Collected(notes=[*data.notes, *([oracle.said] if oracle.said else [])])
     for answered, digest in _over_data(oracle, data, statistics, collected):
         writer.add(answered.outputs)
         collected.own.add(answered.own)
@@ -155,13 +159,14 @@ def _collect(
     answers, vectors = set_apart(stage, collected.answers)
     candidates, candidates_file = _candidates(request, oracle, stage)
     return Answers(
-        program_key=keys[0], reference_key=keys[1], data_key=keys[2],
+        program_key=keys[0], reference_key=keys[2], data_key=keys[1],
         reference=oracle.reference, preprocessing=_preprocessing(oracle, data, collected),
         own_tensors=_own(oracle, collected), runtime=oracle.runtime, data=data.path,
         samples=data.samples, answers=answers, chunks=tuple(writer.chunks),
         fillers=tuple(collected.fillers), fillers_file=file, notes=tuple(collected.notes),
         vectors=vectors, candidates=candidates, candidates_file=candidates_file,
         seed=request.seed, invariant_seconds=number(apart),
+        least_score=None if oracle.least_score is None else number(oracle.least_score),
     )  # fmt: skip
 
 
@@ -301,6 +306,8 @@ def _preprocessing(oracle: Oracle, data: _Data, collected: _Collected) -> str:
         return "none: the model takes tensors"
     if not oracle.is_server:
         return "declared, not compared"
+    if not oracle.prepares:
+        return "declared, not compared: the packaged processing made the endpoint's tensors"
     through = "tensors" if collected.own == {True} else "decisions"
     on = (
         "compared"

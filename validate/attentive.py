@@ -19,7 +19,7 @@ from edgeserve.decisions.boxes import IOU
 from edgeserve.decisions.overlap import iou
 from edgeserve.processing import Processor
 from edgeserve.types.processing import Detect
-from edgeserve.types.records import Detection, Record, Tokens
+from edgeserve.types.records import Detection, Record, Text, Tokens
 from edgeserve.types.source import Exported
 from edgeserve.validate.deciding import decision, processor_of
 
@@ -57,6 +57,9 @@ class Attentive:
             return self._with_near(record, program)
         if isinstance(record, Tokens) and isinstance(program, Tokens) and record.unsure is None:
             return msgspec.structs.replace(record, unsure=program.unsure)
+        if isinstance(record, Text) and isinstance(program, Text) and record.unsure is None:
+            same = record.tokens == program.tokens  # gaps are counted between tokens
+            return msgspec.structs.replace(record, unsure=program.unsure if same else None)
         return record
 
     def _with_near(self, record: Detection, near: Detection) -> Detection:

@@ -23,7 +23,7 @@ from edgeserve.validate.fields import WHOLE, Split
 from edgeserve.validate.fields_moving import Fault, Moving
 from edgeserve.validate.fields_seen import Seen, plain_floats
 
-__all__ = ["Difference", "difference", "relative"]
+__all__ = ["Difference", "difference", "relative", "scales_of"]
 
 _SAME = 1e-6
 #: Five steps of an 8-bit scale from 0 to 1.
@@ -219,6 +219,20 @@ class Difference:
         return len(firsts) > 1 and _differ(firsts[0], firsts[1])
 
 
+def scales_of(split: Split, arrays: Sequence[np.ndarray], floor: float) -> list[float]:
+    """The scale of each field of an output, as `Difference.scale` has it.
+
+    Args:
+        split: How the output is taken apart.
+        arrays: What the reference gave for it on natural inputs, batch axis included.
+        floor: No scale counts as smaller.
+    """
+    seen = Seen(split, _is_number(arrays[0]))
+    for array in map(plain_floats, arrays):
+        seen.add("", array, array)
+    return [seen.scale(field, floor) for field in range(len(split.fields))]
+
+
 def _summary(output: _Output, field: int, scales: Sequence[float]) -> OutputDiff:
     seen = output.seen
     largest = [float(each[field]) for each in seen.largest]
@@ -251,9 +265,14 @@ def _with_noise(diff: OutputDiff, output: _Output, field: int, floor: float) -> 
     places, shares = seen.channels(field, floor)
     snr, noisiest, least = seen.snr(field)
     kl, single = seen.divergence(field), seen.split.axis is None
+    place = seen.place(field, floor)
     return msgspec.structs.replace(
         diff, channel=None if single else int(places[int(np.argmax(shares))]),
         channel_relative=number(0.0 if single else float(shares.max())),
         snr=number(snr), channel_snr=number(least), noisiest=None if single else noisiest,
-        kl=None if kl is None else number(kl),
+        kl=None if kl is None else number(kl[0]),
+        kl_worst=None if kl is None else number(kl[1]),
+        position=None if place is None else place.at,
+        position_relative=number(0.0 if place is None else place.relative),
+        position_share=number(0.0 if place is None else place.share),
     )  # fmt: skip

@@ -83,7 +83,7 @@ class Runner:
     def __init__(
         self, session: Session, signature: Signature, padding: Mapping[str, Tokenize] | None = None
     ) -> None:
-        self._adapter = Adapter(session, signature, padding)
+        self._adapter, self._session = Adapter(session, signature, padding), session
         self._low, self._high = _range(session.io, signature)
 
     @property
@@ -114,6 +114,10 @@ class Runner:
     def run_once(self, feed: Mapping[str, np.ndarray]) -> Feed:
         """Run one feed as it is."""
         return self._adapter.run(feed)
+
+    def close(self) -> None:
+        """Close the session, before the block that opened it ends: it answers no more."""
+        self._session.close()
 
     def _groups(self, feeds: Sequence[Feed]) -> Iterator[list[int]]:
         """Runs of neighbours that fit into one batch."""

@@ -62,15 +62,19 @@ class Field:
     softmax: bool = False
 
     @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Which channels, as half-open ranges; empty for the whole output."""
+        pairs = enumerate(self.channels or ())
+        found = [[c for _, c in run] for _, run in groupby(pairs, lambda pair: pair[1] - pair[0])]
+        return tuple((run[0], run[-1] + 1) for run in found)
+
+    @property
     def part(self) -> str:
         """Which channels, in words ("channels 4-83"); empty for the whole output."""
         if self.channels is None:
             return ""
-        runs = [
-            [channel for _, channel in run]
-            for _, run in groupby(enumerate(self.channels), lambda pair: pair[1] - pair[0])
-        ]
-        said = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+        ends = [(start, stop - 1) for start, stop in self.runs]
+        said = [f"{low}-{high}" if high > low else str(low) for low, high in ends]
         shown = ", ".join(said[:3]) + (", ..." if len(said) > 3 else "")
         return f"channel{'s' if len(self.channels) > 1 else ''} {shown}"
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeserve.validate.fields import Field, Split
+from edgeserve.validate.places import Places, Worst
 
-__all__ = ["HUGE", "Seen", "decibels", "divergence", "plain_floats", "rows"]
+__all__ = [
+    "HUGE", "Seen", "decibels", "divergence", "divergences", "log_softmax", "plain_floats", "rows",
+]  # fmt: skip
 
 #: Magnitudes above this stand for infinity: masks are filled with the largest float, not with inf.
 HUGE = 1e30
@@ -90,7 +93,8 @@ class Seen:
         self.largest: list[np.ndarray] = []
         self.magnitudes: list[np.ndarray] = []
         self._sums: _Sums | None = None
-        self._divergence = np.zeros(len(split.fields))
+        self._by_place = [Places() for _ in split.fields]
+        self._divergence = np.zeros((len(split.fields), 3))  # total, largest, how many answers
 
     def add(self, thing: str, reference: np.ndarray, answer: np.ndarray) -> None:
         """Compare one input; both arrays have one shape and went through `plain_floats`."""
@@ -102,7 +106,12 @@ class Seen:
             self._sums = _Sums.start(wanted, sure)
         low, high = _ends(wanted, sure)
         self._sum(wanted, sure, low, high)
-        apart = self._apart(wanted, got, known)
+        everywhere, apart = self._apart(wanted, got, known)
+        if len(reference) == 1 and self.is_number:
+            shape = tuple(n for a, n in enumerate(reference.shape) if a not in (0, self.split.axis))
+            for field, places in zip(self.split.fields, self._by_place, strict=True):
+                sure_of = None if sure is None else _of(sure, field)
+                places.add(shape, _of(wanted, field), _of(everywhere, field), sure_of)
         self.ids.append(thing)
         self.largest.append(self._by_field(apart))
         self.magnitudes.append(self._by_field(_magnitude(low, high)))
@@ -122,7 +131,10 @@ class Seen:
         sums.total += rest.sum(axis=1, dtype=np.float64)
         sums.squares += np.einsum("ij,ij->i", rest, rest)
 
-    def _apart(self, wanted: np.ndarray, got: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    def _apart(
+        self, wanted: np.ndarray, got: np.ndarray, known: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Differences, and the largest of each channel."""
         sums = self._sums
         assert sums is not None
         with np.errstate(invalid="ignore", over="ignore"):
@@ -134,7 +146,7 @@ class Seen:
         sums.apart_total += apart.sum(axis=1, dtype=np.float64)
         with np.errstate(over="ignore"):
             sums.noise += np.einsum("ij,ij->i", apart, apart)
-        return largest
+        return apart, largest
 
     def _by_field(self, channels: np.ndarray) -> np.ndarray:
         """The largest of each field's channels."""
@@ -143,7 +155,9 @@ class Seen:
     def _diverge(self, wanted: np.ndarray, got: np.ndarray) -> None:
         for i, field in enumerate(self.split.fields):
             if field.softmax and wanted.shape[0] > 1 and wanted.size <= _DIVERGENCE:
-                self._divergence[i] += divergence(_of(wanted, field), _of(got, field))
+                mean, largest = divergence(_of(wanted, field), _of(got, field))
+                total, before, count = self._divergence[i]
+                self._divergence[i] = total + mean, max(before, largest), count + 1
 
     @property
     def magnitude(self) -> float:
@@ -177,6 +191,10 @@ class Seen:
         scales = np.maximum(_scale(_of(sums.low, field), _of(sums.high, field)), least)
         return self._places(field), _of(sums.apart, field) / scales
 
+    def place(self, index: int, floor: float) -> Worst | None:
+        """The position at which a field is furthest off; None where the output has none."""
+        return self._by_place[index].worst(max(_CHANNEL * self.scale(index, floor), floor))
+
     def _places(self, field: Field) -> np.ndarray:
         assert self._sums is not None
         every = np.arange(self._sums.low.size)
@@ -207,11 +225,13 @@ class Seen:
         place = int(self._places(self.split.fields[index])[worst])
         return float(decibels(power.mean(), noise.mean())), place, float(each[worst])
 
-    def divergence(self, index: int) -> float | None:
-        """Mean divergence of logits from the reference's, in nats; None for other fields."""
-        if not self.split.fields[index].softmax or not self.ids:
-            return None
-        return float(self._divergence[index] / len(self.ids))
+    def divergence(self, index: int) -> tuple[float, float] | None:
+        """Mean and largest divergence of logits from the reference's, in nats.
+
+        None for other fields, and where answers are too large for it.
+        """
+        total, largest, count = self._divergence[index].tolist()
+        return (total / count, largest) if count else None
 
 
 def _finite(values: np.ndarray) -> np.ndarray | None:
@@ -251,20 +271,26 @@ def _scale(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(high >= low, scale, 0.0))
 
 
-def divergence(wanted: np.ndarray, got: np.ndarray) -> float:
-    """Mean Kullback-Leibler divergence of softmax over the channels, in nats.
+def divergence(wanted: np.ndarray, got: np.ndarray) -> tuple[float, float]:
+    """Kullback-Leibler divergence of softmax over the channels, in nats: mean and largest.
 
     Args:
         wanted: The reference's logits, [channels, positions].
         got: The other ones.
     """
-    p, q = _log_softmax(wanted), _log_softmax(got)
+    found = divergences(log_softmax(wanted), log_softmax(got))
+    return (float(found.mean()), float(found.max())) if found.size else (0.0, 0.0)
+
+
+def divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Divergence at each position of two logarithms of probabilities, [channels, positions]."""
     with np.errstate(invalid="ignore", over="ignore"):
         parts = np.where(np.isfinite(p), np.exp(p) * (p - np.where(np.isfinite(p), q, 0.0)), 0.0)
-    return float(max(parts.sum(axis=0).mean(), 0.0)) if parts.size else 0.0
+    return np.asarray(np.maximum(parts.sum(axis=0), 0.0))
 
 
-def _log_softmax(values: np.ndarray) -> np.ndarray:
+def log_softmax(values: np.ndarray) -> np.ndarray:
+    """Logarithms of the probabilities in logits [channels, positions], in float64."""
     values = np.asarray(values, np.float64)
     with np.errstate(invalid="ignore"):
         rest = values - values.max(axis=0, keepdims=True)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from edgeserve import backends
 from edgeserve.backends.base import Backend, Session
+from edgeserve.decisions import rule_of
 from edgeserve.environment import environment
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
 from edgeserve.types.processing import outputs_of
 from edgeserve.types.records import Runtime
-from edgeserve.types.reports import Report, WorstInput
+from edgeserve.types.reports import MetricStats, Report, WorstInput
 from edgeserve.validate.deciding import processor_of
 from edgeserve.validate.feeds import Runner
 from edgeserve.validate.findings import Findings
@@ -26,7 +27,9 @@ from edgeserve.validate.invariants import (
     self_limit,
 )
 from edgeserve.validate.labels import label_stats
+from edgeserve.validate.likelihood import perplexity
 from edgeserve.validate.noise import called
+from edgeserve.validate.paired import metric_stats
 from edgeserve.validate.promises import check_declared, check_weights
 from edgeserve.validate.request import JudgeRequest
 from edgeserve.validate.store import (
@@ -36,6 +39,7 @@ from edgeserve.validate.store import (
     stored_answers,
 )
 from edgeserve.validate.tally import worst_tensors
+from edgeserve.validate.threshold import said_of_thresholds
 from edgeserve.validate.together import Together
 from edgeserve.validate.trial import Case, Stopped, Trial
 from edgeserve.validate.verdict import Evidence, decide
@@ -145,12 +149,12 @@ def _check_itself(trial: Trial, backend: Backend, runner: Runner) -> None:
     together = Together.of(case.processor, case.exported)
     check_batch(runner, feeds, findings, floor, limit, together)
     check_repeatable(runner, feeds, findings, floor)
+    reference = [probe.outputs for probe in trial.probes]
+    check_places(runner, case.exported.signature, feeds, reference, findings, floor, limit)
     check_optimizer(
         runner, lambda: _load(backend, case.request, optimize=False), trial.runner, feeds, findings,
         floor, limit,
-    )  # fmt: skip
-    reference = [probe.outputs for probe in trial.probes]
-    check_places(runner, case.exported.signature, feeds, reference, findings, floor, limit)
+    )  # fmt: skip  # last: of a large model only one session fits into memory
 
 
 def _check_values(trial: Trial) -> None:
@@ -232,7 +236,8 @@ def _report(
     artifact, answers = case.request.artifact, case.answers
     trial = trial or Trial.of(case, findings)
     evidence = _evidence(trial)
-    notes = (*answers.notes, *findings.notes, *_drift_note(case, evidence))
+    thresholds = said_of_thresholds(answers, rule_of(case.exported.task, case.exported.processing))
+    notes = (*answers.notes, *findings.notes, *thresholds, *_drift_note(case, evidence))
     error = trial.error.largest() if case.decides else _largest(evidence)
     return Report(
         artifact_sha256=artifact.sha256, format=artifact.format, precision=artifact.precision,
@@ -242,8 +247,14 @@ def _report(
         worst=_worst(trial), judgement=judgement, environment=environment(),
         seconds=number(time.monotonic() - started), generated=trial.difference.generated(),
         error=number(error), notes=notes, invariant_seconds=number(trial.apart_seconds),
-        labels=label_stats(trial.tally.marked(case.exported.labels)),
+        labels=label_stats(trial.tally.marked(case.exported.labels)), metrics=_metrics(trial),
     )  # fmt: skip
+
+
+def _metrics(trial: Trial) -> tuple[MetricStats, ...]:
+    """The task's metrics against true labels; a text that is predicted is its own truth."""
+    found = metric_stats("perplexity", trial.likelihood.costs, perplexity)
+    return (*trial.tally.metrics(), *([found] if found else []))
 
 
 def _worst(trial: Trial) -> tuple[WorstInput, ...]:

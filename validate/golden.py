@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from edgeserve import decisions, jobs
-from edgeserve.data import Reader, load_data, write_arrays
+from edgeserve.data import Feed, Reader, load_data, write_arrays
 from edgeserve.decisions import DECIDED_MARGIN
 from edgeserve.errors import ValidateError
 from edgeserve.files import LOCAL, describe, staged
@@ -22,16 +24,20 @@ from edgeserve.processing import Processor
 from edgeserve.processing.processor import Medium
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import number, plain
-from edgeserve.types.samples import Golden, GoldenCase
+from edgeserve.types.reports import Limits
+from edgeserve.types.samples import Golden, GoldenCase, GoldenField
 from edgeserve.types.source import Exported
 from edgeserve.validate.candidates import Drawn, ask, draw, raw_bytes, recall
 from edgeserve.validate.choice import Rule, choose_each, choose_set
 from edgeserve.validate.deciding import processor_of
+from edgeserve.validate.difference import scales_of
 from edgeserve.validate.feeds import in_batches
+from edgeserve.validate.fields import LOOKED_AT
+from edgeserve.validate.natural import first_answers, splits_of
 from edgeserve.validate.oracle import Oracle
 from edgeserve.validate.request import GoldenRequest
 from edgeserve.validate.server import check_reference
-from edgeserve.validate.store import load_exported, program_key, read_answers
+from edgeserve.validate.store import load_exported, program_key, read_answers, read_fillers
 from edgeserve.validate.tried import tried
 
 __all__ = ["make_golden"]
@@ -53,8 +59,9 @@ def make_golden(request: GoldenRequest) -> Golden:
     chosen, asked = _chosen(request, exported, processor, rule)
     if not chosen:
         raise _none(request, rule)
-    note = _note(chosen, asked, rule)
-    return _written(request, chosen, processor.medium, rule, note)
+    golden = _written(request, chosen, processor.medium, rule)
+    fields = () if rule.decides else _fields(request, exported, chosen)
+    return msgspec.structs.replace(golden, note=_note(chosen, asked, rule), fields=fields)
 
 
 def _chosen(
@@ -164,16 +171,45 @@ def _note(chosen: Sequence[Drawn], asked: int, rule: Rule) -> str:
     return f"{len(chosen)} of {asked} inputs are decided by a margin above {wanted}{few}"
 
 
-def _written(
-    request: GoldenRequest, chosen: Sequence[Drawn], medium: Medium, rule: Rule, note: str
-) -> Golden:
+def _fields(
+    request: GoldenRequest, exported: Exported, chosen: Sequence[Drawn]
+) -> tuple[GoldenField, ...]:
+    """The parts that outputs are compared by, and the scale of each, as the gate has them.
+
+    The reference's first answers say both, where they are stored, else the cases' own.
+    """
+    seen = _known(request, exported) or [each.outputs for each in chosen]
+    floor = Limits().scale_floor
+    return tuple(
+        GoldenField(output=name, word=field.word, scale=scale, axis=split.axis, runs=field.runs)
+        for name, split in splits_of(exported, seen).items()
+        for field, scale in zip(
+            split.fields, scales_of(split, [feed[name] for feed in seen], floor), strict=True
+        )
+    )
+
+
+def _known(request: GoldenRequest, exported: Exported) -> list[Feed]:
+    """The reference's outputs for natural inputs, where they are stored and are its."""
+    folder = Path(request.out) / "samples"
+    answers = read_answers(folder)
+    if answers is None or answers.program_key != program_key(exported):
+        return []
+    try:
+        fillers = read_fillers(folder, answers, exported.signature)
+        return first_answers(answers, folder, fillers, exported.signature, LOOKED_AT)
+    except ValidateError:  # damaged: the cases themselves will do
+        return []
+
+
+def _written(request: GoldenRequest, chosen: Sequence[Drawn], medium: Medium, rule: Rule) -> Golden:
     """Write the cases as ``golden/001.png`` and so on; paths are relative to the workspace."""
     origin: Literal["generated", "given"] = "generated" if request.given is None else "given"
     with staged(Path(request.out) / "golden") as stage:
         cases = tuple(
             _case(stage, f"{i:03d}", each, medium, rule) for i, each in enumerate(chosen, 1)
         )
-    return Golden(origin=origin, cases=cases, note=note)
+    return Golden(origin=origin, cases=cases)
 
 
 def _case(stage: Path, name: str, each: Drawn, medium: Medium, rule: Rule) -> GoldenCase:

@@ -137,7 +137,9 @@ class _Recorder:
     def run(self, feed: Mapping[str, np.ndarray]) -> Feed:
         found = self._session.run(feed)
         for tap in self._taps:
-            array = found.pop(tap.tensor)
+            array = found.pop(tap.tensor, None)
+            if array is None:  # another size of the file is another program, and lacks it
+                continue
             self.dtypes[tap.source] = str(array.dtype)
             if array.dtype.kind in "fiu" and array.size:
                 size = self._reference[tap.source].low.size

@@ -8,10 +8,12 @@ from typing import Literal
 from edgeserve import decisions
 from edgeserve.decisions import Rule
 from edgeserve.decisions.boxes import shown
+from edgeserve.decisions.texts import edits
 from edgeserve.types.base import Number, number, plain
-from edgeserve.types.records import Detection, Record
-from edgeserve.types.reports import Mark
+from edgeserve.types.records import Detection, Record, Text
+from edgeserve.types.reports import Mark, MetricStats
 from edgeserve.types.samples import Sample, StoredAnswer
+from edgeserve.validate.paired import Cost, metric_stats
 from edgeserve.validate.tally import NO_DECISION, Row, Tally
 
 __all__ = ["UnitTally"]
@@ -32,6 +34,7 @@ class UnitTally(Tally):
         self._gathered = decisions.figures_of(rule)
         self._rows: list[Row] = []
         self._drift: float | None = None
+        self._costs: list[Cost] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -49,6 +52,7 @@ class UnitTally(Tally):
         self._rows.append(Row(sample, decisions.describe(record), told, margin, units, marks))
         if self._gathered is not None:
             self._gathered.add(record, answer)
+        self._costs += _word_errors(self._rule, sample, record, answer)
         if stored.scored and answer is not None:
             self._drift = max(self._drift or 0.0, decisions.gap(self._rule, record, answer))
 
@@ -56,12 +60,29 @@ class UnitTally(Tally):
         """See `Tally.rows`."""
         return self._rows
 
+    def metrics(self) -> tuple[MetricStats, ...]:
+        """See `Tally.metrics`."""
+        found = metric_stats("wer", self._costs)
+        return (found,) if found else ()
+
     def _figures(self) -> dict[str, float]:
         return self._gathered.value() if self._gathered is not None else {}
 
     def drift(self) -> Number | None:
         """Largest change of a margin; None for depths, whose every error is looked at."""
         return number(self._drift) if self._drift is not None and self._rule.sure else None
+
+
+def _word_errors(
+    rule: Rule, sample: Sample, record: Record, answer: Record | None
+) -> Iterator[Cost]:
+    """Of speech whose transcript is known."""
+    words = (sample.label or "").split()
+    if rule.task != "automatic-speech-recognition" or not words or not isinstance(record, Text):
+        return
+    got = answer.text if isinstance(answer, Text) else ""
+    errors = [float(edits(words, text.split())) for text in (record.text, got)]
+    yield Cost(sample.group, errors[0], errors[1], len(words))
 
 
 def _marks(record: Record | None, side: Literal["reference", "answer"]) -> Iterator[Mark]:

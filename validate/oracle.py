@@ -1,7 +1,7 @@
 """The reference at work: the exported program behind the packaged processing, and the server.
 
 The exported program always runs, because only it gives tensors for every input. Where the reference
-is a callable, its decisions (or its own tensors) take the place of the program's.
+is a callable or an endpoint, its decisions (or its own tensors) take the place of the program's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from edgeserve import decisions
 from edgeserve.backends.reference import reference as reference_program
@@ -18,14 +17,15 @@ from edgeserve.backends.session import Session
 from edgeserve.data import Feed
 from edgeserve.data.reading import RawInput
 from edgeserve.errors import ValidateError
-from edgeserve.types.records import Classification, Record, Runtime
+from edgeserve.types.records import Classification, Detection, Record, Runtime
 from edgeserve.types.source import Exported
 from edgeserve.validate.attentive import Attentive
 from edgeserve.validate.deciding import decision, processor_of
+from edgeserve.validate.endpoint import Endpoint
 from edgeserve.validate.feeds import Runner, feed_of
 from edgeserve.validate.said import Said, understand
 from edgeserve.validate.said_records import check_size, completed
-from edgeserve.validate.server import PT2, Server
+from edgeserve.validate.server import PT2, Server, is_endpoint
 
 __all__ = ["Answered", "Oracle"]
 
@@ -57,11 +57,19 @@ class Oracle:
     Args:
         exported: The model.
         folder: The folder that its files lie in.
-        reference: "pt2" or ``module:callable``.
+        reference: "pt2", ``module:callable`` or the address of an endpoint.
         user_folder: Where a callable's modules are found.
 
+    Attributes:
+        exported: The model.
+        reference: As given.
+        processor: The packaged processing.
+        rule: How its decisions are compared.
+        least_score: The least score of a box that a detector's server has listed so far; None of
+            any other reference.
+
     Raises:
-        ValidateError: the callable cannot be loaded.
+        ValidateError: the callable cannot be loaded, or the endpoint cannot be asked.
         BackendError: the exported program cannot be loaded.
     """
 
@@ -71,21 +79,19 @@ class Oracle:
         self.processor = processor_of(exported, folder)
         self.rule = decisions.rule_of(exported.task, exported.processing)
         self._attentive = Attentive(exported, folder)
-        self._server = None if reference == PT2 else Server(reference, user_folder)
+        self._server = self._opened(reference, user_folder)
         backend, program = reference_program(exported)
         self._session = backend.load(program, folder)
         self._runner = Runner(self._session, exported.signature)
+        self.least_score: float | None = None
 
     def __enter__(self) -> Oracle:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._session.close()
+        if self._server is not None:
+            self._server.close()
 
     @property
     def runtime(self) -> Runtime:
@@ -99,8 +105,18 @@ class Oracle:
 
     @property
     def is_server(self) -> bool:
-        """The reference is a callable."""
+        """The reference is a callable or an endpoint."""
         return self._server is not None
+
+    @property
+    def prepares(self) -> bool:
+        """It is given raw inputs, so that its own preprocessing is compared."""
+        return self._server is not None and self._server.takes_raw
+
+    @property
+    def said(self) -> str:
+        """Who answers, where the reference's name does not tell; may be empty."""
+        return self._server.said if self._server else ""
 
     def feed(self, raw: RawInput, thing: str) -> Feed:
         """One raw input as the exported program takes it; see `feed_of`."""
@@ -121,14 +137,15 @@ class Oracle:
             feeds: The same inputs prepared.
 
         Raises:
-            ValidateError: the callable failed, or gave an answer that is none.
+            ValidateError: the server failed, or gave an answer that is none.
         """
         outputs = self.run(feeds)
         programs = [self.of_program(*each) for each in zip(outputs, feeds, strict=True)]
         if self._server is None:
             return programs
-        asked = zip(things, raws, feeds, programs, strict=True)
-        return [self._of_server(self._server, *each) for each in asked]
+        answers = self._server.ask(raws, feeds, things)
+        asked = zip(answers, things, feeds, programs, strict=True)
+        return [self._of_server(*each) for each in asked]
 
     def of_program(self, outputs: Feed, feed: Feed) -> Answered:
         """What the exported program says with these outputs of ``feed``."""
@@ -140,19 +157,25 @@ class Oracle:
             record=record, margin=margin, scored=True, outputs=outputs, own=True, program=record
         )
 
-    def _of_server(
-        self, server: Server, thing: str, raw: RawInput, feed: Feed, program: Answered
-    ) -> Answered:
-        called = f"answer of {server.reference} to {thing}"
+    def _opened(self, reference: str, user_folder: Path) -> Server | Endpoint | None:
+        if reference == PT2:
+            return None
+        if is_endpoint(reference):
+            return Endpoint(reference, self.exported.signature, self.processor.medium)
+        return Server(reference, user_folder)
+
+    def _of_server(self, answer: object, thing: str, feed: Feed, program: Answered) -> Answered:
+        called = f"answer of {self.reference} to {thing}"
         exported = self.exported
-        said = understand(
-            server.ask(raw, thing), exported.task, exported.signature, exported.labels, called
-        )
+        said = understand(answer, exported.task, exported.signature, exported.labels, called)
         if said.tensors is not None:
             _check_tensors(said.tensors, program.outputs, called)
             own = self.of_program(said.tensors, feed)
             return dataclasses.replace(own, program=program.record)
         check_size(said.record, program.record, called)
+        if isinstance(said.record, Detection) and len(said.record.scores):
+            least = float(said.record.scores.min())
+            self.least_score = least if self.least_score is None else min(self.least_score, least)
         known = completed(said.record, program.record)
         record = self._attentive.told_by(program.record, known)
         return Answered(

@@ -36,13 +36,16 @@ _STORED: dict[Precision, tuple[str, ...]] = {
     "fp16": _HALF, "w8": _EIGHT, "w8a8": _EIGHT, "w8a16": _EIGHT, "w4": _EIGHT[2:],
 }  # fmt: skip
 
+#: Dtype of the source, and that of a file which has none like it.
+_STANDS_FOR = {("int64", "int32"), ("bool", "int32")}
+
 
 def check_declared(artifact: Artifact, signature: Signature, findings: Findings) -> bool:
     """Inputs and outputs as the source has them: as many, with the same kinds and shapes.
 
-    What a format cannot hold may be narrower: int32 for int64, a fixed batch for a free one, and
-    for another free dimension one size or several (buckets) within its range. Anything else is a
-    broken promise.
+    What a format cannot hold may be another: int32 for int64 and for bool, a fixed batch for a free
+    one, and for another free dimension one size or several (buckets) within its range. Anything
+    else is a broken promise.
     """
     ios = artifact.buckets or (artifact.io,)
     wrong = list(dict.fromkeys(said for io in ios for said in _unlike_io(io, signature)))
@@ -69,8 +72,10 @@ def _unlike_io(io: IO, signature: Signature) -> list[str]:
 
 def _unlike(ours: TensorSpec, theirs: TensorSpec, signature: Signature) -> str:
     """What sets a file's tensor apart from the source's; empty when it may stand for it."""
-    if ours.dtype != theirs.dtype and (ours.dtype, theirs.dtype) != ("int64", "int32"):
+    if ours.dtype != theirs.dtype and (ours.dtype, theirs.dtype) not in _STANDS_FOR:
         return f"{theirs.dtype} instead of {ours.dtype}"
+    if not ours.shape and theirs.shape == (1,):  # Core ML has no scalars
+        return ""
     if len(ours.shape) != len(theirs.shape):
         return f"shape {list(theirs.shape)} instead of {list(ours.shape)}"
     for wanted, got in zip(ours.shape, theirs.shape, strict=True):
@@ -112,7 +117,7 @@ def _narrower(ios: tuple[IO, ...], signature: Signature) -> list[str]:
     fixed: dict[str, list[int]] = {}
     for io in ios:
         for ours, theirs in zip(signature.inputs, io.inputs, strict=True):
-            for dim, size in zip(ours.shape, theirs.shape, strict=True):
+            for dim, size in zip(ours.shape, theirs.shape, strict=False):  # () may be (1,)
                 known = isinstance(dim, str) and isinstance(size, int)
                 if known and dim != signature.batch_dim and size not in fixed.get(str(dim), ()):
                     fixed.setdefault(str(dim), []).append(int(size))
@@ -132,9 +137,11 @@ def check_outputs(artifact: Artifact, outputs: dict[str, np.ndarray], signature:
     """
     for ours, theirs in zip(signature.outputs, artifact.io.outputs, strict=True):
         array = outputs[ours.name]
-        pairs = enumerate(zip(ours.shape, theirs.shape, strict=True))
+        pairs = enumerate(zip(ours.shape, theirs.shape, strict=False))
         fixed = [(a, d) for a, (dim, d) in pairs if isinstance(d, int) and isinstance(dim, int)]
-        if array.ndim != len(theirs.shape) or any(array.shape[a] != d for a, d in fixed):
+        if array.ndim not in (len(ours.shape), len(theirs.shape)) or any(
+            array.shape[a] != d for a, d in fixed
+        ):
             return f"output {ours.name!r} has shape {list(array.shape)}, not {list(theirs.shape)}"
         if theirs.dtype not in ("string", "bfloat16") and array.dtype != np.dtype(theirs.dtype):
             return f"output {ours.name!r} is {array.dtype}, not {theirs.dtype}"

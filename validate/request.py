@@ -23,8 +23,9 @@ class AnswersRequest(Value, frozen=True):
         source_folder: Folder of ``source.json`` and what it lists; absolute.
         out: Folder to fill (``OUT/samples``); absolute. What it holds is replaced as a whole.
         data: What ``--data`` names; None: generated inputs only.
-        reference: "pt2" or ``module:callable``; None: the one whose answers are stored in ``out``,
-            and these answers where they are for the same program and data.
+        reference: "pt2", ``module:callable`` or the address of an endpoint; None: the one whose
+            answers are stored in ``out``, and these answers where they are for the same program
+            and data.
         folder: The user's folder: a callable's modules are found there.
         seed: Of the split and of generated inputs.
         refresh: Ask again even where nothing that is known of has changed.
@@ -99,9 +100,10 @@ class Answers(Value, frozen=True):
 
     Attributes:
         program_key: Hash over the exported program and its processing.
-        reference_key: Hash over the reference: what it is called and the code it was found in.
+        reference_key: Hash over the reference: what it is called, and the code it was found in or
+            what the endpoint says of its model.
         data_key: Hash over the inputs.
-        reference: "pt2" or ``module:callable``.
+        reference: "pt2", ``module:callable`` or the address of an endpoint.
         preprocessing: Whether and how preprocessing was compared, as reports say it.
         own_tensors: The stored outputs are the reference's own, not the exported program's.
         runtime: The engine of the exported program.
@@ -121,6 +123,7 @@ class Answers(Value, frozen=True):
             the arrays of masks, depths and frames, ``{candidate}.{field}``.
         seed: Of what was generated.
         invariant_seconds: CPU seconds that generated inputs and inner tensors took.
+        least_score: Of a detector with a server: the least score of a box that it listed.
     """
 
     program_key: str
@@ -143,6 +146,7 @@ class Answers(Value, frozen=True):
     candidates_file: FileEntry | None = None
     seed: int = 0
     invariant_seconds: Number = 0.0
+    least_score: Number | None = None
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.answers):
@@ -186,7 +190,7 @@ class GoldenRequest(Value, frozen=True):
         out: The workspace; cases are written below ``out/golden``, which is replaced as a whole.
             Where ``out/samples`` holds the answers of this reference, generated cases are chosen
             from them, and the reference is asked again only if too few are left.
-        reference: "pt2" or ``module:callable``.
+        reference: "pt2", ``module:callable`` or the address of an endpoint.
         folder: The user's folder.
         given: ``--golden DIR``: files that may be shipped; None: generate.
         error: Largest `Report.error` of the artifacts; margins must exceed three times as much.

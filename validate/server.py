@@ -1,6 +1,7 @@
 """The reference as a callable: the user's own server code, fed with raw inputs.
 
-What goes wrong inside it is the user's to mend, so its errors name the user's own line.
+What goes wrong inside it is the user's to mend, so its errors name the user's own line. References
+of other kinds are told apart here as well.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from edgeserve.backends.torch.blame import line_of_error
+from edgeserve.data import Feed
 from edgeserve.data.reading import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.files import sha256_bytes
+from edgeserve.validate.card import address_of
+from edgeserve.validate.endpoint import endpoint_key
 
-__all__ = ["PT2", "Server", "check_reference", "code_key"]
+__all__ = ["PT2", "Server", "check_reference", "code_key", "is_endpoint"]
 
 #: The exported program itself, behind the packaged processing.
 PT2 = "pt2"
@@ -26,23 +30,26 @@ PT2 = "pt2"
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
+def is_endpoint(reference: str) -> bool:
+    """Whether a reference is an address."""
+    return re.match(r"[a-z]+://", reference) is not None
+
+
 def check_reference(reference: str) -> None:
-    """See that a reference is of a kind that this version asks.
+    """See that a reference is of a kind that can be asked.
 
     Raises:
-        ValidateError: EDGE-VALIDATE-002 an endpoint, -001 anything else.
+        ValidateError: EDGE-VALIDATE-002 an address that is none of REST, -001 anything else.
     """
     if reference == PT2 or _CALLABLE.fullmatch(reference):
         return
-    if re.match(r"[a-z]+://", reference):
-        raise ValidateError(
-            "EDGE-VALIDATE-002", f"reference {reference}", wanted="pt2 or module:callable",
-            got="an endpoint, which is not asked in this version",
-            hint="write a function that sends the raw input there and returns the answer",
-        )  # fmt: skip
+    if is_endpoint(reference):
+        address_of(reference)
+        return
     raise ValidateError(
-        "EDGE-VALIDATE-001", f"reference {reference!r}", wanted="pt2 or module:callable",
-        got="neither", hint="name a function that takes a raw input, such as server:predict",
+        "EDGE-VALIDATE-001", f"reference {reference!r}",
+        wanted="pt2, module:callable or http(s)://host:port/v2/models/NAME", got="none of them",
+        hint="name a function that takes a raw input, such as server:predict",
     )  # fmt: skip
 
 
@@ -50,10 +57,15 @@ def code_key(reference: str, folder: Path) -> str:
     """Hash over a reference's name and the code it is found in, without running any of it.
 
     A module's own file counts, or every ``.py`` of the package it lies in; what it imports from
-    elsewhere, and weights it loads, do not.
+    elsewhere, and weights it loads, do not. Of an endpoint counts what it says of its model.
+
+    Raises:
+        ValidateError: an endpoint cannot be asked.
     """
     code = b""
-    if reference != PT2:
+    if is_endpoint(reference):
+        code = endpoint_key(reference)
+    elif reference != PT2:
         top = reference.partition(":")[0].partition(".")[0]
         code = b"".join(file.read_bytes() for file in _files(top, folder))
     return sha256_bytes(reference.encode() + b"\0" + code)
@@ -89,12 +101,25 @@ class Server:
         importlib.invalidate_caches()
         self._function = self._load()
 
-    def ask(self, raw: RawInput, thing: str) -> object:
-        """What the callable answers to one raw input: bytes, a text, or named tensors.
+    #: It is given raw inputs, and prepares them itself.
+    takes_raw = True
+    #: Who answered is told by its name.
+    said = ""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def ask(
+        self, raws: Sequence[RawInput], feeds: Sequence[Feed], things: Sequence[str]
+    ) -> list[object]:
+        """What the callable answers to raw inputs: bytes, a text, or named tensors each.
 
         Raises:
             ValidateError: EDGE-VALIDATE-005, it raised an exception.
         """
+        return [self._one(raw, thing) for raw, thing in zip(raws, things, strict=True)]
+
+    def _one(self, raw: RawInput, thing: str) -> object:
         try:
             return self._function(raw)
         except (Exception, SystemExit) as error:  # the user's code may raise anything

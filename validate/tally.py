@@ -16,7 +16,15 @@ from edgeserve import decisions
 from edgeserve.decisions import DECIDED_MARGIN, Units
 from edgeserve.types.base import Number, number, plain
 from edgeserve.types.records import Classification, Record
-from edgeserve.types.reports import DecisionStats, EmbeddingStats, Limits, Mark, Rate, WorstInput
+from edgeserve.types.reports import (
+    DecisionStats,
+    EmbeddingStats,
+    Limits,
+    Mark,
+    MetricStats,
+    Rate,
+    WorstInput,
+)
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.words import Task
 from edgeserve.validate.bounds import minimum_harm, rate
@@ -127,6 +135,10 @@ class Tally(ABC):
             labels: The model's, by index; none: classes are called by their number.
         """
         return []
+
+    def metrics(self) -> tuple[MetricStats, ...]:
+        """The task's metrics on inputs whose true label is known."""
+        return ()
 
     def decided(self) -> Rate:
         """Flips where the reference was sure: what is judged."""

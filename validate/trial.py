@@ -17,6 +17,8 @@ from edgeserve.data import Feed, Reader, fingerprint
 from edgeserve.decisions import DECIDED_MARGIN, rule_of
 from edgeserve.errors import BackendError, DataError, ProcessingError
 from edgeserve.processing import Processor
+from edgeserve.types.base import number, plain
+from edgeserve.types.processing import outputs_of
 from edgeserve.types.records import Record
 from edgeserve.types.reports import DecisionStats, Limits
 from edgeserve.types.samples import Sample, StoredAnswer
@@ -27,12 +29,14 @@ from edgeserve.validate.feeds import Runner, feed_of, in_batches
 from edgeserve.validate.fields import LOOKED_AT
 from edgeserve.validate.findings import Findings
 from edgeserve.validate.inner import INPUTS
+from edgeserve.validate.likelihood import Likelihood
 from edgeserve.validate.natural import first_answers, splits_of
 from edgeserve.validate.promises import check_outputs
 from edgeserve.validate.request import Answers, JudgeRequest
 from edgeserve.validate.spread import Error, error_of, tally_of
 from edgeserve.validate.store import FillerTensors, TensorReader, read_fillers
 from edgeserve.validate.tally import Tally
+from edgeserve.validate.threshold import counted_from
 
 __all__ = ["Case", "Stopped", "Trial"]
 
@@ -84,6 +88,7 @@ class Trial:
         tally: Decisions on the user's inputs compared.
         synthetic: Decisions on generated inputs compared.
         error: How far decisions moved from the exported program's.
+        likelihood: Distributions over a vocabulary compared.
         by_id: Largest relative tensor difference by sample id; filled by `run`.
         probes: A few feeds, and the reference's outputs for them.
         first: The first natural inputs: those whose inner tensors the reference noted.
@@ -96,6 +101,7 @@ class Trial:
     tally: Tally
     synthetic: Tally
     error: Error
+    likelihood: Likelihood
     by_id: dict[str, float] = field(default_factory=dict)
     probes: list[FillerTensors] = field(default_factory=list)
     first: list[Feed] = field(default_factory=list)
@@ -104,14 +110,30 @@ class Trial:
     @cached_property
     def decisions(self) -> DecisionStats | None:
         """All figures of the decisions, once there are any; not before the last was added."""
-        return self.tally.stats(self.case.limits) if len(self.tally) else None
+        if not len(self.tally):
+            return None
+        stats = self.tally.stats(self.case.limits)
+        known = self.likelihood.figures() or self._divergence()
+        figures = stats.figures | {name: number(value) for name, value in known.items()}
+        return msgspec.structs.replace(stats, figures=figures)
+
+    def _divergence(self) -> dict[str, float]:
+        """Of the logits that decisions are read from, where the output is all logits."""
+        read = {name for step in self.case.exported.processing.outputs for name in outputs_of(step)}
+        found = [d for d in self.difference.natural() if d.kl is not None and d.output in read]
+        if len(found) != 1:
+            return {}
+        return {"kl": plain(found[0].kl or 0.0), "kl_worst": plain(found[0].kl_worst or 0.0)}
 
     @classmethod
     def of(cls, case: Case, findings: Findings) -> Trial:
         """A trial that has seen nothing yet."""
-        rule = rule_of(case.exported.task, case.exported.processing)
+        rule = counted_from(case.answers, rule_of(case.exported.task, case.exported.processing))
         difference = Difference(case.limits.scale_floor)
-        return cls(case, findings, difference, tally_of(rule), tally_of(rule), error_of(rule))
+        return cls(
+            case, findings, difference, tally_of(rule), tally_of(rule), error_of(rule),
+            Likelihood(case.exported),
+        )  # fmt: skip
 
     def run(self, session: Session) -> Runner:
         """Run everything.
@@ -213,6 +235,7 @@ class Trial:
             return ()
         self._check_shapes(sample.id, reference, outputs)
         self.difference.add(sample.id, True, reference, outputs)
+        self.likelihood.add(sample, feed, reference, outputs)
         self._probe(FillerTensors(feed=feed, outputs=reference), first=index < _PROBES)
         if index < INPUTS:
             self.first.append(feed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ from edgeserve.neighbours import distances, nearest
 from edgeserve.types.base import Value
 from edgeserve.types.records import Classification, Embedding, Record
 from edgeserve.types.reports import Limits
+from edgeserve.types.samples import GoldenField
 
 __all__ = ["Compared", "compare_arrays", "compare_records"]
 
@@ -128,27 +129,59 @@ def _neighbours(places: Sequence[int], wanted: int, got: int) -> str:
 
 
 def compare_arrays(
-    reference: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], tolerance: float
-) -> Compared:
-    """Each output's largest difference relative to its own scale, which has a floor."""
+    reference: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], tolerance: float,
+    fields: Sequence[GoldenField] = (),
+) -> Compared:  # fmt: skip
+    """Each field's largest difference relative to its own scale.
+
+    Args:
+        reference: Named outputs.
+        outputs: What came out here.
+        tolerance: The largest difference that holds.
+        fields: The parts of outputs, as the gate compared them; an output without any is one part,
+            whose scale is its largest number here and has a floor.
+    """
     worst, told = 0.0, ""
     for name, wanted in reference.items():
         got = outputs.get(name)
         if got is None or got.shape != wanted.shape:
             shape = "nothing" if got is None else f"shape {list(got.shape)}"
             return Compared(wrong=f"output {name}: wanted shape {list(wanted.shape)}, got {shape}")
-        difference = _relative(wanted, got)
-        if not difference <= tolerance and not told:
-            told = f"output {name}: wanted within {tolerance:g} of its scale, got {difference:g}"
-        worst = max(worst, difference)
+        for part, scale, exact, seen in _parts(name, wanted, got, fields):
+            difference = _relative(exact, seen, scale)
+            if not difference <= tolerance and not told:
+                told = f"{part}: wanted within {tolerance:g} of its scale, got {difference:g}"
+            worst = max(worst, difference)
     return Compared(wrong=told, difference=worst)
 
 
-def _relative(wanted: np.ndarray, got: np.ndarray) -> float:
-    """Largest difference over the largest wanted value; infinite where one is not finite."""
+def _parts(
+    name: str, wanted: np.ndarray, got: np.ndarray, fields: Sequence[GoldenField]
+) -> Iterator[tuple[str, float, np.ndarray, np.ndarray]]:
+    """What is compared on one scale: its name, that scale, and both sides."""
+    mine = [each for each in fields if each.output == name]
+    if not mine:
+        yield f"output {name}", _FLOOR, wanted, got
+    for each in mine:
+        called = f"output {name}" if len(mine) == 1 else f"{each.word} field of output {name}"
+        axis, last = each.axis, max((stop for _, stop in each.runs), default=0)
+        if axis is None or axis >= wanted.ndim or not 0 < last <= wanted.shape[axis]:
+            yield called, each.scale, wanted, got  # all of it, as for what does not fit
+            continue
+        channels = [i for start, stop in each.runs for i in range(start, stop)]
+        yield called, each.scale, np.take(wanted, channels, axis), np.take(got, channels, axis)
+
+
+def _relative(wanted: np.ndarray, got: np.ndarray, scale: float) -> float:
+    """Largest difference over the scale, or over the largest wanted float where that is larger.
+
+    Infinite where one is not finite.
+    """
     if np.array_equal(wanted, got, equal_nan=wanted.dtype.kind in "fc"):
         return 0.0
     if wanted.dtype.kind not in "biufc" or not (np.isfinite(wanted) & np.isfinite(got)).all():
         return float("inf")
     exact, seen = wanted.astype(np.float64), got.astype(np.float64)
-    return float(np.abs(exact - seen).max() / max(np.abs(exact).max(), _FLOOR))
+    whole = wanted.dtype.kind not in "fc" and scale == 1  # a declared field of whole numbers
+    own = 0.0 if whole else float(np.abs(exact).max())
+    return float(np.abs(exact - seen).max() / max(own, scale))

@@ -116,7 +116,9 @@ def _one_by_one(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> li
 def _arrays(model: Model, case: GoldenCase, outputs: Arrays) -> Compared:
     if case.outputs is None:
         return Compared(wrong="the case holds no answer to compare with")
-    return compare_arrays(read_arrays(model.read(case.outputs.path)), outputs, case.tolerance)
+    fields = model.manifest.golden.fields if model.manifest.golden else ()
+    wanted = read_arrays(model.read(case.outputs.path))
+    return compare_arrays(wanted, outputs, case.tolerance, fields)
 
 
 def _decisions(

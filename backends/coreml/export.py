@@ -1,14 +1,16 @@
 """From an exported program to ``model.mlpackage``, through ``coremltools.convert``.
 
-A package has fixed sizes, and one function for each where there are several (buckets): those share
-their weights. It bears the signature's names and nothing of the machine it was made on.
+A package takes ranges of sizes where it could be shown to answer as its source there; a text's
+lengths become one function each (buckets), which share their weights; else sizes are fixed. It
+bears the signature's names and nothing of the machine it was made on.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import numpy as np
 from torch.export import ExportedProgram
 
 from edgeserve.backends.coreml.edges import check_edges, input_types, output_types
+from edgeserve.backends.coreml.flexible import opened, try_open
 from edgeserve.backends.coreml.image import check_picture
 from edgeserve.backends.coreml.library import checked_at_the_end, coremltools
 from edgeserve.backends.coreml.lowerings import register_lowerings
@@ -25,12 +28,11 @@ from edgeserve.backends.coreml.metadata import describe_package, sources_of
 from edgeserve.backends.coreml.order import TARGETS, WHOLE, Order
 from edgeserve.backends.coreml.package import ENTRY, write_package
 from edgeserve.backends.coreml.program import Fixed, SourceProgram, load_source
-from edgeserve.backends.coreml.refusals import refusal
+from edgeserve.backends.coreml.refusals import refusal, unfit
 from edgeserve.backends.coreml.spec import signatures
 from edgeserve.backends.sizes import Sizes, plan_sizes
-from edgeserve.backends.torch.blame import one_line
 from edgeserve.backends.torch.program import log_warnings
-from edgeserve.errors import ConvertError
+from edgeserve.errors import EdgeError
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
 from edgeserve.types.source import Exported
 
@@ -50,12 +52,28 @@ def export_coreml(order: Order, root: Path, out: Path, tools: dict[str, str]) ->
             sample or one of the lengths, -054 the asked system is too old.
     """
     source = load_source(order.exported, root)
-    sizes, notes = plan_sizes(order.exported, _example_shapes(order.exported, root))
+    examples = _examples(order.exported, root)
+    shapes = {name: array.shape for name, array in examples.items()}
+    register_lowerings()
+    ranged, _ = plan_sizes(order.exported, shapes, ranged=order.picture is None)
+    if ranged[0].ranges:
+        try:
+            return _made(order, source, ranged, examples, out, tools)
+        except EdgeError as error:
+            print(f"sizes {dict(ranged[0].ranges)} cannot stay open: {error}", flush=True)
+            shutil.rmtree(out / ENTRY, ignore_errors=True)
+    sizes, notes = plan_sizes(order.exported, shapes)
     for note in notes:
         print(note, flush=True)
     if order.picture is not None:
         check_picture(order.exported, order.picture, sizes[-1])
-    register_lowerings()
+    return _made(order, source, sizes, examples, out, tools)
+
+
+def _made(
+    order: Order, source: SourceProgram, sizes: Sequence[Sizes],
+    examples: Mapping[str, np.ndarray], out: Path, tools: dict[str, str],
+) -> Artifact:  # fmt: skip
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
         parts = _convert_all(order, source, sizes, Path(stage))
         spec, weights = _joined(parts, Path(stage))
@@ -64,6 +82,11 @@ def export_coreml(order: Order, root: Path, out: Path, tools: dict[str, str]) ->
         files = write_package(spec, weights, out)
     found = signatures(spec)
     check_edges(found, order, sizes)
+    if sizes[0].ranges:
+        found = (opened(found[0], order.exported.signature, sizes[0]),)
+        arrays = [examples[spec.name] for spec in order.exported.signature.inputs]
+        program, signature = source.program, order.exported.signature
+        try_open(out / ENTRY, program, signature, sizes[0], arrays, order.precision)
     return Artifact(
         format="coreml", precision=order.precision, entry=ENTRY, files=files, io=found[-1],
         buckets=found if len(found) > 1 else (),
@@ -79,9 +102,9 @@ def _provenance(
     return Provenance(route=order.route, tools=tools, recipe=recipe, rewrites=rewrites)
 
 
-def _example_shapes(exported: Exported, root: Path) -> dict[str, tuple[int, ...]]:
+def _examples(exported: Exported, root: Path) -> dict[str, np.ndarray]:
     with np.load(root / exported.examples.path, allow_pickle=False) as examples:
-        return {name: examples[name].shape for name in examples.files}
+        return {name: examples[name] for name in examples.files}
 
 
 @dataclass(frozen=True)
@@ -105,7 +128,7 @@ def _convert_all(
 ) -> list[_Part]:
     target = order.target(len(sizes))
     parts = []
-    for each, fixed in zip(sizes, _fix(source, sizes, order.route), strict=True):
+    for each, fixed in zip(sizes, _fix(source, sizes, order), strict=True):
         folder = stage / f"{each.name or 'main'}.mlpackage"
         try:
             made = _call(order, fixed.program, each, folder, target)
@@ -116,15 +139,12 @@ def _convert_all(
     return parts
 
 
-def _fix(source: SourceProgram, sizes: Sequence[Sizes], route: str) -> Iterator[Fixed]:
+def _fix(source: SourceProgram, sizes: Sequence[Sizes], order: Order) -> Iterator[Fixed]:
     try:
-        yield from source.fixed(sizes, whole=route == WHOLE)
+        yield from source.fixed(sizes, whole=order.route == WHOLE)
     except Exception as error:  # torch raises many kinds
-        raise ConvertError(
-            "EDGE-CONVERT-053", f"program at {[dict(each.dims) for each in sizes]}",
-            wanted="a program that holds for sizes in its declared ranges", got=one_line(error),
-            hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
-        ) from error  # fmt: skip
+        shown = [dict(each.dims) for each in sizes]
+        raise unfit(error, source, shown, Path(order.exported.source.folder)) from error
 
 
 def _call(order: Order, program: ExportedProgram, sizes: Sizes, folder: Path, target: str) -> Any:

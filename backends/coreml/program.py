@@ -53,7 +53,8 @@ class SourceProgram:
     def fixed(self, sizes: Sequence[Sizes], whole: bool) -> Iterator[Fixed]:
         """The same program for each of these sizes alone, in core ATen.
 
-        Several are traced once, with the sizes in which they differ left open, and filled in.
+        Several are traced once, with the sizes in which they differ left open, and filled in. One
+        with ranges stays open in those.
 
         Args:
             sizes: What every dynamic dimension becomes.
@@ -62,6 +63,9 @@ class SourceProgram:
         Raises:
             Exception: what torch raises where the program does not hold for them.
         """
+        if sizes[0].ranges:
+            yield self._ranged(sizes[0], whole)
+            return
         if len(sizes) > 1 and (common := self._open(sizes, whole)) is not None:
             from edgeserve.backends.torch.specialize import specialize
 
@@ -102,9 +106,10 @@ class SourceProgram:
         from edgeserve.backends.torch.program import log_warnings
         from edgeserve.backends.torch.rewrites import apply
         from edgeserve.backends.torch.rewrites.settle_outputs import needs_sizes, settle_outputs
+        from edgeserve.backends.torch.rewrites.spell_complex import has_complex
 
         first, last = sizes[0].dims, sizes[-1].dims
-        free = {name for name in first if first[name] != last[name]}
+        free = {name for name in first if first[name] != last[name]} | set(sizes[0].ranges)
         dynamic = tuple(
             {axis: torch.export.Dim.DYNAMIC for axis, dim in enumerate(spec.shape) if dim in free}
             for spec in self.inputs
@@ -113,7 +118,7 @@ class SourceProgram:
         with log_warnings():
             module: Any = self.program.module()
             rewrites = apply(module, _rewrites(whole))
-            if needs_sizes(module):
+            if needs_sizes(module) or has_complex(module):
                 return None
             rewrites += apply(module, (settle_outputs,))
             try:
@@ -122,6 +127,19 @@ class SourceProgram:
             except Exception as error:  # torch raises many kinds; one size at a time may do
                 print(f"lengths are traced one by one: {one_line(error)}", flush=True)
                 return None
+
+    def _ranged(self, sizes: Sizes, whole: bool) -> Fixed:
+        """Open in the dimensions with ranges.
+
+        Raises:
+            ValueError: that cannot be; the log says why.
+        """
+        from edgeserve.backends.torch.rewrites.merge_axes import has_many_axes
+
+        found = self._open((sizes,), whole)
+        if found is None or has_many_axes(found.program.graph_module):
+            raise ValueError("its operators need fixed sizes")
+        return found
 
     def target(self, source: str) -> str:
         """The operator of a source op, as torch names it."""
@@ -166,7 +184,8 @@ def _sized_rewrites() -> list[Any]:
     from edgeserve.backends.torch.rewrites.settle_outputs import settle_outputs
 
     return [
-        rewrites.pool_adaptively, rewrites.pool_by_slices, rewrites.unfold_by_convolution,
+        rewrites.spell_complex, rewrites.spread_uneven, rewrites.pool_adaptively,
+        rewrites.pool_by_slices, rewrites.unfold_by_convolution,
         rewrites.roll_by_slices, rewrites.resize_by_lookup, rewrites.resize_by_matrices,
         rewrites.fold_constants, settle_outputs,
     ]  # fmt: skip

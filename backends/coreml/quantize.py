@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgeserve.backends.coreml.choices import left_out
+from edgeserve.backends.coreml.flexible import is_open
 from edgeserve.backends.coreml.inspect import constants_of
 from edgeserve.backends.coreml.library import checked_at_the_end, coremltools
 from edgeserve.backends.coreml.merge import merge, read_package, split
@@ -100,7 +101,7 @@ def quantize_coreml(
         spec.description.CopyFrom(parent.description)
         origin.describe(spec)
         files = write_package(spec, weights, out)
-    found = signatures(spec)
+    found = (artifact.io,) if is_open(artifact.io) else signatures(spec)
     options = {**recipe.options, "target": coremltools().target(spec.specificationVersion).name}
     return Artifact(
         format="coreml", precision=recipe.precision, entry=ENTRY, files=files, io=found[-1],

@@ -85,8 +85,13 @@ def _fitted(sample: Mapping[str, np.ndarray], inputs: Iterable[Any]) -> dict[str
     """A sample in the package's integer type and sizes."""
     feed = {}
     for spec in inputs:
-        array = sample[spec.name][tuple(slice(size) for size in spec.shape)]
-        widths = [(0, size - have) for size, have in zip(spec.shape, array.shape, strict=True)]
+        array = sample[spec.name]
+        sizes = [  # one that is open is what the sample has
+            size if isinstance(size, int) else have
+            for size, have in zip(spec.shape, array.shape, strict=True)
+        ]
+        array = array[tuple(slice(size) for size in sizes)]
+        widths = [(0, size - have) for size, have in zip(sizes, array.shape, strict=True)]
         feed[spec.name] = np.pad(array, widths).astype(spec.dtype, copy=False)
     return feed
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeserve.backends.coreml.program import SourceProgram
+from edgeserve.backends.torch.advice import hint
 from edgeserve.backends.torch.blame import line_of_text, one_line
+from edgeserve.backends.torch.culprit import Culprit, by_mask, checks_itself, depends_on_values
 from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["refusal"]
+__all__ = ["refusal", "unfit"]
 
 _UNKNOWN = ("Unsupported fx node", "convert function for op")
 _NAMED = (re.compile(r"Unsupported fx node (\S+),"), re.compile(r"Layer \"(\S+)\""))
@@ -38,23 +40,64 @@ def refusal(
     chain = list(_chain(error))
     said = one_line(chain[-1])
     name = _source(chain, program, source)
+    effect = name is None and "TOKEN" in said
+    if effect:
+        name = checks_itself((n.name, str(n.target)) for n in source.program.graph.nodes)
     if name is None:
         return ConvertError(
             "EDGE-CONVERT-051", "coremltools.convert", wanted="a model", got=said,
-            hint="the job's log holds the converter's whole message",
+            hint="the job's log holds the converter's whole message; --bisect finds the part",
         )  # fmt: skip
-    where = line_of_text(source.traces[name], folder)
-    if any(words in str(part) for part in chain for words in _UNKNOWN):
+    unknown = effect or any(words in str(part) for part in chain for words in _UNKNOWN)
+    return _op(_culprit(name, source, folder), unknown, said)
+
+
+def _op(found: Culprit, unknown: bool, said: str) -> UnsupportedOp:
+    if unknown:
         return UnsupportedOp(
-            "EDGE-OP-020", f"op {source.target(name)}", wanted="an op that Core ML can express",
-            got="one without a translation",
-            hint="write that line with other operators, or do that step outside the model",
-            source_line=where,
+            "EDGE-OP-020", found.thing, wanted="an op that Core ML can express",
+            got="one without a translation", source_line=found.line,
+            hint=hint(found.operator, "coreml",
+                      "write that line with other operators, or do that step outside the model"),
         )  # fmt: skip
     return UnsupportedOp(
-        "EDGE-OP-021", f"op {source.target(name)}", wanted="a use of it that Core ML can express",
-        got=said, source_line=where,
-        hint="write that line in another way: other arguments, fewer axes, simpler operators",
+        "EDGE-OP-021", found.thing, wanted="a use of it that Core ML can express",
+        got=said, source_line=found.line,
+        hint=hint(found.operator, "coreml", "write that line in another way: other arguments, "
+                  "fewer axes, simpler operators"),
+    )  # fmt: skip
+
+
+def _culprit(name: str, source: SourceProgram, folder: Path) -> Culprit:
+    line = line_of_text(source.traces[name], folder)
+    return Culprit(source.target(name), source.modules[name], line)
+
+
+def unfit(error: Exception, source: SourceProgram, sizes: object, folder: Path) -> EdgeError:
+    """The coded error where torch refuses the program at fixed sizes.
+
+    Args:
+        error: As caught.
+        source: The program.
+        sizes: What was asked for, to be shown.
+        folder: The user's folder.
+
+    Returns:
+        EDGE-OP-023 where the size of an op's result depends on values, else EDGE-CONVERT-053.
+    """
+    name = _converting(error)
+    if depends_on_values(_chain(error)) and name in source.traces:
+        found = _culprit(name, source, folder)
+        return UnsupportedOp(
+            "EDGE-OP-023", found.thing, wanted="an op whose result has one size",
+            got="a size that depends on values", source_line=found.line,
+            hint=hint(by_mask(found.operator), "coreml", "keep the size: torch.where and masks"),
+        )  # fmt: skip
+    return ConvertError(
+        "EDGE-CONVERT-053", f"program at {sizes}", got=one_line(error),
+        wanted="a program that holds for sizes in its declared ranges",
+        source_line=line_of_text(source.traces[name], folder) if name in source.traces else None,
+        hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
     )  # fmt: skip
 
 
@@ -85,8 +128,9 @@ def _converting(error: BaseException) -> str | None:
     """The mark of the innermost node that a frame of the converter worked on."""
     found, trace = None, error.__traceback__
     while trace is not None:
-        meta: Any = getattr(trace.tb_frame.f_locals.get("node"), "meta", None)
-        if isinstance(meta, dict) and isinstance(meta.get("stack_trace"), str):
-            found = meta["stack_trace"]
+        for held in ("node", "n"):
+            meta: Any = getattr(trace.tb_frame.f_locals.get(held), "meta", None)
+            if isinstance(meta, dict) and isinstance(meta.get("stack_trace"), str):
+                found = meta["stack_trace"]
         trace = trace.tb_next
     return found

@@ -19,10 +19,12 @@ from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, MilError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
+from edgeserve.types.tensors import Shape
 
 __all__ = ["CoremlSession", "InterpreterSession", "open_session"]
 
 #: What the interpreter says of a package, in the words of a backend.
+_UNKNOWN_TAP = "EDGE-BACKEND-014"
 _UNREADABLE = {"EDGE-MIL-002", "EDGE-MIL-003", "EDGE-MIL-004", "EDGE-MIL-005", "EDGE-MIL-009"}
 _NO_TAP, _NO_OP = "EDGE-MIL-008", "EDGE-MIL-001"
 
@@ -47,7 +49,9 @@ class InterpreterSession(Session):
     """Runs a package with our own interpreter, function by function.
 
     Each function is loaded when it is first needed, its files compared with their hashes anew. An
-    input that is a picture takes uint8 [1, height, width, 3].
+    input that is a picture takes uint8 [1, height, width, 3]. Taps come back in the program's own
+    dtype, float16 too; they are names of the largest function, whose graph `inspect` shows, and
+    another function gives those of them that it has.
     """
 
     simulated = True
@@ -69,10 +73,18 @@ class InterpreterSession(Session):
             if signature not in self._loaded:
                 if self._loaded:  # the first one's files were checked by the caller
                     check_files(self._artifact, self._root)
-                self._loaded[signature] = _interpreter(
-                    self._artifact, self._root, signature, self._taps
-                )
+                self._loaded[signature] = self._interpreter(signature)
             return self._loaded[signature]
+
+    def _interpreter(self, signature: str | None) -> Any:
+        given = self._artifact, self._root, signature
+        try:
+            return _interpreter(*given, self._taps)
+        except BackendError as error:
+            if error.code != _UNKNOWN_TAP or signature == self._artifact.io.signature:
+                raise
+        made = {name for op in _interpreter(*given, ()).ops for name in op.outputs}
+        return _interpreter(*given, tuple(tap for tap in self._taps if tap in made))
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         from edgeserve.backends.torch.threads import torch_threads
@@ -81,10 +93,23 @@ class InterpreterSession(Session):
         given = {n: array[0] if n in engine.images else array for n, array in feed.items()}
         with torch_threads(self.threads):
             found: dict[str, np.ndarray] = engine.run(given)
-        return found
+        return found | _halves(engine, self._taps, found)
 
     def _close(self) -> None:
         self._loaded = {}
+
+
+def _halves(
+    engine: Any, taps: tuple[str, ...], found: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The taps that the program holds in float16, as such; nothing is lost, they are rounded."""
+    half = {
+        name
+        for op in engine.ops
+        for name, dtype in zip(op.outputs, op.dtypes, strict=True)
+        if dtype == "fp16"
+    }
+    return {tap: found[tap].astype(np.float16) for tap in taps if tap in half and tap in found}
 
 
 def _interpreter(
@@ -151,14 +176,18 @@ class CoremlSession(Session):
         given = {name: _given(array) for name, array in feed.items()}
         found = model.predict(given)
         return {
-            spec.name: np.asarray(found[spec.name], dtype=spec.dtype).reshape(
-                [size for size in spec.shape if isinstance(size, int)]
-            )
+            spec.name: _shaped(np.asarray(found[spec.name], dtype=spec.dtype), spec.shape)
             for spec in self.io.outputs
         }
 
     def _close(self) -> None:
         self._models = {}
+
+
+def _shaped(array: np.ndarray, shape: Shape) -> np.ndarray:
+    """In the declared shape; one with open sizes is what it is."""
+    sizes = [size for size in shape if isinstance(size, int)]
+    return array.reshape(sizes) if len(sizes) == len(shape) else array
 
 
 def _given(array: np.ndarray) -> Any:

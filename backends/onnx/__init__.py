@@ -23,11 +23,12 @@ OPSET = 20
 
 
 class OnnxBackend(Backend):
-    """Format "onnx": one ``model.onnx``; above 1.5 GB its weights lie beside it."""
+    """Format "onnx": one ``model.onnx``; above 500 MB its weights lie beside it."""
 
     format: ClassVar[str] = "onnx"
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
     takes: ClassVar[tuple[str, ...]] = ("torch", "onnx")
+    asked_routes: ClassVar[tuple[str, ...]] = ("optimum",)
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("onnxruntime") is None:
@@ -53,6 +54,10 @@ class OnnxBackend(Backend):
         return ("dynamo",)
 
     def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
+        if route == "optimum":
+            from edgeserve.backends.onnx.optimum import export_by_optimum
+
+            return export_by_optimum(exported, out)
         if exported.format == "onnx":
             from edgeserve.backends.onnx.adopt import adopt_onnx
 

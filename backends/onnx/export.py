@@ -51,8 +51,9 @@ _UNKNOWN = {
     *SPECIAL_RULES,
     _ATEN.cdist.default, _ATEN.copysign.Scalar, _ATEN.copysign.Tensor, _ATEN.cummax.default,
     _ATEN.cummin.default, _ATEN.cumprod.default, _ATEN.erfinv.default, _ATEN.fmax.default,
-    _ATEN.fmin.default, _ATEN.hypot.default, _ATEN.kthvalue.default, _ATEN.median.dim,
-    _ATEN.rrelu.default, _ATEN.searchsorted.Tensor,
+    _ATEN.fmin.default, _ATEN.hypot.default, _ATEN.istft.default, _ATEN.kthvalue.default,
+    _ATEN.linalg_inv.default, _ATEN.linalg_inv_ex.default, _ATEN.median.dim, _ATEN.rrelu.default,
+    _ATEN.searchsorted.Tensor,
 }  # fmt: skip
 
 

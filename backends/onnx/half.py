@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeserve.backends.onnx.clean import all_nodes
-from edgeserve.backends.onnx.half_rules import HUGE, MASK, float_nodes, halves
+from edgeserve.backends.onnx.half_rules import BOUNDS, HUGE, LARGEST, float_nodes, halves
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 __all__ = ["to_half"]
-
-#: Where a huge constant is a bound on values: any bound that float16 has will do.
-_BOUNDS = frozenset({"Clip", "Max", "Min", "Pad"})
-
-_LARGEST = 65504.0
 
 
 def to_half(model: ir.Model, kept: set[str]) -> None:
@@ -32,7 +27,7 @@ def to_half(model: ir.Model, kept: set[str]) -> None:
         kept: Names of nodes that stay in float32.
     """
     staying = float_nodes(model, kept)
-    _tame_masks(model, staying)
+    _tame_bounds(model, staying)
     inputs = {node: halves(node, model) for node in model.graph if node not in staying}
     casts = _Casts(model.graph)
     for node in list(model.graph):
@@ -47,12 +42,10 @@ def to_half(model: ir.Model, kept: set[str]) -> None:
     casts.finish()
 
 
-def _tame_masks(model: ir.Model, staying: set[ir.Node]) -> None:
-    """Bring constants that stand for infinity into float16's range, keeping their sign.
+def _tame_bounds(model: ir.Model, staying: set[ir.Node]) -> None:
+    """Bring bounds that stand for infinity into float16's range, keeping their sign.
 
-    Also in nodes that stay in float32, unless the constant is a bound there: what they compute is
-    cast to float16 later, where -3.4e38 would become minus infinity, and a whole row of those under
-    a softmax NaN.
+    Of nodes that stay in float32 nothing is changed: where such a constant is a mask, they do.
     """
     import onnx_ir as ir
 
@@ -62,13 +55,10 @@ def _tame_masks(model: ir.Model, staying: set[ir.Node]) -> None:
             continue
         array = tensor.numpy()
         huge = np.isfinite(array) & (np.abs(array) >= HUGE)
-        if not huge.any():
+        users = {use.node for use in value.uses()}
+        if not huge.any() or users & staying or not all(u.op_type in BOUNDS for u in users):
             continue
-        bounds = {use.node for use in value.uses() if use.node.op_type in _BOUNDS}
-        if bounds & staying:
-            continue
-        limit = np.float32(_LARGEST if bounds else MASK)
-        tamed = np.where(huge, np.sign(array) * limit, array).astype(np.float32)
+        tamed = np.where(huge, np.sign(array) * np.float32(LARGEST), array).astype(np.float32)
         value.const_value = ir.tensor(tamed, name=value.name)
 
 

@@ -1,6 +1,11 @@
-"""What may be computed in float16, and what must not: sums, positions, tiny constants.
+"""What may be computed in float16, and what must not: sums, positions, tiny constants, masks.
 
 float16 ends at 65504, has 11 bits of precision, and is zero below 6e-8.
+
+A mask of large negative numbers (the least float32, -1e9, -1e4) is added to scores before a
+softmax. In float32 the largest of them swallow the scores: where a whole row is masked, its softmax
+is even. As minus infinity they make that row NaN; as a number that float16 has, they swallow less,
+or some digits more. So what such a constant reaches stays in float32, up to the softmax.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["HUGE", "MASK", "constant_fits", "float_nodes", "halves"]
+__all__ = ["BOUNDS", "HUGE", "LARGEST", "constant_fits", "float_nodes", "halves"]
 
 #: Ops whose results lose or overflow: sums and powers, and what is looked up by a position.
 _DELICATE = frozenset({
@@ -26,8 +31,21 @@ _DELICATE = frozenset({
 #: A finite constant beyond this stands for "minus infinity" in a mask, not for a number.
 HUGE = 1e30
 
-#: What such a constant becomes: as good as minus infinity under a softmax, and scores can be added.
-MASK = 32768.0
+#: The largest number that float16 holds.
+LARGEST = 65504.0
+
+#: Beyond this float16 counts in fours: what is added to such a constant loses its digits.
+_COARSE = 4096.0
+
+#: Where a huge constant is a bound on values: any bound that float16 has will do.
+BOUNDS = frozenset({"Clip", "Max", "Min", "Pad"})
+
+#: Ops whose results are of their own size, whatever they read.
+_OWN_SIZE = frozenset({
+    "Atan", "BatchNormalization", "Div", "Erf", "GroupNormalization", "HardSigmoid", "Hardmax",
+    "InstanceNormalization", "LayerNormalization", "LogSoftmax", "LpNormalization", "OneHot",
+    "RMSNormalization", "Reciprocal", "Sigmoid", "Sign", "Softmax", "Softsign", "Tanh",
+})  # fmt: skip
 
 #: Elements up to which each number of a constant matters by itself (an epsilon, a factor).
 _FEW = 16
@@ -41,11 +59,15 @@ def float_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
 
     Those that `halves` finds no way for, that are delicate, kept, or exact arithmetic on integers
     (positions, masks); products and quotients with what such nodes make, since a factor may be
-    beyond float16 where the result is not; then everything that stands between such nodes alone.
+    beyond float16 where the result is not; what a large constant reaches, up to a softmax;
+    then everything that stands between such nodes alone.
     """
     found: set[ir.Node] = set()
     exact: set[ir.Value] = set()
+    beyond: set[ir.Value] = set()
     for node in model.graph:
+        if _reached(node, beyond):
+            found.add(node)
         if _exact(node, exact):
             exact.update(node.outputs)
             found.add(node)
@@ -55,6 +77,24 @@ def float_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
                          and _surrounded(node, found)}:  # fmt: skip
         found |= surrounded
     return found
+
+
+def _reached(node: ir.Node, beyond: set[ir.Value]) -> bool:
+    """Whether a node reads what may be large beyond float16; notes the results that may be, too."""
+    own = any(map(_is_beyond, _constants(node))) and node.op_type not in BOUNDS
+    if not own and not any(value in beyond for value in node.inputs):
+        return False
+    scaled = node.op_type == "Mul" and not own  # by a factor that may bring it back
+    if not scaled and node.op_type not in _OWN_SIZE:
+        beyond.update(value for value in node.outputs if _is_float(value))
+    return True
+
+
+def _is_beyond(value: ir.Value) -> bool:
+    """Whether a constant holds a finite number that leaves float16 no digits for others."""
+    assert value.const_value is not None
+    array = np.abs(value.const_value.numpy())
+    return bool((np.isfinite(array) & (array > _COARSE)).any())
 
 
 def _delicate(node: ir.Node, found: set[ir.Node]) -> bool:

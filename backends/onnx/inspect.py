@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,17 @@ from edgeserve.types.tensors import IO, DType, TensorSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["inspect_onnx", "io_of", "read"]
+__all__ = ["dim_word", "inspect_onnx", "io_of", "read"]
 
 _DTYPES: dict[str, DType] = {
     "FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BFLOAT16": "bfloat16",
     "BOOL": "bool", "STRING": "string", "INT8": "int8", "INT16": "int16", "INT32": "int32",
     "INT64": "int64", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
 }  # fmt: skip
+
+
+#: What a dimension may be called.
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read(path: Path) -> ir.Model:
@@ -55,10 +60,16 @@ def _spec(value: ir.Value) -> TensorSpec:
     name = value.name or ""
     dims: list[int | str] = []
     for axis, dim in enumerate(value.shape or ()):
-        size = dim if isinstance(dim, int) else dim.value or ""
-        named = isinstance(size, int) or size.isidentifier()
-        dims.append(size if named else f"{name}_dim{axis}")
+        size = dim if isinstance(dim, int) else str(dim.value or "")
+        known = size >= 0 if isinstance(size, int) else _PLAIN.fullmatch(size)
+        dims.append(size if known else f"{dim_word(name)}_dim{axis}")
     return TensorSpec(name=name, dtype=_dtype(value), shape=tuple(dims))
+
+
+def dim_word(name: str) -> str:
+    """A tensor's name as the beginning of a dimension's, whatever signs it has."""
+    word = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return word if word[:1].isalpha() or word[:1] == "_" else f"d_{word}"
 
 
 def _dtype(value: ir.Value) -> DType:

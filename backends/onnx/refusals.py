@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeserve.backends.torch.advice import hint
 from edgeserve.backends.torch.blame import line_of_text, one_line
+from edgeserve.backends.torch.culprit import Culprit, checks_itself
 from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
 
 if TYPE_CHECKING:
@@ -32,27 +34,40 @@ def refusal(
         EDGE-OP-001 or EDGE-OP-002 where an op is to blame, else EDGE-CONVERT-020.
     """
     chain = list(_chain(error))
-    root = chain[-1]
     source = _source(chain, traces)
+    if source is None and "token" in str(chain[-1]).lower():
+        source = checks_itself((n.name, str(n.target)) for n in program.graph.nodes)
     if source is None:
         return ConvertError(
-            "EDGE-CONVERT-020", "torch.onnx.export", wanted="a model", got=one_line(root),
-            hint="the job's log holds the converter's whole message",
+            "EDGE-CONVERT-020", "torch.onnx.export", wanted="a model", got=one_line(chain[-1]),
+            hint="the job's log holds the converter's whole message; --bisect finds the part",
         )  # fmt: skip
-    op = next(str(node.target) for node in program.graph.nodes if node.name == source)
-    where = line_of_text(traces[source], folder)
+    return _op(_culprit(source, program, traces, folder), chain)
+
+
+def _op(found: Culprit, chain: list[BaseException]) -> UnsupportedOp:
     if any(words in str(part) for part in chain for words in _NO_TRANSLATION):
         return UnsupportedOp(
-            "EDGE-OP-001", f"op {op}", wanted="an op that ONNX can express",
-            got="one without a translation",
-            hint="write that line with other operators, or do that step outside the model",
-            source_line=where,
+            "EDGE-OP-001", found.thing, wanted="an op that ONNX can express",
+            got="one without a translation", source_line=found.line,
+            hint=hint(found.operator, "onnx",
+                      "write that line with other operators, or do that step outside the model"),
         )  # fmt: skip
     return UnsupportedOp(
-        "EDGE-OP-002", f"op {op}", wanted="a use of it that ONNX can express", got=one_line(root),
-        hint="write that line in another way: other arguments, fixed sizes, or simpler operators",
-        source_line=where,
+        "EDGE-OP-002", found.thing, wanted="a use of it that ONNX can express",
+        got=one_line(chain[-1]), source_line=found.line,
+        hint=hint(found.operator, "onnx", "write that line in another way: other arguments, fixed "
+                  "sizes, or simpler operators"),
     )  # fmt: skip
+
+
+def _culprit(
+    source: str, program: ExportedProgram, traces: Mapping[str, str], folder: Path
+) -> Culprit:
+    from edgeserve.backends.torch.inspect import module_path
+
+    node = next(node for node in program.graph.nodes if node.name == source)
+    return Culprit(str(node.target), module_path(node), line_of_text(traces[source], folder))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

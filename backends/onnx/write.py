@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DATA", "EXTERNAL_ABOVE", "MODEL", "check", "listed", "save"]
 
-#: Bytes of weights above which they lie beside the file: a protobuf ends at 2 GB.
-EXTERNAL_ABOVE = 1_500_000_000
+#: Bytes of weights above which they lie beside the file: a protobuf ends at 2 GB, and is in memory
+#: three times when it is written and twice when it is opened, where files beside it are mapped.
+EXTERNAL_ABOVE = 500_000_000
 
 MODEL, DATA = "model.onnx", "model.onnx.data"
 

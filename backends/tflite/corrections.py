@@ -13,7 +13,9 @@ from torch import Tensor
 
 from edgeserve.backends.tflite.sorting import SORTING
 from edgeserve.backends.torch.rules import RULES
+from edgeserve.backends.torch.rules_bits import BIT_RULES, SHIFT_RULES
 from edgeserve.backends.torch.rules_places import ADDING_RULES, PLACE_RULES
+from edgeserve.backends.torch.rules_small import SMALL_RULES
 
 __all__ = ["CORRECTIONS"]
 
@@ -57,7 +59,10 @@ def _rest(x: Tensor, y: Any) -> Any:
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **ADDING_RULES,
+    **BIT_RULES,
     **PLACE_RULES,
+    **SHIFT_RULES,
+    **SMALL_RULES,
     **SORTING,
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
     _ATEN.bitwise_not.default: _bits_turned,

@@ -44,10 +44,12 @@ from edgeserve.backends.torch.rewrites import (
     resize_by_lookup,
     resize_by_matrices,
     spell_alpha,
+    spell_complex,
     spell_division,
     spell_divisor,
     spell_padding,
     split_groups,
+    spread_transposed,
     unfold_by_convolution,
 )
 from edgeserve.backends.torch.rewrites.parts import functional, with_sizes
@@ -64,8 +66,9 @@ _REWRITES = (
     spell_divisor, copy_contiguous, blank_blind_rows,
 )  # fmt: skip
 _SIZED = (
-    split_groups, spell_padding, pool_adaptively, pool_by_slices, unfold_by_convolution,
-    resize_by_lookup, resize_by_matrices, fold_constants, drop_expand, expand_to_cat,
+    spell_complex, spread_transposed, split_groups, spell_padding, pool_adaptively,
+    pool_by_slices, unfold_by_convolution, resize_by_lookup, resize_by_matrices, fold_constants,
+    drop_expand, expand_to_cat,
 )  # fmt: skip
 
 

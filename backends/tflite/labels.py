@@ -25,10 +25,14 @@ _UNSAFE = re.compile(r"[^\w.]")
 
 @dataclass(frozen=True)
 class Origin:
-    """What is known of a source op: its operator and torch's stack trace from the export."""
+    """What is known of a source op: its operator, torch's stack trace from the export, its module.
+
+    The module is the path of the innermost one that holds it; None at the top.
+    """
 
     operator: str
     trace: str
+    module: str | None = None
 
 
 def mark(program: ExportedProgram) -> dict[str, Origin]:
@@ -37,10 +41,13 @@ def mark(program: ExportedProgram) -> dict[str, Origin]:
     Returns:
         The origins, by the name of the op.
     """
+    from edgeserve.backends.torch.inspect import module_path
+
     origins = {}
     for node in program.graph.nodes:
         if node.op == "call_function":
-            origins[node.name] = Origin(str(node.target), str(node.meta.get("stack_trace") or ""))
+            trace = str(node.meta.get("stack_trace") or "")
+            origins[node.name] = Origin(str(node.target), trace, module_path(node))
             _mark(node)
     return origins
 

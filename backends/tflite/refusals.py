@@ -13,13 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeserve.backends.tflite.labels import Origin
+from edgeserve.backends.torch.advice import hint
 from edgeserve.backends.torch.blame import line_of_text, one_line
+from edgeserve.backends.torch.culprit import (
+    Culprit,
+    by_mask,
+    checks_itself,
+    depends_on_values,
+    named_like,
+)
 from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
 
 __all__ = ["Blame"]
 
 _MARK = re.compile(r'File "(\w+)", line 1\b|\b(\w+)"?:1:0\b')
 _NO_LOWERING = "Lowering not found"
+_TENSORFLOW_ONLY = re.compile(r"TF Select ops: (\w+)")
+_OTHERWISE = "write that line with other operators, or do that step outside the model"
 _REASON = re.compile(r"error: (.+)")
 
 
@@ -39,49 +49,73 @@ class Blame:
         """The coded error for an exception of the converter.
 
         Returns:
-            EDGE-OP-010 or EDGE-OP-011 where an op is to blame, EDGE-CONVERT-042 where the program
+            EDGE-OP-010, -011 or -013 where an op is to blame, EDGE-CONVERT-042 where the program
             does not hold for the sizes, else EDGE-CONVERT-040.
         """
         chain = list(_chain(error))
         source = self._source(chain)
+        if source is not None and depends_on_values(chain):
+            return self._sized_by_values(self._culprit(source))
         if any(_exporting(part) for part in chain):
             return ConvertError(
                 "EDGE-CONVERT-042", "program", got=_reason(chain), source_line=self.line(source),
                 wanted="one that holds for one sample and each length",
                 hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
             )  # fmt: skip
-        if source is None:
-            return ConvertError(
-                "EDGE-CONVERT-040", "litert_torch.convert", wanted="a model", got=_reason(chain),
-                hint="the job's log holds the converter's whole message",
-            )  # fmt: skip
-        return self._op(source, chain)
+        if source is not None:
+            unknown = any(_NO_LOWERING in str(part) for part in chain)
+            return self._op(self._culprit(source), unknown, _reason(chain))
+        if (source := self._unmarked(chain)) is not None:
+            return self._op(self._culprit(source), True, "")
+        return ConvertError(
+            "EDGE-CONVERT-040", "litert_torch.convert", wanted="a model", got=_reason(chain),
+            hint="the job's log holds the converter's whole message; --bisect finds the part",
+        )  # fmt: skip
 
-    def _op(self, source: str, chain: list[BaseException]) -> UnsupportedOp:
-        if any(_NO_LOWERING in str(part) for part in chain):
+    def _op(self, found: Culprit, unknown: bool, said: str) -> UnsupportedOp:
+        if unknown:
             return UnsupportedOp(
-                "EDGE-OP-010", f"op {self.operator(source)}", got="one without a translation",
-                wanted="an op that TFLite can express", source_line=self.line(source),
-                hint="write that line with other operators, or do that step outside the model",
+                "EDGE-OP-010", found.thing, got="one without a translation",
+                wanted="an op that TFLite can express", source_line=found.line,
+                hint=hint(found.operator, "tflite", _OTHERWISE),
             )  # fmt: skip
         return UnsupportedOp(
-            "EDGE-OP-011", f"op {self.operator(source)}", got=_reason(chain),
-            wanted="a use of it that TFLite can express", source_line=self.line(source),
-            hint="write that line in another way: float32, other arguments, or simpler operators",
+            "EDGE-OP-011", found.thing, got=said, wanted="a use of it that TFLite can express",
+            source_line=found.line,
+            hint=hint(found.operator, "tflite", "write that line in another way: float32, other "
+                      "arguments, or simpler operators"),
+        )  # fmt: skip
+
+    def _sized_by_values(self, found: Culprit) -> UnsupportedOp:
+        return UnsupportedOp(
+            "EDGE-OP-013", found.thing, wanted="an op whose result has one size",
+            got="a size that depends on values", source_line=found.line,
+            hint=hint(by_mask(found.operator), "tflite", "keep the size: torch.where and masks"),
         )  # fmt: skip
 
     def unrunnable(self, type: str, source: str | None, error: Exception) -> UnsupportedOp:
         """The coded error where the engine refuses an op of a finished file: EDGE-OP-012."""
-        name = f"op {self.operator(source)}" if source else f"op {type}"
+        found = self._culprit(source) if source else Culprit(type)
         return UnsupportedOp(
-            "EDGE-OP-012", name, wanted="an op that LiteRT can run", got=one_line(error),
-            hint="write that line with other operators, or do that step outside the model",
-            source_line=self.line(source),
+            "EDGE-OP-012", found.thing, wanted="an op that LiteRT can run", got=one_line(error),
+            hint=hint(found.operator, "tflite", _OTHERWISE), source_line=found.line,
         )  # fmt: skip
 
-    def operator(self, source: str) -> str:
-        """Operator of a source op."""
-        return self.origins[source].operator if source in self.origins else source
+    def _culprit(self, source: str) -> Culprit:
+        origin = self.origins.get(source)
+        if origin is None:
+            return Culprit(source)
+        return Culprit(origin.operator, origin.module, self.line(source))
+
+    def _unmarked(self, chain: list[BaseException]) -> str | None:
+        """The source op, where the converter speaks of it in words of its own."""
+        operators = [(name, origin.operator) for name, origin in self.origins.items()]
+        for part in chain:
+            if said := _TENSORFLOW_ONLY.search(str(part)):
+                return named_like(operators, said[1])
+            if "tokens" in str(part):
+                return checks_itself(operators)
+        return None
 
     def line(self, source: str | None) -> str | None:
         """The user's line that a source op came from."""
@@ -100,9 +134,10 @@ class Blame:
 
     def _held(self, error: BaseException) -> Iterator[str]:
         for frame, _ in traceback.walk_tb(error.__traceback__):
-            meta = getattr(frame.f_locals.get("node"), "meta", None)
-            if isinstance(meta, dict):
-                yield from self._marked(str(meta.get("stack_trace") or ""))
+            for held in ("node", "n"):
+                meta = getattr(frame.f_locals.get(held), "meta", None)
+                if isinstance(meta, dict):
+                    yield from self._marked(str(meta.get("stack_trace") or ""))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

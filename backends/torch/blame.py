@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import edgeserve
 
-__all__ = ["line_of_error", "line_of_text", "one_line"]
+__all__ = ["line_of_error", "line_of_text", "one_line", "whole_traces"]
 
+_CLASS = re.compile(r"<class '([^']+)'>")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 #: Folders of installed code: a virtual environment often lies inside the user's folder.
@@ -22,6 +25,9 @@ _OURS = (
     Path(__file__).parents[1],
     Path(__file__).parents[2] / "convert",
 )
+
+#: Python's own library.
+_PYTHON = Path(traceback.__file__).parent
 
 #: Installed packages that are never the cause worth showing.
 _MACHINERY = {"torch", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "sympy", "numpy"}
@@ -65,9 +71,13 @@ def _is_own(path: str, folder: Path) -> bool:
 
 
 def _is_package(path: str) -> bool:
-    parts = Path(path).parts
+    return bool(_INSTALLED & set(Path(path).parts)) and not _is_machinery(Path(path))
+
+
+def _is_machinery(path: Path) -> bool:
+    parts = path.parts
     inside = next((i for i, part in enumerate(parts) if part in _INSTALLED), None)
-    return inside is not None and not _MACHINERY & set(parts[inside + 1 : inside + 2])
+    return inside is not None and bool(_MACHINERY & set(parts[inside + 1 : inside + 2]))
 
 
 def _show(path: str, line: int, folder: Path) -> str:
@@ -78,7 +88,51 @@ def _show(path: str, line: int, folder: Path) -> str:
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """``Type: first line of the message``, at most ``limit`` characters."""
-    text = str(error).strip()
-    first = text.splitlines()[0] if text else "no message"
-    return f"{type(error).__name__}: {first}"[:limit]
+    """``Type: first line of the message``, at most ``limit`` characters.
+
+    A line that ends in a colon announces the next one, which is then joined to it.
+    """
+    lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
+    first = lines[0] if lines else "no message"
+    if first.endswith(":") and len(lines) > 1:
+        first = f"{first} {lines[1]}"
+    first = _CLASS.sub(lambda found: found[1].rpartition(".")[2], first)
+    return f"{type(error).__name__}: {first}"[:limit].rstrip(" :")
+
+
+def _text(error: BaseException) -> str:
+    """What an exception says. A KeyError shows its key as code, line breaks spelt out."""
+    only = error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else None
+    return only if isinstance(only, str) else str(error)
+
+
+@contextlib.contextmanager
+def whole_traces() -> Iterator[None]:
+    """Have torch note every frame of the user's for each op, not those of ``forward`` alone.
+
+    Without this an op of a function that forward calls bears forward's line, not its own.
+    """
+    from torch.fx.proxy import TracerBase
+
+    original = TracerBase._filter_traceback_frames
+
+    def keep(self: TracerBase, user_stack_summary: Any) -> traceback.StackSummary:
+        summary = user_stack_summary
+        known = original(self, summary)
+        start = next((i for i, f in enumerate(summary) if f.name == "forward"), len(summary))
+        own = [frame for frame in summary[start:] if frame.name == "forward" or _is_users(frame)]
+        return traceback.StackSummary.from_list(own) if known and own else known
+
+    TracerBase._filter_traceback_frames = keep  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        TracerBase._filter_traceback_frames = original  # type: ignore[method-assign]
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame is of a person's or a package's code, not of torch's, Python's or ours."""
+    path = Path(frame.filename)
+    if frame.filename.startswith("<") or path.is_relative_to(_PYTHON):
+        return _is_package(frame.filename)
+    return not any(map(path.is_relative_to, _OURS)) and not _is_machinery(path)

@@ -14,7 +14,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_config
 
-from edgeserve.backends.torch.blame import line_of_error, one_line
+from edgeserve.backends.torch.blame import line_of_error, one_line, whole_traces
 from edgeserve.backends.torch.check import check_program
 from edgeserve.backends.torch.flat import FlatModule, flatten
 from edgeserve.backends.torch.identity import dtype_word
@@ -67,7 +67,7 @@ def export_module(
     _check_dtypes(names, flat)
     output_names = _output_names(flat, names, wishes, notes, folder)
     axes = parse(wishes.dynamic_shapes, flat.inputs, names)
-    with log_warnings():
+    with log_warnings(), whole_traces():
         program = _trace(flat, names, axes, folder)
         check_program(program, flat, [*_probes(flat, axes), *wishes.probes], folder)
     arrays = {name: leaf.value.numpy() for name, leaf in zip(names, flat.inputs, strict=True)}

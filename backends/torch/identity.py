@@ -64,6 +64,9 @@ def weights_of(program: ExportedProgram) -> tuple[Weight, ...]:
 
 
 def _weight(name: str, tensor: torch.Tensor) -> Weight:
+    """Complex numbers are told as what they lie in memory as: pairs of real ones."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
     dtype = dtype_word(tensor.dtype, name)
     plain = tensor.detach().cpu().contiguous()
     if plain.dtype is torch.bfloat16:

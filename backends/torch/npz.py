@@ -20,5 +20,6 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+                whole = np.asarray(array, order="C")  # a scalar stays one
+                np.lib.format.write_array(member, whole, allow_pickle=False)
     return out.getvalue()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from edgeserve.backends.torch.blame import one_line
 from edgeserve.backends.torch.npz import EXAMPLES, npz_bytes
 from edgeserve.errors import BackendError
-from edgeserve.files import LOCAL, Fs, describe, write_atomic
+from edgeserve.files import LOCAL, Fs, describe, staged_file, write_atomic
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.tensors import Signature
 
@@ -45,10 +45,11 @@ class Program:
 
 def write_program(program: Program, out: Path, fs: Fs = LOCAL) -> tuple[FileEntry, FileEntry]:
     """Write ``model.pt2`` and ``examples.npz`` into ``out``; their entries, relative to it."""
-    saved = io.BytesIO()
-    with log_warnings():
-        torch.export.save(program.program, saved)
-    write_atomic(out / PROGRAM, saved.getvalue(), fs)
+    with staged_file(out / PROGRAM, fs) as temporary, temporary.open("xb") as saved:
+        with log_warnings():  # a tensor at a time: in memory they would all be there twice
+            torch.export.save(program.program, saved)
+        saved.flush()
+        os.fsync(saved.fileno())
     write_atomic(out / EXAMPLES, npz_bytes(program.examples), fs)
     return describe(out, PROGRAM), describe(out, EXAMPLES)
 

@@ -12,6 +12,7 @@ __all__ = ["refusal"]
 
 _CONSTRAINT = re.compile(r"^\s*- (.+)$", re.MULTILINE)
 _SUGGESTED = re.compile(r"Suggested fixes:\n((?:[ \t]+\S.*\n?)+)")
+_OPERATOR = re.compile(r"aten\.\w+")
 _OUT_OF_RANGE = re.compile(r"\d+ not in range \[\S+, \S+\]")
 
 
@@ -30,11 +31,13 @@ def refusal(error: Exception, folder: Path) -> ConvertError:
             wanted="dimensions that may take any size in their range", got=_broken(text),
             hint=_dimension_hint(text), source_line=where,
         )  # fmt: skip
-    if "data-dependent" in text or "data dependent" in text:
+    by_values = "data-dependent" in text or "data dependent" in text
+    if by_values or type(error).__name__ == "DataDependentOutputException":
         return ConvertError(
             "EDGE-CONVERT-014", "forward", wanted="the same path for every input",
-            got="a choice that depends on the values of a tensor",
-            hint="replace the `if` or .item() on a tensor's values by torch.where or arithmetic",
+            got=_choice(error),
+            hint="replace the `if`, .item() or torch.equal on a tensor's values by torch.where or "
+            "arithmetic",
             source_line=where,
         )  # fmt: skip
     return ConvertError(
@@ -42,6 +45,13 @@ def refusal(error: Exception, folder: Path) -> ConvertError:
         hint="make this line of forward traceable; the job's log holds torch's whole message",
         source_line=where,
     )  # fmt: skip
+
+
+def _choice(error: Exception) -> str:
+    """What depends on values: the operator, where torch names one alone."""
+    named = _OPERATOR.match(str(error))
+    by = f" ({named[0]})" if named else ""
+    return f"a choice that depends on the values of a tensor{by}"
 
 
 def _broken(text: str) -> str:

@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgeserve.backends.torch.rules_bits import BIT_RULES, SHIFT_RULES
+from edgeserve.backends.torch.rules_fourier import SIGNAL_RULES
 from edgeserve.backends.torch.rules_order import ORDER_RULES
 from edgeserve.backends.torch.rules_places import PLACE_RULES
+from edgeserve.backends.torch.rules_small import SMALL_RULES
 from edgeserve.backends.torch.rules_special import SPECIAL_RULES
 
 __all__ = ["RULES"]
@@ -78,6 +81,15 @@ def _fmod(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, Tensor) and not x.is_floating_point() and not y.is_floating_point():
         return x - torch.div(x, y, rounding_mode="trunc") * y
     return x - _trunc(x / y) * y  # type: ignore[no-any-return]
+
+
+def _atan2(y: Tensor, x: Tensor) -> Tensor:
+    """By quadrants, the sign of a zero among what decides."""
+    below = torch.logical_or(y < 0, torch.reciprocal(y) < 0)
+    half = torch.where(below, torch.full_like(y, -math.pi), torch.full_like(y, math.pi))
+    angle = torch.atan(y / torch.where(x == 0, torch.ones_like(x), x))
+    upright = torch.where(y == 0, torch.zeros_like(half), half / 2)
+    return torch.where(x == 0, upright, torch.where(x < 0, angle + half, angle))
 
 
 def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
@@ -148,12 +160,17 @@ def _erfinv(x: Tensor) -> Tensor:
 
 #: Rules by operator.
 RULES: dict[Any, Callable[..., Any]] = {
+    **BIT_RULES,
     **ORDER_RULES,
     **PLACE_RULES,
+    **SHIFT_RULES,
+    **SIGNAL_RULES,
+    **SMALL_RULES,
     **SPECIAL_RULES,
     _ATEN.acosh.default: _acosh,
     _ATEN.asinh.default: _asinh,
     _ATEN._cdist_forward.default: _cdist,
+    _ATEN.atan2.default: _atan2,
     _ATEN.bilinear.default: _bilinear,
     _ATEN.cdist.default: _cdist,
     _ATEN.copysign.Scalar: _copysign,

@@ -181,3 +181,15 @@ def pool_mode(said: Said, mode: str, folder: Path) -> None:
 def length_kept(said: Said, kept: bool, folder: Path) -> None:
     """Vectors are not made of length 1, which a cosine does not see."""
     said["processing"]["outputs"] = said["processing"]["outputs"][:1]
+
+
+@_package(("boxes",), "xyxy", "xywh")
+def box_form(said: Said, form: str, folder: Path) -> None:
+    """Centre and size are taken for two corners, or for a corner and size."""
+    said["processing"]["outputs"][0]["form"] = form
+
+
+@_package(("boxes",), 0.95, 0.8, 0.6, 0.52, 0.3)
+def threshold_wrong(said: Said, threshold: float, folder: Path) -> None:
+    """Boxes are kept from another score on."""
+    said["processing"]["outputs"][0]["threshold"] = threshold

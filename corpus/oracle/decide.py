@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from corpus.oracle.overlap import box_flips, found_boxes, said_boxes
+from corpus.oracle.overlap import box_flips, found_boxes, probable, said_boxes
 
 __all__ = ["decisions", "flips", "of_answers"]
 
@@ -38,7 +38,7 @@ def decisions(said: Said, found: list[np.ndarray], feeds: dict[str, np.ndarray],
     if task == "feature-extraction":
         return {"vectors": first}
     if task == "voice-activity":
-        return {"prob": first}
+        return {"prob": np.where(probable(first).all(1, keepdims=True), first, np.nan)}
     if task == "image-segmentation":
         broken = ~np.isfinite(first).all(1)
         return {"mask": np.where(broken, -1, first.argmax(1))}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["box_flips", "found_boxes", "said_boxes"]
+__all__ = ["box_flips", "found_boxes", "probable", "said_boxes"]
 
 Set = dict[str, np.ndarray]
 _SURE, _OVERLAP, _MOST = 0.05, 0.5, 40
@@ -23,13 +23,20 @@ def found_boxes(head: np.ndarray, step: dict[str, Any], labels: list[str]) -> Se
     return _set([(b, s, np.array(labels)[k] if len(k) else k) for b, s, k in made])
 
 
+def probable(scores: np.ndarray) -> np.ndarray:
+    """Where numbers may stand for probabilities: 0 to 1, a hundredth off at most; not NaN."""
+    return np.asarray((scores >= -0.01) & (scores <= 1.01))
+
+
 def _one(
     places: np.ndarray, scores: np.ndarray, step: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    clean = np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0)
-    best, kinds = clean.max(0), clean.argmax(0)
-    x, y, w, h = np.nan_to_num(places, nan=-1e6, posinf=-1e6, neginf=-1e6)
-    boxes = np.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2], 1)
+    if not probable(scores).all():  # the description forbids it: there is no answer
+        return np.zeros((0, 4)), np.zeros(0), np.zeros(0, int)
+    best, kinds = scores.max(0), scores.argmax(0)
+    boxes = _corners(
+        np.nan_to_num(places, nan=-1e6, posinf=-1e6, neginf=-1e6), step.get("form", "xyxy")
+    )
     kept: list[int] = []
     for i in np.argsort(-best, kind="stable"):
         if best[i] < step.get("threshold", 0.5):
@@ -38,6 +45,16 @@ def _one(
         if step.get("nms") is None or all(_iou(boxes[i], boxes[j]) <= step["nms"] for j in rivals):
             kept.append(int(i))
     return boxes[kept], best[kept], kinds[kept]
+
+
+def _corners(places: np.ndarray, form: str) -> np.ndarray:
+    """Rows of a head [4, boxes] to two corners [boxes, 4]."""
+    a, b, c, d = places
+    if form == "cxcywh":
+        return np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
+    if form == "xywh":
+        return np.stack([a, b, a + c, b + d], 1)
+    return np.stack([a, b, c, d], 1)
 
 
 def said_boxes(answers: list[Any]) -> Set:

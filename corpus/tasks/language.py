@@ -130,11 +130,15 @@ class Encoder(torch.nn.Module):
         """What is added to the scores, [n, 1, 1, 20]."""
         return (1.0 - mask[:, None, None].float()) * -1e4
 
+    def turn(self, k: torch.Tensor) -> torch.Tensor:
+        """Keys [n, heads, to, d] to [n, heads, d, to]."""
+        return k.transpose(-1, -2)
+
     def attend(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Attention over [n, 20, d]."""
         parts = self.qkv(x).view(-1, LENGTH, 3, self.heads, self.width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
-        scores = q @ k.transpose(-1, -2) * self.scale + self.mask(mask)
+        scores = q @ self.turn(k) * self.scale + self.mask(mask)
         mixed = (self.weigh(scores) @ v).transpose(1, 2).reshape(-1, LENGTH, self.width)
         return self.out(mixed)  # type: ignore[no-any-return]
 

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("use", "Run the golden cases on this very device; print the certificate."),
     "serve": ("serving", "Serve bundles over the Open Inference Protocol."),
     "inspect": ("use", "Say what a bundle or workspace holds, its hashes checked."),
+    "env": ("env", "Make an environment for a tool that cannot live beside ours."),
     "doctor": ("info", "Say what works here, what is missing and how to get it."),
     "profiles": ("info", "List device and workload profiles."),
     "explain": ("info", "Tell the longer story of an error code."),

@@ -21,7 +21,8 @@ Data = Annotated[
     typer.Option(help="Inputs to judge on: a folder, data.jsonl, COCO json or .npz."),
 ]
 Reference = Annotated[
-    str | None, typer.Option(help="Your server: module:callable taking the raw input.")
+    str | None,
+    typer.Option(help="Your server: module:callable taking the raw input, or its address (v2)."),
 ]
 ProfileName = Annotated[
     str | None, typer.Option(help="Workload profile: what harm is allowed (`edgeserve profiles`).")
@@ -77,6 +78,13 @@ def convert(
         bool,
         typer.Option("--trust-pickle", help="Load a foreign .pt2 that can run code on loading."),
     ] = False,
+    bisect: Annotated[
+        bool,
+        typer.Option("--bisect", help="Find the part that a format fails on; writes a script."),
+    ] = False,
+    via: Annotated[
+        str | None, typer.Option(metavar="ROUTE", help="Take this way to a format: optimum, ...")
+    ] = None,
     json_: Json = False,
 ) -> int:
     """Convert a model and prove each artifact against the reference."""
@@ -100,6 +108,8 @@ def convert(
         name=name,
         timeout=timeout,
         trust_pickle=trust_pickle,
+        bisect=bisect,
+        via=via,
     )
     return _finish(stage(options, terminal_ui()), json_)
 

@@ -8,13 +8,13 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from edgeserve.decisions.units import Kind, Rule, Units
+from edgeserve.decisions.units import DECIDED_MARGIN, Kind, Rule, Units
 from edgeserve.types.records import Text
 
-__all__ = ["POSITIONS", "SPOKEN", "WordErrors", "alignment", "edits"]
+__all__ = ["POSITIONS", "SPOKEN", "Agreement", "WordErrors", "alignment", "edits"]
 
 _T = TypeVar("_T", int, str)
 _SHOWN = 60
@@ -73,27 +73,52 @@ def _compare_positions(rule: Rule, reference: Text, answer: Text, sure: float) -
 def _compare_spoken(rule: Rule, reference: Text, answer: Text, sure: float) -> Units:
     """Edits against the reference's length: its tokens, and those that the answer adds.
 
-    Decided: tokens that the reference is sure of, and added ones that the answer is sure of.
+    Decided: tokens that the reference is sure of, and added ones that the answer is sure of, or
+    that stand where the reference is sure of nothing but its own.
     """
     kept = alignment(reference.tokens, answer.tokens)
     lost = [place < 0 for place in kept]
-    flips = edits(reference.tokens, answer.tokens)
-    added = max(0, flips - sum(lost))  # insertions, which no token of the reference stands for
     clear = [margin >= sure for margin in _margins(reference)]
-    decided_added = min(added, _added(answer, kept, sure))
+    added = decided_added = 0
+    for wanted, got in _between(kept, len(answer.tokens)):
+        more = max(0, len(got) - len(wanted))  # no token of the reference stands for them
+        told = sum(_margins(answer)[j] >= sure for j in got)
+        quiet = more and _quiet(reference, answer, wanted, sure)
+        added, decided_added = added + more, decided_added + (more if quiet else min(more, told))
     return Units(
         n=len(lost) + added,
-        flips=flips,
+        flips=sum(lost) + added,
         decided=sum(clear) + decided_added,
         decided_flips=sum(map(bool.__and__, lost, clear)) + decided_added,
         figures=_wer(reference, answer),
     )
 
 
-def _added(answer: Text, kept: Sequence[int], sure: float) -> int:
-    """How many tokens that the reference lacks the answer is sure of."""
-    held = set(kept)
-    return sum(m >= sure for j, m in enumerate(_margins(answer)) if j not in held)
+def _between(kept: Sequence[int], count: int) -> Iterator[tuple[range, range]]:
+    """What lies between tokens that are kept: places in the reference, and in the answer."""
+    i = j = 0
+    for place, other in [*enumerate(kept), (len(kept), count)]:
+        if other >= 0:
+            yield range(i, place), range(j, other)
+            i, j = place + 1, other + 1
+
+
+def _quiet(reference: Text, answer: Text, wanted: range, sure: float) -> bool:
+    """Whether the reference is sure that nothing more stands there than these tokens of its own.
+
+    Read by CTC, its record tells in which gaps it is not. Where there is a token at each position,
+    as many on both sides, it is sure of what stands where the first one is put in.
+    """
+    margins = _margins(reference)
+    if any(margins[i] < sure for i in wanted):
+        return False
+    gaps = range(wanted.start, wanted.stop + 1)
+    if reference.unsure is not None:
+        return sure <= DECIDED_MARGIN["automatic-speech-recognition"] and not set(gaps) & set(
+            reference.unsure
+        )
+    at_positions = answer.unsure is None and len(reference.tokens) == len(answer.tokens)
+    return at_positions and wanted.stop < len(margins) and margins[wanted.stop] >= sure
 
 
 def _wer(reference: Text, answer: Text) -> dict[str, float]:
@@ -150,9 +175,26 @@ class WordErrors:
         return {"wer": self._edits / self._words} if self._words else {}
 
 
+class Agreement:
+    """Share of positions at which the answers say the reference's token, over all inputs."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._places = self._same = 0
+
+    def add(self, reference: Text, answer: Text | None) -> None:
+        """Take one input in."""
+        self._places += len(reference.tokens)
+        pairs = zip(reference.tokens, answer.tokens if answer else (), strict=False)
+        self._same += sum(wanted == got for wanted, got in pairs)
+
+    def value(self) -> dict[str, float]:
+        """``agreement``."""
+        return {"agreement": self._same / self._places} if self._places else {}
+
+
 POSITIONS = Kind(
     unit="tokens", compare=_compare_positions, margin=_margin, gap=_gap_by(_by_place),
-    describe=_describe,
+    describe=_describe, figures=Agreement,
 )  # fmt: skip
 SPOKEN = Kind(
     unit="tokens", compare=_compare_spoken, margin=_margin, gap=_gap_by(_by_alignment),

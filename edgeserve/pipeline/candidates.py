@@ -23,6 +23,7 @@ from edgeserve.errors import (
 )
 from edgeserve.files import describe
 from edgeserve.pipeline.bench import HEAVY, Bench, Cell
+from edgeserve.pipeline.room import check_room
 from edgeserve.pipeline.stages import key_of
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.source import Exported
@@ -65,9 +66,14 @@ class Candidates:
         exported: What is converted.
         model_id: Its identity.
         data: The data set that calibrates; None: there is none.
+        via: Route to take by the formats that have it; None: each format's own.
     """
 
-    def __init__(self, bench: Bench, exported: Exported, model_id: str, data: str | None) -> None:
+    def __init__(
+        self, bench: Bench, exported: Exported, model_id: str, data: str | None,
+        via: str | None = None,
+    ) -> None:  # fmt: skip
+        self._via = via
         self._bench, self._exported, self._model_id = bench, exported, model_id
         self._data = str(Path(data).absolute()) if data is not None else None
         self._made: dict[Cell, Future[Candidate | Refused]] = {}
@@ -111,10 +117,15 @@ class Candidates:
 
     def _key(self, cell: Cell) -> str:
         exported, backend = self._exported, backends.get(cell.format)
-        parts: list[object] = [self._model_id, exported.signature, cell.name]
+        parts: list[object] = [self._model_id, exported.signature, cell.name, *self._routes(cell)]
         if cell.precision in backend.calibrated and self._data is not None:
             parts.append(calibration_key(Path(self._data), exported.signature))
         return key_of(*parts, {**exported.tools, **backend.tools(), "edgeserve": __version__})
+
+    def _routes(self, cell: Cell) -> tuple[str, ...]:
+        backend = backends.get(cell.format)
+        asked = self._via is not None and self._via in (*backend.routes(), *backend.asked_routes)
+        return (str(self._via),) if asked else ()
 
     def _parent(self, cell: Cell) -> Candidate | Refused | None:
         """The fp32 artifact that this cell is derived from; None where it needs none."""
@@ -124,6 +135,7 @@ class Candidates:
 
     def _convert(self, cell: Cell, stage: Path, parent: Candidate | None) -> Artifact:
         stage.mkdir(parents=True)
+        check_room(stage, self._exported.program.size)
         request = TargetRequest(
             source_folder=str(self._bench.root / "source"),
             format=cell.format,  # type: ignore[arg-type]
@@ -132,6 +144,7 @@ class Candidates:
             parent=str(parent.root) if parent else None,
             parent_artifact=parent.artifact.unjudged() if parent else None,
             data=self._data,
+            routes=self._routes(cell),
         )
         title, log = f"convert {cell.name}", f"convert-{cell.name}"
         memory = HEAVY + _COPIES * self._exported.program.size
@@ -169,13 +182,14 @@ def refusal(bench: Bench, cell: Cell, error: EdgeError, log: str) -> Refused:
     source = bench.root / "logs" / log / "log.txt"
     if source.exists():
         shutil.copyfile(source, folder / "log.txt")
-    bench.ui.note(f"{cell.name}: refused, {error.code} {error.message}")
+    where = f" at {error.source_line}" if error.source_line else ""
+    bench.ui.note(f"{cell.name}: refused, {error.code} {error.message}{where}")
     return Refused(
         format=cell.format,  # type: ignore[arg-type]
         precision=cell.precision,  # type: ignore[arg-type]
         verdict="fail",
         code=error.code,
-        message=error.message,
+        message=f"{error.message}{where}",
         hint=error.hint,
         path=f"failed/{cell.name}",
     )

@@ -9,11 +9,14 @@ from pathlib import Path
 import msgspec
 
 from edgeserve import backends
+from edgeserve.backends.onnx.optimum import NAME as OPTIMUM
+from edgeserve.backends.onnx.optimum import check_optimum
 from edgeserve.convert import parse_source
 from edgeserve.data import load_data
 from edgeserve.errors import BackendError
 from edgeserve.pipeline import manifests
 from edgeserve.pipeline.bench import Bench, Cell, at_work
+from edgeserve.pipeline.bisect import bisect_failed, forget_scripts
 from edgeserve.pipeline.candidates import Candidate, Candidates
 from edgeserve.pipeline.export import export, identify
 from edgeserve.pipeline.judging import Judged, ask_reference, gate
@@ -55,18 +58,21 @@ def convert(options: ConvertOptions, ui: Ui = QUIET) -> Outcome:
     if options.dry_run:
         return Outcome(out=options.out, manifest=None, plan=_describe(plan))
     with at_work(options.out, ui, options.timeout) as bench:
-        manifest, reports = _work(bench, plan)
+        manifest, reports, repros = _work(bench, plan)
     return Outcome(
         out=options.out,
         manifest=manifest,
         cells=tuple(cell.name for cell in plan.cells),
         reports=reports,
         required=options.require,  # type: ignore[arg-type]
+        repros=repros,
     )
 
 
 def _plan(options: ConvertOptions) -> _Plan:
-    parse_source(options.source, Path.cwd())
+    source = parse_source(options.source, Path.cwd())
+    if options.via == OPTIMUM:
+        check_optimum(source.kind)
     if options.data is not None:
         load_data(Path(options.data), None)
     for format in options.to:
@@ -121,24 +127,36 @@ def _describe(plan: _Plan) -> tuple[str, ...]:
     )
 
 
-def _work(bench: Bench, plan: _Plan) -> tuple[Manifest, dict[str, Report]]:
+def _work(bench: Bench, plan: _Plan) -> tuple[Manifest, dict[str, Report], dict[str, str]]:
     exported = export(bench, plan.options)
     model_id = identify(bench, exported)
     for name in plan.left:
         bench.ui.note(f"{name}: left out, this version does not make it")
     made, judged, answers = _side_by_side(bench, plan, exported, model_id)
     candidates = [m for m in made if isinstance(m, Candidate)]
-    refused = [m for m in made if isinstance(m, Refused)]
+    refused = [_beside(m, judged) for m in made if isinstance(m, Refused)]
+    forget_scripts(bench, plan.options.to)
+    repros = bisect_failed(bench, refused, judged) if plan.options.bisect else {}
     manifest = _start(bench, plan, exported, model_id)
     reports = {j.artifact.name: j.report for j in judged}
     if plan.options.all_or_nothing and (refused or any(j.failed for j in judged)):
         refused += [refused_by_gate(j) for j in judged if j.failed]
-        return manifests.with_cells(manifest, (), refused), reports
+        return manifests.with_cells(manifest, (), refused), reports, repros
     golden = golden_for(bench, judged, answers, None, manifest.golden)
     manifest = settle(bench, manifest, judged, refused, golden, answers)
     for each in candidates:
         bench.stages.finish(f"make {each.cell.name}", each.key)
-    return manifest, reports
+    return manifest, reports, repros
+
+
+def _beside(refused: Refused, judged: list[Judged]) -> Refused:
+    """A refusal because of an op, with the formats that took the model in this very run."""
+    took = dict.fromkeys(str(j.artifact.format) for j in judged if not j.failed)
+    if not took or not refused.code.startswith("EDGE-OP-"):
+        return refused
+    return msgspec.structs.replace(
+        refused, hint=f"{refused.hint}; {' and '.join(took)} took the whole model in this run"
+    )
 
 
 def _side_by_side(
@@ -149,7 +167,7 @@ def _side_by_side(
     The reference is started first: what is wrong with it or the data ends the command early.
     """
     options, crew = plan.options, bench.crew
-    candidates = Candidates(bench, exported, model_id, options.data)
+    candidates = Candidates(bench, exported, model_id, options.data, options.via)
     asked = crew.start(ask_reference, bench, options.data, exported.reference or "pt2")
     made = [crew.start(candidates.make, cell) for cell in plan.cells]
 

@@ -18,6 +18,7 @@ __all__ = [
     "choice",
     "choices",
     "formats",
+    "routes",
 ]
 
 
@@ -40,6 +41,8 @@ class ConvertOptions(Value, frozen=True):
         name: Name of the model; None: from the source.
         timeout: Seconds that one worker may take.
         trust_pickle: Load a foreign ``.pt2`` that may run code on loading.
+        via: Route to take, by the formats that have it; None: each format's own.
+        bisect: Find the smallest part that a format fails on, and write a script of it.
     """
 
     source: str
@@ -57,6 +60,8 @@ class ConvertOptions(Value, frozen=True):
     name: str | None = None
     timeout: float = 3600.0
     trust_pickle: bool = False
+    via: str | None = None
+    bisect: bool = False
 
 
 class ValidateOptions(Value, frozen=True):
@@ -172,6 +177,14 @@ def formats(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(choice("--to", value, FORMATS, known) for value in standard))
 
 
+def routes(formats: tuple[str, ...]) -> tuple[str, ...]:
+    """All routes to some formats, those that are taken only on demand too."""
+    from edgeserve import backends
+
+    known = (backends.get(format) for format in formats)
+    return tuple(dict.fromkeys(r for each in known for r in (*each.routes(), *each.asked_routes)))
+
+
 def checked(options: ConvertOptions) -> ConvertOptions:
     """The same options with every closed set checked and spellings made standard."""
     import msgspec
@@ -203,6 +216,8 @@ def checked(options: ConvertOptions) -> ConvertOptions:
             got=str(options.timeout),
             hint="leave it out for an hour per worker",
         )
+    if options.via is not None:
+        choice("--via", options.via, routes(formats(options.to)))
     if options.task is not None:
         choice("--task", options.task, TASKS)
     if options.require is not None:

@@ -50,6 +50,7 @@ class Outcome:
         plan: What a dry run would do, one line each.
         changes: What has become of each artifact since the reports of ``--against``.
         made: Files made besides the workspace (bundle, report), by kind.
+        repros: Scripts that fail as a format did (``--bisect``), by format, relative to ``out``.
     """
 
     out: str
@@ -60,6 +61,7 @@ class Outcome:
     plan: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     made: dict[str, str] = field(default_factory=dict)
+    repros: dict[str, str] = field(default_factory=dict)
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -96,7 +98,7 @@ class Outcome:
             out=self.out,
             model_id=self.manifest.model_id if self.manifest else None,
             artifacts=tuple(_artifact(a) for a in self.artifacts),
-            refused=tuple(_refused(r) for r in self.refused),
+            refused=tuple(_refused(r, self.repros.get(r.format)) for r in self.refused),
             error=self._error(),
         )
         return encode(output)
@@ -133,7 +135,7 @@ def _artifact(artifact: Artifact) -> ArtifactOutput:
     )
 
 
-def _refused(refused: Refused) -> RefusedOutput:
+def _refused(refused: Refused, repro: str | None) -> RefusedOutput:
     return RefusedOutput(
         format=refused.format,
         precision=refused.precision,
@@ -141,4 +143,5 @@ def _refused(refused: Refused) -> RefusedOutput:
         code=refused.code,
         message=refused.message,
         hint=refused.hint,
+        repro=repro,
     )

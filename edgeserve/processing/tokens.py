@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 
@@ -116,9 +116,12 @@ def text(step: Picks, value: np.ndarray, places: np.ndarray, spell: Speller) -> 
     shares = softmax(scores, -1)
     best = scores.argmax(axis=1).tolist()
     margins = _leads(shares)
+    unsure = None
     if step.blank is not None:
+        doubted = np.asarray(margins) < DECIDED_MARGIN["automatic-speech-recognition"]
+        unsure = _open_gaps(best, shares, np.flatnonzero(doubted).tolist(), step.blank)
         best, margins = _collapsed(best, margins, step.blank)
-    return Text(tokens=tuple(best), text=spell(best), margins=tuple(margins))
+    return Text(tokens=tuple(best), text=spell(best), margins=tuple(margins), unsure=unsure)
 
 
 def _leads(shares: np.ndarray) -> list[float]:
@@ -137,6 +140,47 @@ def _collapsed(
     runs = groupby(zip(best, margins, strict=True), key=lambda each: each[0])
     kept = [(token, max(m for _, m in run)) for token, run in runs if token != blank]
     return [token for token, _ in kept], [margin for _, margin in kept]
+
+
+def _open_gaps(
+    best: Sequence[int], shares: np.ndarray, doubted: Sequence[int], blank: int
+) -> tuple[int, ...]:
+    """Gaps between the tokens that a CTC head spells in which one more might as well stand.
+
+    A frame opens its gap where its second best would spell a token more than its best: a blank that
+    might be a token, a token that might be two. Where the second best only lengthens or shortens a
+    neighbour, as at the edges of most tokens, nothing is put in.
+
+    Args:
+        best: The best of each frame.
+        shares: Probabilities [frames, vocabulary].
+        doubted: Frames whose best hardly leads their second.
+        blank: The blank's index.
+    """
+    around = [blank, *best, blank]
+    heads = [int(t != blank and t != before) for before, t in pairwise(around[:-1])]
+    spelled_before = [0, *accumulate(heads)]
+    found: set[int] = set()
+    for i in doubted:
+        before, token, after = around[i : i + 3]
+        second = _second(shares[i], token)
+        if _spelt(before, second, after, blank) > _spelt(before, token, after, blank):
+            found |= {spelled_before[i], spelled_before[i + 1]}
+            if token != blank and not heads[i]:  # in the middle of a token: before it, or behind
+                found.add(spelled_before[i] - 1)
+    return tuple(sorted(found))
+
+
+def _second(shares: np.ndarray, best: int) -> int:
+    """The second best of a frame; of equal ones the first."""
+    rest = shares.copy()
+    rest[best] = -1
+    return int(rest.argmax())
+
+
+def _spelt(before: int, token: int, after: int, blank: int) -> int:
+    """How many tokens begin at a frame or the one behind it."""
+    return int(token not in (blank, before)) + int(after not in (blank, token))
 
 
 def _scores(output: str, value: np.ndarray) -> np.ndarray:

@@ -25,7 +25,11 @@ class ArtifactOutput(Value, frozen=True):
 
 
 class RefusedOutput(Value, frozen=True):
-    """What was refused, and what to do about it."""
+    """What was refused, and what to do about it.
+
+    Attributes:
+        repro: With ``--bisect``: a script, relative to ``out``, that fails in the same way.
+    """
 
     format: Format
     precision: Precision
@@ -33,6 +37,7 @@ class RefusedOutput(Value, frozen=True):
     code: str
     message: str
     hint: str
+    repro: str | None = None
 
 
 class ErrorOutput(Value, frozen=True):

@@ -51,6 +51,11 @@ class RanOn(Value, frozen=True):
         proof: "golden" (the golden cases passed here), "none" (nothing to choose between, or no
         cases).
         note: Anything the caller should know, e.g. why the first choice was not used.
+        why: Under a contract with an endpoint, the trigger for which one was asked; empty: none.
+        took_ms: Under a contract, from the call of `predict` to the answer.
+        attempts: Requests that were sent to endpoints.
+        endpoint: Who answered, scheme and host alone; empty: the device.
+        sent_bytes: What left the device for this answer.
     """
 
     where: str
@@ -61,6 +66,11 @@ class RanOn(Value, frozen=True):
     model_id: str
     proof: str = "none"
     note: str = ""
+    why: str = ""
+    took_ms: float = 0.0
+    attempts: int = 0
+    endpoint: str = ""
+    sent_bytes: int = 0
 
 
 class _Result(Value, frozen=True, eq=False, kw_only=True):
@@ -183,12 +193,15 @@ class Text(_Result, frozen=True, kw_only=True, tag_field="record", tag="text"):
     """Token ids and the text they spell.
 
     ``margins`` says for each token how far it leads the second best (of probabilities); empty where
-    that is not known.
+    that is not known. ``unsure`` lists, for text read by CTC, the gaps between tokens in which a
+    frame might as well have put one more in, by a probability below 0.05: gap k lies before token
+    k, the last one behind all. None where that is not known.
     """
 
     tokens: tuple[int, ...]
     text: str
     margins: tuple[float, ...] = ()
+    unsure: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.margins and len(self.margins) != len(self.tokens):

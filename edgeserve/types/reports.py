@@ -6,6 +6,13 @@ from typing import Literal
 
 from edgeserve.types.artifact import Judgement
 from edgeserve.types.base import Number, Value
+from edgeserve.types.figures import (
+    EmbeddingStats,
+    LabelStats,
+    MetricStats,
+    OutputDiff,
+    Rate,
+)
 from edgeserve.types.records import Runtime
 from edgeserve.types.words import Format, Precision, Task
 
@@ -18,6 +25,7 @@ __all__ = [
     "Limits",
     "Mark",
     "Measurement",
+    "MetricStats",
     "OutputDiff",
     "Rate",
     "Report",
@@ -88,79 +96,6 @@ class Check(Value, frozen=True):
     limit: Number | None = None
 
 
-class OutputDiff(Value, frozen=True):
-    """How far one field of an output is from the reference's, over all inputs compared.
-
-    Attributes:
-        output: The output's name.
-        scale: What ``relative`` divides by: the field's own, not below the floor.
-        max_abs: Largest absolute difference.
-        mean_abs: Mean absolute difference.
-        relative: ``max_abs / scale``.
-        worst: Id of the input with the largest difference.
-        field: What it holds: "boxes", "scores", "classes", "mask", "logits", "embedding", "values".
-        part: Which channels of the output, in words ("channels 4-83"); empty: all.
-        channel: Index of the channel that is furthest off on its own scale; None where the output
-            has no channels.
-        channel_relative: How far that channel is off, on its own scale.
-        snr: Power of the reference around its mean over that of the difference, in dB; None on
-            generated inputs and for whole numbers.
-        channel_snr: The smallest of any channel, each on at least a twentieth of the mean power.
-        noisiest: Index of that channel.
-        kl: Mean divergence of the softmax of logits from the reference's, in nats.
-    """
-
-    output: str
-    scale: Number
-    max_abs: Number
-    mean_abs: Number
-    relative: Number
-    worst: str
-    field: str = ""
-    part: str = ""
-    channel: int | None = None
-    channel_relative: Number = 0.0
-    snr: Number | None = None
-    channel_snr: Number | None = None
-    noisiest: int | None = None
-    kl: Number | None = None
-
-
-class Rate(Value, frozen=True):
-    """A share of inputs with its 95 % bounds over the effective number of inputs.
-
-    Attributes:
-        count: How many.
-        n: Of how many inputs.
-        rate: ``count / n``.
-        lower: Lower 95 % bound.
-        upper: Upper 95 % bound; with no event ``1 - 0.05 ** (1 / n_eff)``.
-        n_eff: Effective number of inputs.
-    """
-
-    count: int
-    n: int
-    rate: Number
-    lower: Number
-    upper: Number
-    n_eff: Number
-
-
-class EmbeddingStats(Value, frozen=True):
-    """How near vectors are to the reference's, whatever they decide.
-
-    Attributes:
-        cosine_mean: Mean cosine between an input's vector and the reference's.
-        cosine_min: The smallest of them.
-        rank: Spearman's rank correlation between an input's cosines to all others and the
-            reference's, mean over the inputs: 1 where every ranking is the reference's.
-    """
-
-    cosine_mean: Number
-    cosine_min: Number
-    rank: Number
-
-
 class DecisionStats(Value, frozen=True):
     """Decisions compared with the reference's.
 
@@ -176,7 +111,8 @@ class DecisionStats(Value, frozen=True):
         embedding: For feature-extraction, whose decision is the nearest neighbour.
         unit: What ``raw`` and ``decided`` count: "inputs", or an input's "boxes", "pixels", ...
         figures: The task's own figures against the reference's answers: "map50" and "iou", "miou"
-            and "agreement", "abs_rel", "f1", "wer".
+            and "agreement", "abs_rel", "f1", "wer"; "kl" and "kl_worst" in nats, where the answer
+            is read from logits.
     """
 
     task: Task
@@ -190,35 +126,6 @@ class DecisionStats(Value, frozen=True):
     embedding: EmbeddingStats | None = None
     unit: str = "inputs"
     figures: dict[str, Number] = {}
-
-
-class LabelStats(Value, frozen=True):
-    """Where true labels are known: how often reference and artifact are right on the same inputs.
-
-    Attributes:
-        metric: What "right" means: "top-1".
-        inputs: How many inputs have a label that the model knows.
-        groups: How many independent groups they fall into.
-        reference: Share on which the reference is right.
-        artifact: Share on which the artifact is right.
-        lost: Inputs on which the reference alone is right.
-        won: Inputs on which the artifact alone is right.
-        lower: Lower 95 % bound of ``artifact - reference``.
-        upper: Upper 95 % bound of it.
-        p: Probability that chance alone gives so many lost ones among those that differ (McNemar's
-            exact test, one-sided).
-    """
-
-    metric: str
-    inputs: int
-    groups: int
-    reference: Number
-    artifact: Number
-    lost: int
-    won: int
-    lower: Number
-    upper: Number
-    p: Number
 
 
 class Mark(Value, frozen=True):
@@ -269,7 +176,7 @@ class Report(Value, frozen=True):
 
     Attributes:
         artifact_sha256: Which artifact.
-        reference: What stood for the server: "pt2", "module:fn" or "stored".
+        reference: What stood for the server: "pt2", "module:fn", an endpoint's address or "stored".
         preprocessing: "declared, not compared", or how it was compared.
         inputs: What inputs were used, in words ("412 crops of 23 photos; 8 fillers").
         checks: Invariants, in the order they were checked.
@@ -284,6 +191,7 @@ class Report(Value, frozen=True):
             three times as far from flipping.
         notes: What else a reader should know, one line each.
         labels: Where the data hold true labels.
+        metrics: The task's own metrics against true labels, where it has such.
         invariant_seconds: CPU seconds that the invariants took (generated inputs, a few others).
     """
 
@@ -306,6 +214,7 @@ class Report(Value, frozen=True):
     error: Number = 0.0
     notes: tuple[str, ...] = ()
     labels: LabelStats | None = None
+    metrics: tuple[MetricStats, ...] = ()
     invariant_seconds: Number = 0.0
 
     def raise_for_status(self) -> None:

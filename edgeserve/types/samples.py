@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Number, Value
 from edgeserve.types.records import Record
 
-__all__ = ["Golden", "GoldenCase", "Half", "Sample", "StoredAnswer"]
+__all__ = ["Golden", "GoldenCase", "GoldenField", "Half", "Sample", "StoredAnswer"]
 
 Half = Literal["calibration", "evaluation"]
 
@@ -79,6 +80,33 @@ class GoldenCase(Value, frozen=True):
     tolerance: float = 1e-3
 
 
+class GoldenField(Value, frozen=True):
+    """A part of an output with a scale of its own: boxes beside scores, for the ``tensors`` task.
+
+    Attributes:
+        output: The output's name.
+        word: What it holds, as reports call it ("scores", "values").
+        axis: Of the channels, the batch counted; None: the whole output is one field.
+        runs: Which channels, half-open; empty: all.
+        scale: What differences are divided by, or the field's largest number in a case where that
+            is larger; of whole numbers 1, whatever they are.
+    """
+
+    output: str
+    word: str
+    scale: float
+    axis: int | None = None
+    runs: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale {self.scale} of a field")
+        if self.runs and (self.axis is None or self.axis < 0):
+            raise ValueError("channels without an axis")
+        if any(not 0 <= start < stop for start, stop in self.runs):
+            raise ValueError(f"channels {self.runs}")
+
+
 class Golden(Value, frozen=True):
     """All golden cases and where they came from.
 
@@ -86,8 +114,11 @@ class Golden(Value, frozen=True):
         origin: "generated" or "given" (from ``--golden DIR``: that is the consent).
         cases: In order.
         note: Why there are fewer cases than asked for; empty where there are not.
+        fields: For the ``tensors`` task, the parts that its outputs are compared by; of an output
+            that is not there, all of it.
     """
 
     origin: Literal["generated", "given"]
     cases: tuple[GoldenCase, ...]
     note: str = ""
+    fields: tuple[GoldenField, ...] = ()

@@ -51,11 +51,14 @@ class Signature(Value, frozen=True):
         inputs: In the order of the source.
         outputs: In the order of the source.
         dims: Inclusive range of each dynamic dimension, by name.
+        padded: Those of them in which zeros at the end of an input change no answer before them, as
+            was tried on the source: files of fixed sizes take smaller inputs filled up.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dims: dict[str, tuple[int, int]] = {}
+    padded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_names("input", self.inputs)
@@ -66,6 +69,8 @@ class Signature(Value, frozen=True):
         for name, (low, high) in self.dims.items():
             if not 0 <= low <= high:
                 raise ValueError(f"dimension {name!r} has the impossible range [{low}, {high}]")
+        if unknown := set(self.padded) - set(self.dims):
+            raise ValueError(f"padded dimensions that are not dynamic: {sorted(unknown)}")
 
     def input(self, name: str) -> TensorSpec:
         """Look up an input by name (KeyError if there is none)."""

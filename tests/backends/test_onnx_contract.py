@@ -31,7 +31,7 @@ class TestOnnx(BackendContract):
 
 
 class TestOnnxWithWeightsBeside(TestOnnx):
-    """As it is written above 1.5 GB of weights: two files."""
+    """As it is written above 500 MB of weights: two files."""
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -21,6 +21,8 @@ from edgeserve.backends.torch.rewrites import (
     spell_divisor,
     spell_padding,
     split_groups,
+    spread_transposed,
+    spread_uneven,
 )
 from edgeserve.backends.torch.rewrites.parts import with_sizes
 
@@ -131,6 +133,28 @@ def test_groups_go_one_by_one(groups: int, bias: bool) -> None:
     module = nn.ConvTranspose2d(4, 8, (2, 3), (2, 1), 1, (1, 0), groups=groups, bias=bias)
     names = rewritten(module, (IMAGE,), split_groups, spell_padding)[1]
     assert names == ("split_groups", "spell_padding")
+
+
+@pytest.mark.parametrize("how", [{"padding": 1}, {"padding": "same", "bias": False}])
+def test_groups_of_three_axes_go_one_by_one(how: dict[str, Any]) -> None:
+    module = nn.Conv3d(4, 8, (3, 1, 3), groups=4, **how)
+    graph, names = rewritten(module, (torch.randn(2, 4, 4, 5, 6),), split_groups, spell_padding)
+    assert names[0] == "split_groups"
+    assert len([node for node in graph.graph.nodes if "conv3d" in str(node.target)]) == 4
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"stride": 2}, {"stride": (1, 2, 3), "padding": (1, 0, 2), "output_padding": (0, 1, 2)},
+     {"stride": 2, "groups": 2, "bias": False, "padding": 2, "dilation": (1, 2, 2)}],
+)  # fmt: skip
+def test_three_axes_transposed_are_an_ordinary_convolution(how: dict[str, Any]) -> None:
+    module = nn.ConvTranspose3d(4, 6, 3, **how)
+    graph, names = rewritten(module, (torch.randn(2, 4, 4, 5, 6),), spread_transposed)
+    assert names == ("spread_transposed",)
+    assert "conv_transpose3d.input" not in targets(graph)
+    uneven = rewritten(module, (torch.randn(2, 4, 4, 5, 6),), spread_uneven)[1]
+    assert uneven == (("spread_uneven",) if "output_padding" in how else ())
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ WHOLE = torch.randint(-9, 9, (3, 4, 5))
 DIVISOR = torch.randint(1, 5, (3, 4, 5))
 ODD = torch.tensor([0.0, -0.0, 1.5, -1.5, 2.5, -2.5, float("inf"), float("-inf"), float("nan")])
 PLACES = torch.tensor([[[2, 0, 1, 3, 2]] * 2] * 3)
+BITS = torch.tensor([0, 1, -1, 77, -78, 65535, 65536, -65536, 2**31 - 1, -(2**31), 123456789])
+SQUARE = torch.randn(3, 4, 4) + 3 * torch.eye(4)
 STEPS = torch.tensor([-1.0, 0.0, 0.5])
 
 CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
@@ -73,6 +75,23 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.searchsorted.Tensor, (STEPS, torch.cat([STEPS, ODD])), {}),
     (ATEN.searchsorted.Tensor, (STEPS, X), {"right": True}),
     (ATEN.searchsorted.Tensor, (X.sort(-1).values, Y), {}),
+    (ATEN.atan2.default, (X, Y), {}), (ATEN.atan2.default, (ODD[:6], ODD[:6].roll(1)), {}),
+    (ATEN.atan2.default, (ODD[:6], torch.tensor([-1.0, -1.0, 0.0, 0.0, -2.0, 3.0])), {}),
+    *[(getattr(getattr(ATEN, name), kind), (BITS, other), {})
+      for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
+      for kind, other in (("Tensor", BITS.flip(0)), ("Scalar", 12345))],
+    (ATEN.bitwise_and.Tensor, (BITS.to(torch.int16), torch.tensor([7], dtype=torch.int16)), {}),
+    *[(getattr(getattr(ATEN, name), kind), (WHOLE, other), {})
+      for name, ends in (("bitwise_left_shift", ("Tensor", "Tensor_Scalar")),
+                         ("bitwise_right_shift", ("Tensor", "Tensor_Scalar")),
+                         ("__lshift__", ("Tensor", "Scalar")), ("__rshift__", ("Tensor", "Scalar")))
+      for kind, other in zip(ends, (DIVISOR, 3), strict=True)],
+    (ATEN.bitwise_left_shift.Tensor, (torch.tensor([1, -1, 1]), torch.tensor([30, 30, 0])), {}),
+    *[(ATEN.linalg_det.default, (SQUARE[..., :n, :n],), {}) for n in (1, 2, 3, 4)],
+    *[(ATEN.linalg_inv.default, (SQUARE[..., :n, :n],), {}) for n in (1, 2, 3, 4)],
+    (ATEN.linalg_inv_ex.default, (SQUARE,), {}),
+    (ATEN.istft.default, (torch.stft(Y.reshape(3, 20), 8, 2, window=torch.ones(8),
+                                     return_complex=True), 8, 2, None, torch.ones(8)), {}),
     (ATEN.bucketize.Tensor, (X, STEPS), {"right": True, "out_int32": True}),
 ]  # fmt: skip
 
@@ -91,7 +110,13 @@ def test_a_rule_gives_what_the_operator_gives(
 
 
 def test_every_rule_has_a_case() -> None:
-    same = {ATEN._cdist_forward.default, ATEN.diagonal_copy.default, ATEN.index_fill.int_Tensor}
+    bags = {  # of several results, of which one is ever used: see below
+        ATEN.embedding_bag.default, ATEN.embedding_bag.padding_idx, ATEN._embedding_bag.default,
+        ATEN._embedding_bag_forward_only.default,
+    }  # fmt: skip
+    same = bags | {
+        ATEN._cdist_forward.default, ATEN.diagonal_copy.default, ATEN.index_fill.int_Tensor,
+    }  # fmt: skip
     assert set(ALL) - same == {operator for operator, _, _ in CASES}
 
 
@@ -99,3 +124,29 @@ def test_rules_leave_what_needs_none() -> None:
     assert SORTING[ATEN.topk.default](X, 2, 2) is NotImplemented
     assert CORRECTIONS[ATEN.constant_pad_nd.default](X, [1, 0]) is NotImplemented
     assert RULES[ATEN.one_hot.default](DIVISOR) is NotImplemented
+    assert RULES[ATEN.linalg_inv.default](torch.eye(5)) is NotImplemented
+    assert RULES[ATEN.bitwise_and.Tensor](X > 0, Y > 0) is NotImplemented
+    assert RULES[ATEN.bitwise_left_shift.Tensor](X, 1) is NotImplemented
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("how", [{}, {"padding_idx": 3}, {"include_last_offset": True}])
+def test_bags_of_embeddings(mode: str, how: dict[str, Any]) -> None:
+    words, starts = torch.tensor([3, 1, 4, 1, 5, 3, 3]), torch.tensor([0, 2, 2, 5, 7])
+    starts = starts if "include_last_offset" in how else starts[:-1]
+    bag = torch.nn.EmbeddingBag(6, 5, mode=mode, **how)
+    wanted = bag(words, starts)
+    rule = RULES[ATEN.embedding_bag.padding_idx]
+    number = ("sum", "mean", "max").index(mode)
+    got = rule(bag.weight, words, starts, False, number, False, None,
+               how.get("include_last_offset", False), how.get("padding_idx"))  # fmt: skip
+    torch.testing.assert_close(got[0], wanted)
+
+
+def test_a_weighted_bag() -> None:
+    words, weights = torch.tensor([[3, 1, 4], [1, 5, 2]]), torch.rand(2, 3)
+    bag = torch.nn.EmbeddingBag(6, 5, mode="sum")
+    rule = RULES[ATEN.embedding_bag.padding_idx]
+    got = rule(bag.weight, words.reshape(-1), torch.tensor([0, 3]), False, 0, False,
+               weights.reshape(-1))  # fmt: skip
+    torch.testing.assert_close(got[0], bag(words, per_sample_weights=weights))

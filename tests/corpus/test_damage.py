@@ -56,7 +56,7 @@ def test_a_changed_network_answers_otherwise(kind: str) -> None:
         wrong = [network.change(kind, net, i)(*example) for i in range(len(network.SWEEPS[kind]))]
     off = [float((each - right).abs().max()) for each in wrong]
     assert all(each.shape == right.shape for each in wrong)
-    if kind == "half-overflow":  # equal in float32: that is the point
+    if kind in ("half-overflow", "mask-extreme"):  # equal in float32: that is the point
         assert max(off) < 1e-3
     else:
         assert off[0] > 1e-3

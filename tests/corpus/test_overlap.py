@@ -54,8 +54,31 @@ def test_suppression_is_within_a_kind() -> None:
     head = np.zeros((1, 6, 3))
     head[0, :4] = np.array([[5, 5, 10, 10], [5.5, 5, 10, 10], [5, 5, 10, 10]]).T
     head[0, 4:] = [[0.9, 0.8, 0.1], [0.1, 0.1, 0.7]]
-    step = {"boxes": {"start": 0, "stop": 4}, "scores": {"start": 4}, "threshold": 0.5, "nms": 0.45}
+    step = {
+        "boxes": {"start": 0, "stop": 4},
+        "scores": {"start": 4},
+        "threshold": 0.5,
+        "nms": 0.45,
+        "form": "cxcywh",
+    }
     found = found_boxes(head, step, ["disc", "square"])
     assert found["scores"][0, :3].tolist() == [0.9, 0.7, 0.0]
     assert found["kinds"][0, :2].tolist() == ["disc", "square"]
     assert found["boxes"][0, 0].tolist() == [0, 0, 10, 10]
+
+
+def test_scores_that_are_no_probabilities_are_no_answer() -> None:
+    head = np.zeros((2, 5, 1))
+    head[:, :4, 0] = [5, 5, 10, 10]
+    head[:, 4, 0] = [1.005, 1.06]
+    step = {"boxes": {"start": 0, "stop": 4}, "scores": {"start": 4}, "form": "cxcywh"}
+    found = found_boxes(head, step, ["disc"])
+    assert (found["scores"] > 0).sum(1).tolist() == [1, 0]
+
+
+def test_the_form_of_boxes_is_the_steps() -> None:
+    head = np.array([2.0, 4.0, 6.0, 10.0, 0.9]).reshape(1, 5, 1)
+    step = {"boxes": {"start": 0, "stop": 4}, "scores": {"start": 4}}
+    for form, box in (("xyxy", [2, 4, 6, 10]), ("xywh", [2, 4, 8, 14]), ("cxcywh", [-1, -1, 5, 9])):
+        found = found_boxes(head, step | {"form": form}, ["disc"])
+        assert found["boxes"][0, 0].tolist() == box

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from corpus import shop
+from corpus.damage import others
 from corpus.damage.files import EDITS
 from corpus.damage.parts import damaged, open_file
 from corpus.nets import Net
@@ -71,3 +72,20 @@ def test_scales_of_8_bit_weights_are_found(format: str, tmp_path: Path) -> None:
     ]
     assert len(changed) in (1, 2)
     assert artifact.sha256 != before.sha256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "format"), [("by-onnxruntime", "onnx"), ("by-ai-edge", "tflite")])
+def test_public_quantizers_make_8_bits_of_the_same_network(
+    kind: str, format: str, tmp_path: Path
+) -> None:
+    x = pictures()
+    honest, root = made(format, "fp32")
+    artifact = others.quantized(
+        kind, 0, honest, root, [{"image": row[None]} for row in x], tmp_path
+    )
+    assert artifact.precision == "w8a8"
+    assert artifact.files[0].size < honest.files[0].size
+    got, right = answers(artifact, tmp_path, x), answers(honest, root, x)
+    assert np.abs(got - right).max() > 0
+    assert np.corrcoef(got.ravel(), right.ravel())[0, 1] > 0.95

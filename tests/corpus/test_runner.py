@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from corpus import runner
 from corpus.cases import Case, case, cases
 from corpus.kinds import KINDS
+from corpus.revision import judged_by
 
 
 def test_names_and_cases_agree() -> None:
@@ -46,7 +48,8 @@ def test_a_case_that_takes_its_process_down_is_a_line(
 
     def ask(_: object, each: Case) -> dict[str, object] | None:
         asked.append(each.name)
-        return {"case": each.name, "verdict": "pass"} if each.severity == 0 else None
+        line = {"case": each.name, "verdict": "pass", "value": each.value, "revision": judged_by()}
+        return line if each.severity == 0 else None
 
     monkeypatch.setattr(runner, "_start", Worker)
     monkeypatch.setattr(runner, "_ask", ask)
@@ -58,3 +61,15 @@ def test_a_case_that_takes_its_process_down_is_a_line(
     runner.run_all(held, path, workers=1)
     assert len(asked) == 3
     assert len([json.loads(text) for text in path.read_text().splitlines()]) == 3
+
+
+def test_workers_stay_out_of_each_others_way() -> None:
+    held = [[Case(net, "onnx", "fp32", "honest", i)] for net in "aabbc" for i in (0,)]
+    blocks, taken, other = runner._Blocks(held), [], []
+    taken.append(blocks.take())
+    thread = threading.Thread(target=lambda: other.extend([blocks.take(), blocks.take()]))
+    thread.start()
+    thread.join()
+    taken += iter(blocks.take, None)
+    assert [block[0].net for block in other if block] == ["b", "b"]
+    assert [block[0].net for block in taken if block] == ["a", "a", "c"]

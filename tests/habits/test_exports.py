@@ -14,8 +14,11 @@ import pytest
 def exported(tree: ast.Module) -> list[str] | None:
     """The literal value of ``__all__``, if there is one."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return list(ast.literal_eval(node.value))
+        match node:
+            case ast.Assign(targets=[ast.Name("__all__")], value=value):
+                return list(ast.literal_eval(value))
+            case ast.AnnAssign(target=ast.Name("__all__"), value=ast.expr() as value):
+                return list(ast.literal_eval(value))
     return None
 
 

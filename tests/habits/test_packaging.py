@@ -21,7 +21,8 @@ NOT_INSTALLED = {"benchmarks", "corpus", "demo", "docs", "tests"}
 INSTALLED_AS = {
     "PIL": "pillow", "onnx_ir": "onnx-ir", "markupsafe": "jinja2", "litert_torch": "litert-torch",
     "ai_edge_litert": "ai-edge-litert", "ai_edge_quantizer": "ai-edge-quantizer", "grpc": "grpcio",
-    "google": "protobuf", "prometheus_client": "prometheus-client",
+    "google": "protobuf", "prometheus_client": "prometheus-client", "simdjson": "pysimdjson",
+    "opentelemetry": "opentelemetry-api",
 }  # fmt: skip
 
 

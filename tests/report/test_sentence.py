@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgeserve.report.sentence import labels_said, sentence
-from edgeserve.types.reports import DecisionStats, LabelStats, Rate, WorstInput
+from edgeserve.report.sentence import figures_said, labels_said, metric_said, sentence
+from edgeserve.types.reports import DecisionStats, LabelStats, MetricStats, Rate, WorstInput
 
 
 def flips(count: int, n: int) -> Rate:
@@ -66,3 +66,26 @@ def test_true_labels() -> None:
         " points, with 95\u00a0% confidence each between -1.20 and +0.60; 5 lost, 2 won (by chance"
         " alone: 20\u00a0%)"
     )
+
+
+def test_a_metric_against_true_labels_is_told_with_its_bounds() -> None:
+    stats = MetricStats(
+        metric="wer", inputs=40, groups=20, reference=0.1, artifact=0.15, lower=0.02, upper=0.08,
+        lost=9, won=1, p=0.0107,
+    )  # fmt: skip
+    said = metric_said(stats).replace("\u00a0", " ")
+    assert said == (
+        "0.15 on 40 labelled inputs, the reference 0.1: with 95 % confidence each between +0.02 "
+        "and +0.08 of it; 9 of 20 groups worse, 1 better (by chance alone: 1.1 %)"
+    )
+
+
+def test_figures_of_a_task_have_names_and_unknown_ones_their_own() -> None:
+    stats = DecisionStats(
+        task="object-detection", inputs=10, groups=10, raw=flips(0, 10), decided=flips(0, 10),
+        minimum_harm=0.1, figures={"map50": 0.5, "kl_worst": 0.25, "odd": 2.0},
+    )  # fmt: skip
+    assert figures_said(stats) == [
+        ("mean average precision (overlap of half)", "0.5"), ("worst divergence, nats", "0.25"),
+        ("odd", "2"),
+    ]  # fmt: skip

@@ -31,11 +31,11 @@ def _load(name: str) -> Any:
     return module
 
 
-hostile, tensors = _load("hostile"), _load("hostile_tensors")
+hostile, tensors, properties = map(_load, ("hostile", "hostile_tensors", "properties"))
 CASES = [*hostile.cases(), *tensors.tensor_cases()]
 
-#: Of each property; more of them: EDGESERVE_EXAMPLES=15000 pytest tests/serve/test_hostile.py
-EXAMPLES = int(os.environ.get("EDGESERVE_EXAMPLES", "1000"))
+#: Of each property; `python -m benchmarks.hostile` asks a whole endpoint 60,000 of them.
+EXAMPLES = int(os.environ.get("EDGESERVE_EXAMPLES", "500"))
 
 #: What a remote caller must never see.
 INNER = re.compile(
@@ -149,6 +149,22 @@ def test_a_good_request_with_bytes_changed(app: Any, kind: int, noise: bytes, at
     reply = app.call("POST", hostile.INFER, changed, {"inference-header-content-length": str(head)})
     assert reply.status in (200, 400), reply.body
     assert not INNER.search(reply.body)
+
+
+@given(properties.REST)
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_request_is_answered_or_refused(app: Any, asked: Any) -> None:
+    """Structures, bytes, the binary extension, paths: no fault, no detail, a code with each no."""
+    method, path, body, headers = asked
+    reply = app.call(method, path, body, headers)
+    assert reply.status < 500 or reply.json["code"] == "EDGE-SERVE-020", reply.body
+    assert reply.status == 200 or re.fullmatch(r"EDGE-[A-Z]+-\d{3}", reply.json["code"])
+    assert not INNER.search(reply.body), reply.body
+    assert '"fault"' not in app.log.getvalue()[-4000:]
 
 
 CHUNKS = b"POST /v2/models/tagger/infer HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edgeserve.serve.lag import Lag
-from edgeserve.serve.lane import Lane, Spans
+from edgeserve.serve.lane import Lane, Spans, _Turn
 from edgeserve.serve.trouble import Refused
 
 
@@ -161,6 +161,40 @@ def test_a_quick_answer_is_admitted_with_little_time_left() -> None:
     one.admit(100.02)
     with pytest.raises(Refused):
         one.admit(100.003)
+
+
+def test_a_queue_that_moves_more_slowly_than_foretold_takes_fewer() -> None:
+    """Jobs were thought to take 10 ms each; each wait turns out half as long again."""
+    clock = [0.0]
+    one = Lane("m", 1, 100, 0.01, lambda: clock[0])
+
+    async def go(slower: float) -> int:
+        release = threading.Event()
+        tasks = [asyncio.ensure_future(one.run(release.wait, 1e9))]
+        tasks += [asyncio.ensure_future(one.run(lambda: None, 1e9)) for _ in range(40)]
+        await asyncio.sleep(0)
+        for _ in range(40):  # the places are handed over, by the test's clock
+            clock[0] += 0.01 * slower
+            one._leave()
+        release.set()
+        await asyncio.gather(*tasks)
+        one.spans, one.active = Spans(0.01), 1  # one is running, as far as admission knows
+        admitted = 0
+        while True:
+            try:
+                one.admit(clock[0] + 0.5)
+            except Refused:
+                break
+            admitted += 1
+            one._waiting.append(_Turn(asyncio.get_running_loop().create_future(), 0, 0, None))
+        one._waiting.clear()
+        one.active = 0
+        return admitted
+
+    as_foretold = asyncio.run(go(1.0))
+    later = asyncio.run(go(1.5))
+    assert 38 <= as_foretold <= 44  # of 50 that would go by the pace alone
+    assert later <= 0.75 * as_foretold
 
 
 def test_a_lag_is_seen_counts_and_is_forgotten() -> None:

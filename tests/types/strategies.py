@@ -43,6 +43,7 @@ from edgeserve.types.records import (
     Voice,
 )
 from edgeserve.types.reports import Limits
+from edgeserve.types.samples import GoldenField
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 from edgeserve.types.words import FORMATS
 
@@ -184,7 +185,9 @@ def _segmentation(draw: Callable[..., Any]) -> Segmentation:
 def _text(draw: Callable[..., Any]) -> Text:
     tokens = tuple(draw(st.lists(st.integers(0, 99), max_size=4)))
     margins = tuple(draw(st.lists(FLOATS, min_size=len(tokens), max_size=len(tokens))))
-    return Text(tokens=tokens, text=draw(TEXT), margins=draw(st.sampled_from([(), margins])))
+    unsure = draw(st.none() | st.lists(st.integers(0, len(tokens)), max_size=2).map(tuple))
+    margins = draw(st.sampled_from([(), margins]))
+    return Text(tokens=tokens, text=draw(TEXT), margins=margins, unsure=unsure)
 
 
 #: Strategies of whole values whose fields depend on each other.
@@ -213,6 +216,10 @@ _FIELDS: dict[type, Fields] = {
         "most": st.integers(1, 999),
     },
     Embedding: {"vector": arrays(np.float32, None)},
+    GoldenField: {
+        "scale": st.floats(1e-6, 1e6), "axis": st.integers(0, 3),
+        "runs": st.lists(st.sampled_from([(0, 4), (4, 5), (7, 90)]), max_size=2).map(tuple),
+    },
     Frames: {"step_s": st.floats(1e-3, 9.0), "index": st.none() | st.integers(0, 9)},
     FileEntry: {"path": PATH, "size": st.integers(0, 2**53 - 1), "sha256": SHA},
     Manifest: {"version": st.integers(1, 2**40), "artifacts": st.deferred(lambda: _kept())},

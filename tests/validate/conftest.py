@@ -6,10 +6,12 @@ resize averages away and a wrong one does not, so that preprocessing has somethi
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -341,3 +343,35 @@ def sabotaged(tmp_path: Path) -> Callable[[Model, Change], Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def live() -> Iterator[Callable[[Path], str]]:
+    """``live(workspace)``: the address of an endpoint that serves it."""
+    from edgeserve.serve import Options
+    from edgeserve.serve.logs import Log
+    from edgeserve.serve.server import Running, serve
+
+    running: list[tuple[Running, threading.Thread]] = []
+
+    def start(workspace: Path) -> str:
+        started = threading.Event()
+        found: list[Running] = []
+
+        def on_start(one: Running) -> None:
+            found.append(one)
+            started.set()
+
+        options = Options(bundles=(str(workspace),), threads=1, workers=1, drain_s=0.0, port=0)
+        thread = threading.Thread(
+            target=serve, args=(options, Log(io.StringIO()), on_start), daemon=True
+        )
+        thread.start()
+        assert started.wait(60)
+        running.append((found[0], thread))
+        return f"http://127.0.0.1:{found[0].port}"
+
+    yield start
+    for one, thread in running:
+        one.end()
+        thread.join(30)

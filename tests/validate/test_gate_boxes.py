@@ -6,9 +6,12 @@ weights are set by hand, so that what it must find in each drawn photo is known.
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -48,8 +51,11 @@ class Squares(nn.Module):
     centre is full of one colour.
     """
 
-    def __init__(self, zero: bool = False, shift: float = 0.0, least: float = 0.0) -> None:
+    def __init__(
+        self, zero: bool = False, shift: float = 0.0, least: float = 0.0, most: float = 1.0
+    ) -> None:
         super().__init__()
+        self.most = most
         self.look = nn.Conv2d(3, 2, 3, padding=1)
         weight = torch.tensor([[1.0, -1.0, -1.0], [-1.0, 1.0, -1.0]])
         with torch.no_grad():
@@ -69,7 +75,7 @@ class Squares(nn.Module):
         size = self.size(cells)
         # A square's colour pulls its centre by less than a pixel: no output stands still.
         x = self.x + self.shift + size[:, :1] - 24
-        scores = torch.sigmoid(self.look(cells) * 2).clamp(self.least)
+        scores = self.most * torch.sigmoid(self.look(cells) * 2).clamp(self.least)
         return torch.cat([x, self.y + size[:, 1:] - 24, size, scores * (not self.zero)], 1)
 
 
@@ -116,11 +122,11 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _built(build: Any, **broken: Any) -> Any:
+def _built(build: Any, processing: Processing = PROCESSING, **broken: Any) -> Any:
     example = torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     return build(
         Squares(**broken), example, input_names=("image",), output_names=("head",),
-        task="object-detection", processing=PROCESSING, labels=LABELS,
+        task="object-detection", processing=processing, labels=LABELS,
     )  # fmt: skip
 
 
@@ -213,6 +219,46 @@ def test_boxes_that_match_badly_are_said(detector: Any, build: Any) -> None:
     )  # fmt: skip
     report = judged(detector, artifact, other.root / "candidate")
     assert "EDGE-CHECK-071" in {reason.code for reason in report.judgement.reasons}
+
+
+def _from(threshold: float) -> Processing:
+    (detect,) = PROCESSING.outputs
+    return msgspec.structs.replace(
+        PROCESSING, outputs=(msgspec.structs.replace(detect, threshold=threshold),)
+    )
+
+
+def _server(good: Any) -> types.ModuleType:
+    """The user's server: the same network, whose boxes count from 0.5 on."""
+    processor, network = processor_of(good.exported, good.source), Squares(most=0.8)
+
+    def find(raw: bytes) -> Detection:
+        feed = processor.batch([processor.prepare(raw)])
+        with torch.no_grad():
+            head = network(torch.from_numpy(feed["image"])).numpy()
+        [record] = processor.finish({"head": head}, feed)
+        assert isinstance(record, Detection)
+        return record
+
+    module = types.ModuleType("squares_server")
+    module.find = find  # type: ignore[attr-defined]
+    return module
+
+
+@pytest.mark.parametrize(("packaged", "verdict"), [(0.5, "degraded"), (0.9, "fail")])
+def test_a_threshold_that_is_not_the_servers(
+    detector: Any, build: Any, squares: Path, monkeypatch: pytest.MonkeyPatch, packaged: float,
+    verdict: str,
+) -> None:  # fmt: skip
+    """What lies between the thresholds is lost on the device; 40 photos prove no more."""
+    monkeypatch.setitem(sys.modules, "squares_server", _server(detector))
+    other = _built(build, _from(packaged), most=0.8)
+    answers = other.answers(data=str(squares), reference="squares_server:find")
+    assert 0.5 <= answers.least_score <= 0.8
+    artifact = msgspec.structs.replace(other.artifact, precision="w8a8")
+    report = judged(other, artifact, other.root / "candidate")
+    assert report.judgement.verdict == verdict, report.judgement
+    assert any("detect/1, threshold" in note for note in report.notes) == (verdict == "fail")
 
 
 @pytest.mark.slow

@@ -113,7 +113,9 @@ def test_masks(build: Any, pictures: Path, tmp_path: Path) -> None:
     stats = judged(good, good).decisions
     assert stats is not None
     assert (stats.unit, stats.raw.n, stats.decided.count) == ("pixels", PHOTOS // 2 * 1024, 0)
-    assert stats.figures == {"miou": 1.0, "agreement": 1.0}
+    figures = {name: float(value) for name, value in stats.figures.items()}
+    assert 0 <= figures.pop("kl") <= figures.pop("kl_worst") < 1e-9
+    assert figures == {"miou": 1.0, "agreement": 1.0}
     assert judged(good, good, "fp32").judgement.verdict == "pass"
     report = judged(good, masks(build, turn=1))
     assert report.judgement.verdict == "fail"

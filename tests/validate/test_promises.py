@@ -73,6 +73,18 @@ def test_what_a_format_cannot_hold_may_be_narrower(ios: list[IO]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "shape", "holds"),
+    [("int32", (1,), True), ("int64", (), True), ("int64", (2,), False)],
+)
+def test_a_scalar_may_be_one_of_one(dtype: Any, shape: tuple[int, ...], holds: bool) -> None:
+    """Core ML has no scalars."""
+    rate = TensorSpec(name="rate", dtype="int64", shape=())
+    source = Signature(inputs=(rate,), outputs=SOURCE.outputs, dims=SOURCE.dims)
+    theirs = IO(inputs=(TensorSpec(name="rate", dtype=dtype, shape=shape),), outputs=SOURCE.outputs)
+    assert check_declared(artifact(theirs), source, Findings()) is holds
+
+
+@pytest.mark.parametrize(
     ("ios", "words"),
     [
         ([io(ids="int8")], "input 'ids': int8 instead of int64"),

@@ -213,7 +213,6 @@ def test_a_module_that_cannot_be_imported(
 @pytest.mark.parametrize(
     ("reference", "code"),
     [
-        ("https://gpu.example.com/v2", "EDGE-VALIDATE-002"),
         ("grpc://gpu.example.com", "EDGE-VALIDATE-002"),
         ("server.py", "EDGE-VALIDATE-001"),
         ("a:b:c", "EDGE-VALIDATE-001"),

@@ -11,6 +11,7 @@ import pytest
 
 from edgeserve.decisions import rule_of
 from edgeserve.types.records import Classification, Detection, Embedding, Segmentation, Tensors
+from edgeserve.types.samples import GoldenField
 from edgeserve.wrapper.compare import Compared, compare_arrays, compare_records
 
 
@@ -129,3 +130,54 @@ def test_pixels_hold_where_the_sure_ones_do() -> None:
     assert many("image-segmentation", wanted, unsure, 0.3).wrong == ""
     assert "1 of 2 clear pixels" in many("image-segmentation", wanted, unsure, 0.1).wrong
     assert "1 of 1 clear pixels" in many("image-segmentation", wanted, sure, 0.3).wrong
+
+
+BOXES = GoldenField(output="y", word="boxes", scale=640.0, axis=1, runs=((0, 4),))
+SCORES = GoldenField(output="y", word="scores", scale=0.9, axis=1, runs=((4, 7),))
+
+
+def head() -> np.ndarray:
+    """Boxes in hundreds of pixels beside scores below one: [1, 7, 10]."""
+    rng = np.random.default_rng(1)
+    boxes, scores = rng.uniform(0, 640, (1, 4, 10)), rng.uniform(0, 0.9, (1, 3, 10))
+    return np.concatenate([boxes, scores], 1).astype(np.float32)
+
+
+def test_a_device_that_is_wrong_on_a_small_field_is_seen() -> None:
+    """Every score is zero: 0.9 of 640 is a thousandth, and all of a score."""
+    wanted, broken = head(), head()
+    broken[:, 4:] = 0
+    lost = wanted[:, 4:].max()
+    whole = compare_arrays({"y": wanted}, {"y": broken}, 2e-3)
+    assert whole.wrong == "", "on one scale for all nothing is seen"
+    found = compare_arrays({"y": wanted}, {"y": broken}, 2e-3, (BOXES, SCORES))
+    assert found.wrong.startswith("scores field of output y: wanted within 0.002 of its scale")
+    assert found.difference == pytest.approx(lost / 0.9, rel=1e-6)
+    assert compare_arrays({"y": wanted}, {"y": wanted + 1e-3}, 2e-3, (BOXES, SCORES)).wrong == ""
+
+
+def test_a_case_beyond_what_its_field_usually_shows_is_weighed_by_itself() -> None:
+    wanted = head()
+    wanted[:, 4:] *= 100
+    near = wanted.copy()
+    near[:, 4] += 0.05
+    found = compare_arrays({"y": wanted}, {"y": near}, 1e-3, (BOXES, SCORES))
+    assert found.wrong == ""
+    assert found.difference == pytest.approx(0.05 / wanted[:, 4:].max(), rel=1e-3)
+
+
+def test_whole_numbers_are_compared_as_such() -> None:
+    classes = np.array([[901, 17, 3]])
+    field = GoldenField(output="c", word="classes", scale=1.0)
+    off = compare_arrays({"c": classes}, {"c": classes + np.array([0, 0, 1])}, 2e-3, (field,))
+    assert "got 1" in off.wrong
+    assert compare_arrays({"c": classes}, {"c": classes}, 2e-3, (field,)).wrong == ""
+
+
+def test_fields_that_do_not_fit_an_output_hide_nothing() -> None:
+    """A manifest's word is no reason to look at less."""
+    wanted = head()
+    beyond = GoldenField(output="y", word="scores", scale=1.0, axis=1, runs=((4, 900),))
+    assert compare_arrays({"y": wanted}, {"y": wanted * 2}, 1e-3, (beyond,)).wrong
+    other = GoldenField(output="z", word="scores", scale=1.0)
+    assert compare_arrays({"y": wanted}, {"y": wanted * 2}, 1e-3, (other,)).wrong

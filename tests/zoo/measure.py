@@ -1,5 +1,7 @@
 """One model of the zoo: exported once, converted to each format, run, compared with PyTorch.
 
+Each format's file is run in float32, and in fp16 where that is asked for.
+
 As a program it reads lines (``module:factory``, formats) and answers each with a line of JSON.
 """
 
@@ -12,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from edgeserve.convert.request import ExportRequest
 from edgeserve.convert.source import export_source
 from edgeserve.convert.target import try_routes
 from edgeserve.errors import EdgeError
+from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported, Source
 
 __all__ = ["FLOOR", "FORMATS", "LIMIT", "difference", "measure"]
@@ -47,8 +50,10 @@ _MOVES = 1e-2
 _SETS = 3
 
 
-def measure(location: str, formats: Sequence[str] = FORMATS) -> dict[str, Any]:
-    """One row: what became of the export and of each format."""
+def measure(
+    location: str, formats: Sequence[str] = FORMATS, half: bool = False
+) -> dict[str, Any]:  # fmt: skip
+    """One row: what became of the export and of each format, in fp16 as well if asked for."""
     row: dict[str, Any] = {"name": location}
     source = Source(kind="factory", location=f"zoo.{location}", folder=str(HERE.parent))
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
@@ -66,7 +71,7 @@ def measure(location: str, formats: Sequence[str] = FORMATS) -> dict[str, Any]:
         row["still"] = [n for n, *each in zip(row["outputs"], *wanted[:_SETS], strict=True)
                         if not moves([[one] for one in each])]  # fmt: skip
         for format in formats:
-            row[format] = _format(format, exported, root, feeds, wanted)
+            row[format] = _format(format, exported, root, feeds, wanted, half)
     gc.collect()  # folders that a converter left to the collector go now, not in a later test
     return row
 
@@ -149,44 +154,77 @@ def difference(wanted: np.ndarray, got: np.ndarray) -> float:
 
 def _format(
     format: str, exported: Exported, root: Path, sets: Sequence[tuple[Tensor, ...]],
-    wanted: Sequence[Sequence[np.ndarray]],
+    wanted: Sequence[Sequence[np.ndarray]], half: bool,
 ) -> dict[str, Any]:  # fmt: skip
     start = time.perf_counter()
     backend = backends.get(format)
-    names = [spec.name for spec in exported.signature.inputs]
+    out = root / format
     try:
-        out = root / format
         artifact = try_routes(backend, exported, root, out)
         seconds = round(time.perf_counter() - start, 2)
-        with backend.load(artifact, out, threads=1) as session:
-            adapter = Adapter(session, exported.signature)
-            each = [
-                _differences(adapter.run(_feed(names, tensors)), answers, exported)
-                for tensors, answers in zip(sets, wanted, strict=True)
-            ]
-    except EdgeError as error:
-        return {"ok": False, "code": error.code, "said": str(error)[:400]}
-    except Exception as error:  # what a format lets through is a fault of ours
-        traceback.print_exc()
-        return {"ok": False, "code": type(error).__name__, "said": str(error)[:400]}
+        answers = _run(backend, artifact, out, exported, sets)
+    except Exception as error:
+        return _refusal(error)
+    each = [list(map(difference, *pair)) for pair in zip(wanted, answers, strict=True)]
     worst = max(map(max, each))
-    return {
+    cell = {
         "ok": worst <= LIMIT, "difference": worst, "seconds": seconds,
         "outputs": list(map(max, zip(*each, strict=True))),
         "route": artifact.provenance.route, "rewrites": list(artifact.provenance.rewrites),
         **({} if worst <= LIMIT else {"code": "WRONG"}),
     }  # fmt: skip
+    if half:
+        cell["fp16"] = _half(backend, artifact, out, exported, root, sets, wanted)
+    return cell
+
+
+def _run(
+    backend: Any, artifact: Artifact, folder: Path, exported: Exported,
+    sets: Sequence[tuple[Tensor, ...]],
+) -> list[list[np.ndarray]]:  # fmt: skip
+    """What a file says to each input set."""
+    names = [spec.name for spec in exported.signature.inputs]
+    outputs = [spec.name for spec in exported.signature.outputs]
+    with backend.load(artifact, folder, threads=1) as session:
+        adapter = Adapter(session, exported.signature)
+        found = [adapter.run(_feed(names, tensors)) for tensors in sets]
+    return [[answer[name] for name in outputs] for answer in found]
+
+
+def _half(
+    backend: Any, artifact: Artifact, folder: Path, exported: Exported, root: Path,
+    sets: Sequence[tuple[Tensor, ...]], wanted: Sequence[Sequence[np.ndarray]],
+) -> dict[str, Any]:  # fmt: skip
+    """fp16, derived from the float32 file, or by its route where the format makes it itself."""
+    from zoo.halves import judged
+
+    start = time.perf_counter()
+    out = root / f"{backend.format}-fp16"
+    try:
+        if "fp16" in backend.native:
+            made = try_routes(
+                backend, exported, root, out, (str(artifact.provenance.route),), "fp16"
+            )
+        else:
+            made = backend.quantize(artifact, folder, Recipe(precision="fp16"), (), out)
+        answers = _run(backend, made, out, exported, sets)
+    except Exception as error:
+        return _refusal(error)
+    names = [spec.name for spec in exported.signature.outputs]
+    seconds = round(time.perf_counter() - start, 2)
+    return {"seconds": seconds, **judged(names, wanted, answers)}
+
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    """A cell that says why there is no file, or none that runs."""
+    if isinstance(error, EdgeError):
+        return {"ok": False, "code": error.code, "said": str(error)[:400]}
+    traceback.print_exception(error)  # what a format lets through is a fault of ours
+    return {"ok": False, "code": type(error).__name__, "said": str(error)[:400]}
 
 
 def _feed(names: Sequence[str], tensors: Sequence[Tensor]) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
-
-
-def _differences(
-    found: Mapping[str, np.ndarray], wanted: Sequence[np.ndarray], exported: Exported
-) -> list[float]:
-    outputs = [found[spec.name] for spec in exported.signature.outputs]
-    return [difference(a, b) for a, b in zip(wanted, outputs, strict=True)]
 
 
 def main() -> None:
@@ -197,7 +235,7 @@ def main() -> None:
     for line in sys.stdin:
         name, *formats = line.split()
         try:
-            row = measure(name, formats or FORMATS)
+            row = measure(name, formats or FORMATS, half=True)
         except Exception as error:  # a factory's own fault
             traceback.print_exc()
             row = {"name": name, "export": {

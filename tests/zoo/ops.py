@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
-from zoo import ops_axes, ops_layers, ops_values
+from zoo import ops_axes, ops_layers, ops_spectra, ops_values
 from zoo.kit import Function, Made, lively, pack_of
 from zoo.ops_inputs import ABOVE, WITHIN, X, Y
 
@@ -35,7 +35,7 @@ def _table() -> dict[str, Callable[[], Made]]:
     made |= {name: _of(function, a, b) for name, (function, a, b) in ops_values.WHOLE.items()}
     layers = {
         (f"{name}_layer" if name in made else name): pair
-        for name, pair in ops_layers.LAYERS.items()
+        for name, pair in (ops_layers.LAYERS | ops_spectra.SPECTRA).items()
     }
     return made | {name: _of(module, x) for name, (module, x) in layers.items()}
 

@@ -1,6 +1,7 @@
 """``make zoo``: the whole zoo, two at a time, to ``zoo-out/*.jsonl`` and ``docs/zoo.md``.
 
-What has a row already is not measured again: delete ``zoo-out/``, or name models, to start anew.
+A cell is measured again when the code or the tools it rests on are other ones (`zoo.revision`);
+``--keep`` takes what is there. Name models to measure them whatever there is.
 """
 
 from __future__ import annotations
@@ -66,31 +67,42 @@ class Worker:
 
 
 def rows_of(group: str) -> dict[str, dict[str, Any]]:
-    """The rows measured so far, by name; the last of a name counts."""
+    """The rows measured so far, by name; of a cell the last one counts."""
     path = OUT / f"{group}.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    return {row["name"]: row for row in map(json.loads, lines)}
+    rows: dict[str, dict[str, Any]] = {}
+    for row in map(json.loads, lines):
+        old = rows.get(row["name"], {}) if row["export"]["ok"] else {}
+        revisions = {**old.get("revisions", {}), **row.get("revisions", {})}
+        rows[row["name"]] = {**old, **row, "revisions": revisions}
+    return rows
 
 
-def run(group: str, names: list[str], workers: int, limit: float) -> Iterator[dict[str, Any]]:
-    """Measure models, and keep each row as soon as it is there."""
+def run(
+    group: str, wanted: dict[str, tuple[str, ...]], workers: int, limit: float
+) -> Iterator[dict[str, Any]]:
+    """Measure models in the formats of each, and keep each row as soon as it is there."""
     from zoo.packs import measure_pack, packs
+    from zoo.revision import revision
 
-    todo: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+    todo: queue.SimpleQueue[tuple[list[str], tuple[str, ...]]] = queue.SimpleQueue()
     done: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    for some in packs(names) if group != "transformers" else [[name] for name in names]:
-        todo.put(some)
+    for formats in dict.fromkeys(wanted.values()):
+        names = [name for name, theirs in wanted.items() if theirs == formats]
+        for some in packs(names) if group != "transformers" else [[name] for name in names]:
+            todo.put((some, formats))
     end = time.monotonic() + limit
 
     def serve(log: Path) -> None:
         worker = Worker(log)
         while time.monotonic() < end:
             try:
-                some = todo.get_nowait()
+                some, formats = todo.get_nowait()
             except queue.Empty:
                 break
-            for row in measure_pack(worker.measure, some):
-                done.put(row)
+            before = {n: {f: revision(n.partition(":")[0], f) for f in formats} for n in some}
+            for row in measure_pack(worker.measure, some, formats):
+                done.put(row | {"revisions": before[row["name"]]})
         worker.close()
         done.put(None)
 
@@ -122,23 +134,33 @@ def main() -> None:
     """Measure what is asked for, write the table; exit code 1 where a file is wrong."""
     sys.path.insert(0, str(HERE.parent))
     from zoo.catalogue import GROUPS, locations
+    from zoo.revision import FORMATS, stale
     from zoo.table import write
 
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", help="models to measure again, as module:factory")
     parser.add_argument("--group", action="append", choices=GROUPS)
     parser.add_argument("--failed", action="store_true", help="measure again what was not ok")
+    parser.add_argument("--keep", action="store_true", help="take rows of earlier code as they are")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=60)
     options = parser.parse_args()
     for group in options.group or GROUPS[:2]:
-        rows = rows_of(group)
-        known = locations(group)
-        lacking = [n for n in known if n not in rows or (options.failed and not _good(rows[n]))]
-        todo = [n for n in known if n in options.names] if options.names else lacking
+        rows, known = rows_of(group), locations(group)
+        if options.names:
+            todo = {name: FORMATS for name in known if name in options.names}
+        elif options.keep:
+            todo = {name: FORMATS for name in known if name not in rows}
+        else:
+            todo = {n: formats for n in known if (formats := stale(rows.get(n), n))}
+        if options.failed:
+            todo |= {n: FORMATS for n in known if n in rows and not _good(rows[n])}
+        print(f"{group}: {len(todo)} of {len(known)} to measure", flush=True)
         for row in run(group, todo, options.workers, options.minutes * 60):
             print(shown(row), flush=True)
-    write({group: rows_of(group) for group in GROUPS}, ROOT / "docs" / "zoo.md")
+    found = {group: rows_of(group) for group in GROUPS}
+    write({g: {n: found[g][n] for n in locations(g) if n in found[g]} for g in GROUPS},
+          ROOT / "docs" / "zoo.md")  # fmt: skip
 
 
 def _good(row: dict[str, Any]) -> bool:

@@ -7,9 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo.halves import worst
+
 __all__ = ["write"]
 
+_DEGRADED = "EDGE-CHECK-064"
+
 _FORMATS = ("onnx", "tflite", "coreml")
+_EMPTY = "|---|---|---|---|---|---|---|---|\n"
 _TOOLS = ("torch", "transformers", "onnxscript", "onnxruntime", "litert-torch", "ai-edge-litert",
           "coremltools")  # fmt: skip
 
@@ -21,10 +26,16 @@ value is off by more than a thousandth of its output's scale. Core ML is run by 
 [interpreter](interpreter.md), not on Apple hardware. A code is a refusal (`edgeserve explain`);
 `WRONG` is a file that answers otherwise, which only running it tells.
 
-Written by `make zoo` and `make zoo-ops`; float32 throughout. The difference is the largest, as a
-share of the scale; the seconds are those of one conversion on two shared cores. Plain nets and
-operators are converted in packs, each with outputs of its own, and alone where a format refuses the
-pack; their seconds are a share of the pack's. `batch` says whether it was left open in the export.
+Written by `make zoo` and `make zoo-ops`. The difference is the largest, as a share of the scale;
+the seconds are those of one conversion on two shared cores. Plain nets and operators are converted
+in packs, each with outputs of its own, and alone where a format refuses the pack; their seconds are
+a share of the pack's. `batch` says whether it was left open in the export.
+
+The columns behind are the same model in fp16, judged as the gate judges it: `ok` with the signal to
+noise of the noisiest output (from 40 dB on), `degraded` (from 10 dB on), or the code with which it
+is refused: EDGE-CHECK-063 below that, -040 where a decision flips of which the reference is sure,
+-032 where whole numbers are other ones, -005 where it overflows. An operator that cuts values off
+(`round`, `argmax`) answers in steps, and a step over is much noise.
 
 """
 
@@ -56,21 +67,48 @@ def write(groups: Mapping[str, Mapping[str, dict[str, Any]]], path: Path) -> Non
 
 
 def _summary(groups: Mapping[str, Mapping[str, dict[str, Any]]]) -> str:
-    lines = ["| group | models | " + " | ".join(_FORMATS) + " |\n|---|---|---|---|---|\n"]
+    halves = " | ".join(f"{format} fp16" for format in _FORMATS)
+    lines = [f"| group | models | {' | '.join(_FORMATS)} | {halves} |\n{_EMPTY}"]
     for group, rows in groups.items():
         if rows:
             cells = [
                 str(sum(bool(row.get(format, {}).get("ok")) for row in rows.values()))
                 for format in _FORMATS
             ]
+            cells += [_halves(rows, format) for format in _FORMATS]
             lines.append(f"| {group} | {len(rows)} | " + " | ".join(cells) + " |\n")
-    return "".join(lines)
+    kinds = "fp16: proven, degraded and refused (or not tried, where float32 is refused)."
+    return "".join([*lines, f"\n{kinds}\n"])
+
+
+def _halves(rows: Mapping[str, dict[str, Any]], format: str) -> str:
+    """How many are proven, degraded, refused."""
+    words = [_half(row.get(format)).partition(" ")[0] for row in rows.values()]
+    good, less = words.count("ok"), words.count("degraded")
+    return f"{good}, {less}, {len(words) - good - less}"
+
+
+def _half(cell: dict[str, Any] | None) -> str:
+    """What became of fp16; "-" where it was not tried."""
+    found = (cell or {}).get("fp16")
+    if found is None:
+        return "-"
+    if "noise" not in found:
+        return str(found["code"])
+    code = worst([each for each in found["codes"] if each] or [""])
+    if code and code != _DEGRADED:
+        return code
+    known = [each for each in found["noise"] if each is not None]
+    least = f" {min(known):.0f} dB" if known and min(known) < 999 else ""
+    return ("degraded" if code else "ok") + least
 
 
 def _table(rows: Mapping[str, dict[str, Any]]) -> str:
-    lines = ["| model | batch | onnx | tflite | coreml |\n|---|---|---|---|---|\n"]
+    halves = " | ".join(f"{format} fp16" for format in _FORMATS)
+    lines = [f"| model | batch | {' | '.join(_FORMATS)} | {halves} |\n{_EMPTY}"]
     for name, row in sorted(rows.items(), key=lambda pair: pair[0].partition(":")[0]):
         cells = [_cell(row.get(format)) for format in _FORMATS]
+        cells += [_half(row.get(format)) for format in _FORMATS]
         lines.append(f"| {name.partition(':')[2]} | {_batch(row)} | " + " | ".join(cells) + " |\n")
     return "".join(lines)
 

@@ -8,13 +8,17 @@ from zoo.measure import measure
 #: By format, operators that the raw converter refuses or gets wrong (see docs/backends.md).
 PACKS = {
     "onnx": ("avg_pool2d_divisor", "epsilon_tiny", "adaptive_max2d", "adaptive_avg3d", "median",
-             "cummax", "hypot", "copysign", "searchsorted"),
+             "cummax", "hypot", "copysign", "searchsorted", "istft", "inverse_4", "shift_left"),
     "tflite": ("upsample_nearest2d", "upsample_bilinear_scale", "fold", "conv_transpose2d_uneven",
                "max_pool2d_indices", "conv1d_same", "conv_transpose2d", "sort", "topk_smallest",
-               "scatter_add", "index_add", "floor_divide", "exp2", "one_hot", "int_pow"),
+               "scatter_add", "index_add", "floor_divide", "exp2", "one_hot", "int_pow",
+             "rotary_complex", "istft", "spectral_conv", "bitwise_and", "shift_left", "inverse",
+             "embedding_bag", "conv_transpose3d_groups", "conv3d_groups"),
     "coreml": ("argmax_all", "gelu_tanh", "selu", "celu", "reciprocal_small", "add_alpha",
                "rsub_alpha", "addmm", "rank6", "roll_flat", "upsample_bicubic", "diagonal",
-               "pad_negative", "asinh", "unfold", "as_strided", "index_copy", "new_zeros"),
+               "pad_negative", "asinh", "unfold", "as_strided", "index_copy", "new_zeros",
+               "rotary_complex", "istft", "stft_twosided", "bitwise_or", "shift_right", "det_4",
+               "embedding_bag_max", "conv_transpose3d_groups"),
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ with Wrapper("tagger.edge", fallback=contract) as tagger:
 from edgeserve.wrapper.fallback.contract import LOCAL_ONLY, TRIGGERS, Fallback, contract_of
 from edgeserve.wrapper.fallback.leaving import Left
 from edgeserve.wrapper.fallback.ran import FallbackRanOn
-from edgeserve.wrapper.fallback.threshold import pick_threshold
+from edgeserve.wrapper.fallback.threshold import pick_threshold, threshold_of
 
 __all__ = [
     "LOCAL_ONLY",
@@ -22,4 +22,5 @@ __all__ = [
     "Left",
     "contract_of",
     "pick_threshold",
+    "threshold_of",
 ]

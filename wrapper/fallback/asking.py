@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from edgeserve.errors import FallbackError
 from edgeserve.processing import Processor
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.records import Tensors
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.call import BadReply, Caller, Won
 from edgeserve.wrapper.fallback.contract import Fallback, local_only
-from edgeserve.wrapper.fallback.leaving import Gate, Left, raw_message, tensor_message
+from edgeserve.wrapper.fallback.leaving import Gate, Left, described
 from edgeserve.wrapper.fallback.race import Message, Race, Reply
 from edgeserve.wrapper.fallback.raws import raw_bytes
-from edgeserve.wrapper.fallback.replies import Said, read_record, read_tensors
+from edgeserve.wrapper.fallback.replies import Said
+from edgeserve.wrapper.fallback.ways import way_of
 
 __all__ = ["Asking"]
 
@@ -29,6 +31,9 @@ class Asking:
         on_leave: Called with what is about to leave.
         races: Makes the world for a call; None: the real one, opened when it is first needed.
         caller: Remembers the endpoints; for tests.
+
+    Raises:
+        FallbackError: EDGE-FALLBACK-001, the contract's protocol cannot take the model's inputs.
     """
 
     def __init__(
@@ -41,6 +46,13 @@ class Asking:
         caller: Caller | None = None,
     ) -> None:
         self._contract, self._manifest, self._around = contract, manifest, around
+        self._way = way_of(contract.protocol, contract.binary)
+        if not self._way.suits(manifest.signature):
+            raise FallbackError(
+                "EDGE-FALLBACK-001", "field protocol",
+                wanted="a model whose inputs have one first axis, the samples",
+                got="one of other inputs", hint=f"{contract.protocol} takes rows: use another",
+            )  # fmt: skip
         self.closed_by = local_only(contract, manifest.x)
         self._gate = Gate(contract.urls, self.closed_by, on_leave)
         self._caller = caller or Caller(
@@ -80,19 +92,21 @@ class Asking:
         model = self._contract.model or self._manifest.name
         if isinstance(x, Mapping):
             feed = self._around.check_feed(x)
-            return (*tensor_message(model, feed, self._contract.binary), self._named)
-        if self._contract.send == "raw":
-            return (*raw_message(model, raw_bytes(x, self._around.medium)), read_record)
+            return self._way.tensors(model, feed), described(feed), self._named
+        if self._contract.send == "raw" and self._way.raw and self._way.decision:
+            decision = self._way.decision
+            message = self._way.raw(model, raw_bytes(x, self._around.medium))
+            return message, "raw input", lambda reply: decision(reply, self._manifest)
         feed = self._around.batch([self._around.prepare(x)])
-        message, told = tensor_message(model, feed, self._contract.binary)
-        return message, told, lambda reply: self._finished(reply, feed)
+        told = described(feed)
+        return self._way.tensors(model, feed), told, lambda reply: self._finished(reply, feed)
 
     def _named(self, reply: Reply) -> Said:
-        said = read_tensors(reply, self._manifest.signature)
+        said = self._way.read(reply, self._manifest.signature)
         return Said(Tensors(said.value), said.ran_on)
 
     def _finished(self, reply: Reply, feed: Arrays) -> Said:
-        said = read_tensors(reply, self._manifest.signature)
+        said = self._way.read(reply, self._manifest.signature)
         try:
             return Said(self._around.finish(said.value, feed)[0], said.ran_on)
         except Exception as error:  # outputs that no model of this signature gives

@@ -22,6 +22,11 @@ TRIGGERS = (
 )  # fmt: skip
 #: Either word alone in ``when``: no endpoint is asked, whatever else is said anywhere.
 LOCAL_ONLY = ("local-only", "never-cloud")
+#: What servers of each protocol take.
+_TAKES = {
+    "oip": ("tensor", "raw"), "tfserving": ("tensor",), "torchserve": ("tensor", "raw"),
+    "mlflow": ("tensor",),
+}  # fmt: skip
 #: This environment variable, set to anything but 0, says the same for a whole device.
 _VARIABLE = "EDGESERVE_LOCAL_ONLY"
 
@@ -47,6 +52,8 @@ class Fallback(Value, frozen=True):
         ca: PEM file of the authorities to trust; empty: the system's.
         answer_mb: Longest answer that is read.
         binary: Tensors go and come as bytes; False for a server that takes JSON only.
+        protocol: "oip", the Open Inference Protocol; or the REST of "tfserving", "torchserve" (its
+            ``json`` envelope) or "mlflow".
     """
 
     url: str | tuple[str, ...]
@@ -65,6 +72,7 @@ class Fallback(Value, frozen=True):
     ca: str = ""
     answer_mb: int = 64
     binary: bool = True
+    protocol: Literal["oip", "tfserving", "torchserve", "mlflow"] = "oip"
 
     def __post_init__(self) -> None:
         for trigger in self.triggers:
@@ -82,6 +90,10 @@ class Fallback(Value, frozen=True):
             )
         if self.send not in ("tensor", "raw"):
             raise _wrong("send", "tensor or raw", repr(self.send))
+        if self.protocol not in _TAKES:
+            raise _wrong("protocol", " or ".join(_TAKES), repr(self.protocol))
+        if self.send not in _TAKES[self.protocol]:
+            raise _wrong("send", f"tensor: {self.protocol} takes no raw inputs", repr(self.send))
         if not 0 < self.deadline_ms <= 3_600_000:
             raise _wrong("deadline_ms", "above 0 and at most an hour", f"{self.deadline_ms}")
         if self.attempts not in (1, 2) or not 0 <= self.budget <= 1:

@@ -13,7 +13,15 @@ from edgeserve.types.base import Value
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.race import Message
 
-__all__ = ["Gate", "Left", "origin", "raw_message", "tensor_message"]
+__all__ = [
+    "Gate",
+    "Left",
+    "described",
+    "headers",
+    "origin",
+    "raw_message",
+    "tensor_message",
+]
 
 _LOG = logging.getLogger("edgeserve.fallback")
 
@@ -81,23 +89,27 @@ def origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def tensor_message(model: str, feed: Arrays, binary: bool = True) -> tuple[Message, str]:
-    """An inference request of the protocol, and what it holds in words."""
+def described(feed: Arrays) -> str:
+    """What a request with these tensors holds, in words."""
+    told = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in feed.items())
+    return f"tensors: {told}"
+
+
+def tensor_message(model: str, feed: Arrays, binary: bool = True) -> Message:
+    """An inference request of the protocol."""
     tensors = [oip.Tensor(name, array) for name, array in feed.items()]
     body, head = oip.write_request(tensors, binary=binary)
-    told = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in feed.items())
-    headers = _headers("application/octet-stream" if binary else "application/json")
+    lines = headers("application/octet-stream" if binary else "application/json")
     if head is not None:
-        headers["inference-header-content-length"] = str(head)
-    return Message(f"/v2/models/{model}/infer", headers, body), f"tensors: {told}"
+        lines["inference-header-content-length"] = str(head)
+    return Message(f"/v2/models/{model}/infer", lines, body)
 
 
-def raw_message(model: str, data: bytes) -> tuple[Message, str]:
-    """The raw input for `predict`, and what it holds in words."""
-    return Message(
-        f"/v2/models/{model}/predict", _headers("application/octet-stream"), data
-    ), "raw input"
+def raw_message(model: str, data: bytes) -> Message:
+    """The raw input for edgeserve's `predict`."""
+    return Message(f"/v2/models/{model}/predict", headers("application/octet-stream"), data)
 
 
-def _headers(kind: str) -> dict[str, str]:
+def headers(kind: str) -> dict[str, str]:
+    """Of any request: what its body is, and an id of its own."""
     return {"content-type": kind, "x-request-id": uuid.uuid4().hex}

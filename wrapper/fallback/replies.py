@@ -16,7 +16,7 @@ from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.call import BadReply
 from edgeserve.wrapper.fallback.race import Reply
 
-__all__ = ["Said", "read_record", "read_tensors"]
+__all__ = ["Said", "foreign", "read_record", "read_tensors"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def read_tensors(reply: Reply, signature: Signature) -> Said:
             raise BadReply("an answer without the model's outputs")
         found[spec.name] = array
     model_id = answer.parameters.get("model_id")
-    return Said(found, _foreign(model_id if isinstance(model_id, str) else ""))
+    return Said(found, foreign(model_id if isinstance(model_id, str) else ""))
 
 
 def read_record(reply: Reply) -> Said:
@@ -84,7 +84,7 @@ def _tensors(answer: msgspec.Raw) -> Tensors | None:
     return Tensors({name: np.asarray(value) for name, value in held.items()})
 
 
-def _foreign(model_id: str) -> RanOn:
+def foreign(model_id: str) -> RanOn:
     """What is known of a server that answers tensors."""
     return RanOn(
         where="cloud", format="", precision="", sha256="", model_id=model_id,

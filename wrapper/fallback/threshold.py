@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["pick_threshold"]
+from edgeserve import decisions
+from edgeserve.types.records import Record
+
+if TYPE_CHECKING:
+    from edgeserve.wrapper.wrapper import Wrapper
+
+__all__ = ["pick_threshold", "threshold_of"]
 
 
 def pick_threshold(margins: Sequence[float], right: Sequence[bool], wrong_share: float) -> float:
@@ -32,3 +39,31 @@ def pick_threshold(margins: Sequence[float], right: Sequence[bool], wrong_share:
         if (kept == len(pairs) or pairs[kept][0] < margin) and wrong <= wrong_share * kept:
             best = margin
     return 0.0 if best == pairs[-1][0] else best
+
+
+def threshold_of(
+    wrapper: Wrapper, pairs: Iterable[tuple[Any, Record]], wrong_share: float
+) -> float:
+    """The threshold for a model on this device, from inputs whose decisions are known.
+
+    Args:
+        wrapper: Answers on the device: opened without a fallback.
+        pairs: Raw inputs, as `Wrapper.predict` takes them, each with the decision that is right for
+            it: the server's, or a true label as a record.
+        wrong_share: As `pick_threshold`.
+
+    Raises:
+        ValueError: nothing is given, or the task's decisions have no margin (embeddings, tensors).
+        EdgeError: an input cannot be answered.
+    """
+    rule = decisions.rule_of(wrapper.manifest.task, wrapper.manifest.processing)
+    margins: list[float] = []
+    right: list[bool] = []
+    for raw, record in pairs:
+        answer = wrapper.predict(raw)
+        sure = decisions.margin(answer, rule) if isinstance(answer, Record) else None
+        if sure is None:
+            raise ValueError(f"decisions of {wrapper.manifest.task} have no margin of their own")
+        margins.append(sure)
+        right.append(decisions.same(record, answer, rule))
+    return pick_threshold(margins, right, wrong_share)

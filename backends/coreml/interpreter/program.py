@@ -8,9 +8,11 @@ that a program of ten lines cannot make it fill the memory.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from coremltools.converters.mil.frontend.milproto.load import load
@@ -22,6 +24,7 @@ from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 from edgeserve.backends.coreml.interpreter.blob import WeightFiles
 from edgeserve.backends.coreml.interpreter.checks import check_function
 from edgeserve.backends.coreml.interpreter.package import Package
+from edgeserve.backends.coreml.interpreter.pieces import PieceReader
 from edgeserve.errors import MilError
 
 __all__ = ["choose_function", "load_function", "refused"]
@@ -64,7 +67,7 @@ def load_function(package: Package, name: str) -> Any:
         del functions[other]
     check_function(functions[name], WeightFiles(package.weights, package.name), package.name)
     version = package.spec.specificationVersion
-    with _LOCK, _bounded_inference():
+    with _LOCK, _bounded_inference(), _read_in_pieces():
         before = mil_block.BLOCK_STACK
         try:
             program = load(package.spec, version, str(package.weights))
@@ -96,6 +99,18 @@ def _bounded_inference() -> Iterator[None]:
         yield
     finally:
         Operation._auto_val = original
+
+
+@contextmanager
+def _read_in_pieces() -> Iterator[None]:
+    """Keep the reader from mapping the whole file of weights; only to be used under the lock."""
+    reader: Any = sys.modules[load.__module__]
+    original = reader.BlobReader
+    reader.BlobReader = lambda path: PieceReader(Path(path), original)
+    try:
+        yield
+    finally:
+        reader.BlobReader = original
 
 
 def _large(kind: Any) -> bool:

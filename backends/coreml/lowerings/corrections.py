@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.torch.rules import RULES
+from edgeserve.backends.torch.rules_bits import BIT_RULES, SHIFT_RULES
 from edgeserve.backends.torch.rules_places import ADDING_RULES, PLACE_RULES
+from edgeserve.backends.torch.rules_small import SMALL_RULES
 
 __all__ = ["CORRECTIONS"]
 
@@ -56,7 +58,11 @@ def _full_like(x: Tensor, value: Any, *, dtype: Any = None, **memory: Any) -> An
 
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
+    **BIT_RULES,
     **PLACE_RULES,
+    **SHIFT_RULES,
+    **SMALL_RULES,
+    _ATEN.atan2.default: RULES[_ATEN.atan2.default],  # theirs is 0 on the negative axis
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
     _ATEN.constant_pad_nd.default: _pad,
     _ATEN.diagonal.default: _diagonal,

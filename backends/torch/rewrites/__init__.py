@@ -30,10 +30,12 @@ from edgeserve.backends.torch.rewrites.resize_by_lookup import resize_by_lookup
 from edgeserve.backends.torch.rewrites.resize_by_matrices import resize_by_matrices
 from edgeserve.backends.torch.rewrites.roll_by_slices import roll_by_slices
 from edgeserve.backends.torch.rewrites.spell_alpha import spell_alpha
+from edgeserve.backends.torch.rewrites.spell_complex import spell_complex
 from edgeserve.backends.torch.rewrites.spell_division import spell_division
 from edgeserve.backends.torch.rewrites.spell_divisor import spell_divisor
 from edgeserve.backends.torch.rewrites.spell_padding import spell_padding
 from edgeserve.backends.torch.rewrites.split_groups import split_groups
+from edgeserve.backends.torch.rewrites.spread_transposed import spread_transposed, spread_uneven
 from edgeserve.backends.torch.rewrites.unfold_by_convolution import unfold_by_convolution
 
 __all__ = [
@@ -58,10 +60,13 @@ __all__ = [
     "resize_by_matrices",
     "roll_by_slices",
     "spell_alpha",
+    "spell_complex",
     "spell_division",
     "spell_divisor",
     "spell_padding",
     "split_groups",
+    "spread_transposed",
+    "spread_uneven",
     "unfold_by_convolution",
 ]
 

@@ -24,9 +24,9 @@ LARGEST = 4 << 20
 _PLAIN = (operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv)
 
 
-def fold_constants(module: fx.GraphModule) -> bool:
-    """Replace operators on constants by stored tensors and numbers."""
-    known = _known(module)
+def fold_constants(module: fx.GraphModule, largest: int = LARGEST) -> bool:
+    """Replace operators on constants by numbers and stored tensors of up to ``largest`` bytes."""
+    known = _known(module, largest)
     made = [
         node
         for node, value in known.items()
@@ -39,7 +39,7 @@ def fold_constants(module: fx.GraphModule) -> bool:
     return bool(made)
 
 
-def _known(module: fx.GraphModule) -> dict[fx.Node, Any]:
+def _known(module: fx.GraphModule, largest: int) -> dict[fx.Node, Any]:
     """The values of nodes that rest on constants only."""
     known: dict[fx.Node, Any] = {}
     written = _written(module)
@@ -52,7 +52,7 @@ def _known(module: fx.GraphModule) -> dict[fx.Node, Any]:
                 known[node] = value
         elif node.op == "call_function" and _foldable(node, known):
             value = _computed(node, known)
-            if value is not None and _bytes(value) <= LARGEST:
+            if value is not None and _bytes(value) <= largest:
                 known[node] = value
     return known
 

@@ -20,6 +20,8 @@ from edgeserve.backends.torch.program import log_warnings
 
 __all__ = ["add_tensor", "functional", "insert", "kept_meta", "shape_of", "tensor_of", "with_sizes"]
 
+_ATEN = torch.ops.aten
+
 #: Metadata that tells of a node's value, not of where it comes from.
 _OF_ITS_VALUE = ("val", "tensor_meta", "example_value", "unbacked_bindings", "torch_fn")
 
@@ -45,10 +47,31 @@ def with_sizes(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> fx.Gra
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     buffers = Buffers(copied)
     with torch.no_grad():
-        FakeTensorProp(copied, mode).propagate(*inputs)
+        _Sizes(copied, mode).propagate(*inputs)
     buffers.restore()  # what a forward does to its buffers happens even in a trial without numbers
     _settle_numbers(copied)
     return copied
+
+
+class _Sizes(FakeTensorProp):
+    """Values without numbers, also of the operator that looks at numbers it does not need."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is not _ATEN.istft.default:
+            return super().call_function(target, args, kwargs)
+        return _signal(*args, **kwargs)
+
+
+def _signal(
+    x: torch.Tensor, n_fft: int, hop: int | None = None, win: int | None = None,
+    window: torch.Tensor | None = None, center: bool = True, normalized: bool = False,
+    onesided: bool | None = None, length: int | None = None, complex: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """An empty tensor of the shape that ``istft`` gives; torch asks whether windows sum to zero."""
+    step = n_fft // 4 if hop is None else hop
+    whole = n_fft + step * (x.shape[-1] - 1) - (n_fft // 2 * 2 if center else 0)
+    made = x.new_empty([*x.shape[:-2], whole if length is None else length])
+    return made if complex else made.real
 
 
 def _settle_numbers(module: fx.GraphModule) -> None:

@@ -26,6 +26,10 @@ _SAME: dict[Any, Any] = {
     _ATEN.__or__.Scalar: _ATEN.bitwise_or.Scalar,
     _ATEN.__xor__.Tensor: _ATEN.bitwise_xor.Tensor,
     _ATEN.__xor__.Scalar: _ATEN.bitwise_xor.Scalar,
+    _ATEN.__lshift__.Tensor: _ATEN.bitwise_left_shift.Tensor,
+    _ATEN.__lshift__.Scalar: _ATEN.bitwise_left_shift.Tensor_Scalar,
+    _ATEN.__rshift__.Tensor: _ATEN.bitwise_right_shift.Tensor,
+    _ATEN.__rshift__.Scalar: _ATEN.bitwise_right_shift.Tensor_Scalar,
     _ATEN._is_all_true.default: _ATEN.all.default,
     _ATEN._is_any_true.default: _ATEN.any.default,
 }

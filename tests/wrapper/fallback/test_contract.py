@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,15 @@ import pytest
 
 from edgeserve import Wrapper
 from edgeserve.errors import EdgeError, FallbackError, WrapperError
-from edgeserve.wrapper.fallback import Fallback, FallbackRanOn, contract_of, pick_threshold
+from edgeserve.types.base import decode, encode
+from edgeserve.types.records import Classification, RanOn
+from edgeserve.wrapper.fallback import (
+    Fallback,
+    FallbackRanOn,
+    contract_of,
+    pick_threshold,
+    threshold_of,
+)
 from edgeserve.wrapper.fallback.leaving import Gate
 from edgeserve.wrapper.fallback.race import Message
 
@@ -223,3 +233,47 @@ def test_thresholds_at_the_ends() -> None:
     assert pick_threshold([0.5, 0.5, 0.9], [True, False, True], 0.1) == 0.9
     with pytest.raises(ValueError, match="margins"):
         pick_threshold([], [], 0.1)
+
+
+def test_the_documented_file_has_each_field_and_is_one(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "fallback.md").read_text("utf-8")
+    block = text.partition("## In TOML\n\n")[2].partition("\n\n")[0]
+    (tmp_path / "cloud.toml").write_text(textwrap.dedent(block))
+    said = tomllib.loads(textwrap.dedent(block))
+    assert said.keys() == set(Fallback.__struct_fields__)
+    contract = contract_of(tmp_path / "cloud.toml")
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
+    assert contract == Fallback(**fields)
+
+
+def test_a_result_is_stored_and_read_back(make: Any) -> None:
+    with Wrapper(make.workspace(), fallback=Fallback(NOWHERE, when="always")) as tagger:
+        answer = tagger.predict(make.pixels(3))
+    assert answer.ran_on.attempts > 0
+    assert encode(decode(encode(answer), Classification)) == encode(answer)
+    assert decode(encode(answer.ran_on), RanOn) == answer.ran_on
+
+
+def test_a_threshold_from_inputs_whose_decisions_are_known(make: Any) -> None:
+    """The server is right by construction; here it is made to disagree below a margin of 0.4."""
+    pairs, wrong = [], []
+    for seed in range(40):
+        record = make.oracle(make.pixels(seed))
+        best, second = np.sort(make.oracle_scores(make.pixels(seed)))[::-1][:2]
+        if best - second < 0.4:
+            (label, score), (other, rest), third = record.top
+            record = Classification(
+                label=other, score=score, top=((other, score), (label, rest), third)
+            )
+            wrong.append(best - second)
+        pairs.append((make.pixels(seed), record))
+    assert 5 < len(wrong) < 35
+    with Wrapper(make.workspace()) as tagger:
+        threshold = threshold_of(tagger, pairs, 0.0)
+        assert max(wrong) < threshold
+        kept = [
+            p for p, _ in pairs if np.diff(np.sort(make.oracle_scores(p)))[-1] >= threshold - 1e-6
+        ]
+        assert len(kept) == len(pairs) - len(wrong), "none is asked about that was right"
+        with pytest.raises(ValueError, match="0 margins"):
+            threshold_of(tagger, [], 0.0)

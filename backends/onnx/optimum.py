@@ -1,0 +1,203 @@
+"""Another way to ONNX: Hugging Face's ``optimum-onnx``, in an environment of its own.
+
+It needs a transformers older than ours, so it is another Python that runs it, made once by
+``edgeserve env create optimum``. Nothing is downloaded during a conversion, weights are read from
+safetensors only, and what comes of it is judged by the gate like any other file.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeserve.backends.onnx.clean import SOURCE, all_nodes
+from edgeserve.backends.onnx.inspect import io_of, read
+from edgeserve.backends.onnx.write import MODEL, check, listed, save
+from edgeserve.errors import ConvertError
+from edgeserve.jobs import progress
+from edgeserve.types.artifact import Artifact, Provenance
+from edgeserve.types.source import Exported
+from edgeserve.types.tensors import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = [
+    "NAME", "PINS", "check_optimum", "environment_folder", "export_by_optimum", "python_of",
+    "ready_mark",
+]  # fmt: skip
+
+#: The environment's name, and the route's.
+NAME = "optimum"
+
+#: What is asked for; what those need in turn follows from them.
+PINS = (
+    "optimum-onnx[onnxruntime]==0.1.0", "transformers==4.57.6", "torch==2.13.0", "optimum==2.1.0",
+    "onnx==1.23.2", "onnxruntime==1.32.0", "huggingface-hub==0.36.2", "safetensors==0.8.0",
+    "tokenizers==0.22.2", "numpy==2.4.6", "pillow==13.0.0",
+)  # fmt: skip
+
+#: The input that tells two texts in one row apart.
+_TYPES = "token_type_ids"
+
+_SCRIPT = Path(__file__).with_name("optimum_script.py")
+_MARK = "edgeserve-env.json"
+
+
+def environment_folder(name: str) -> Path:
+    """Where an environment lies: below the user's own data folder."""
+    import platformdirs
+
+    data = Path(platformdirs.user_data_dir("edgeserve", appauthor=False))
+    return data / "env" / f"{name}-py{sys.version_info.major}{sys.version_info.minor}"
+
+
+def ready_mark(folder: Path) -> Path:
+    """The file that stands in an environment once it is whole: its pins, one a line."""
+    return folder / _MARK
+
+
+def python_of(name: str) -> Path:
+    """The Python of an environment that has been made.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-080, it has not, or by another version of edgeserve.
+    """
+    folder = environment_folder(name)
+    mark = ready_mark(folder)
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if not mark.exists() or mark.read_text().split() != list(PINS) or not python.exists():
+        raise ConvertError(
+            "EDGE-CONVERT-080", f"environment {name!r}", wanted=f"one in {folder}",
+            got="none that is whole and up to date", hint=f"edgeserve env create {name}",
+        )  # fmt: skip
+    return python
+
+
+def check_optimum(kind: str) -> Path:
+    """The Python that would convert a source of some kind.
+
+    A workspace counts as what it was exported from, which is known later.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-080 there is no environment, -083 the source is no Hugging Face
+            folder.
+    """
+    if kind not in ("huggingface", "workspace"):
+        raise ConvertError(
+            "EDGE-CONVERT-083", f"--via {NAME}", wanted="a Hugging Face folder", got=kind,
+            hint="leave --via out, or give the model's folder as SOURCE",
+        )  # fmt: skip
+    return python_of(NAME)
+
+
+def export_by_optimum(exported: Exported, out: Path) -> Artifact:
+    """Convert the Hugging Face folder of a source into ``out/model.onnx``.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-080 there is no environment, -082 it fails or gives a file of
+            other inputs or outputs, -083 the source is no Hugging Face folder.
+    """
+    python = check_optimum(exported.source.kind)
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
+        progress("optimum-onnx converts the folder")
+        _run(python, Path(exported.source.location), Path(stage), str(exported.task))
+        model = read(Path(stage) / MODEL)
+        import onnx_ir
+
+        onnx_ir.external_data.load_to_model(model)
+        versions = (Path(stage) / "versions.txt").read_text().split()
+    _fit(model, exported.signature)
+    save(model, out)
+    check(out, exported.signature.inputs, exported.signature.outputs)
+    tools = dict(line.split("==") for line in versions)
+    return Artifact(
+        format="onnx", precision="fp32", entry=MODEL, files=listed(out),
+        io=io_of(read(out / MODEL)), provenance=Provenance(route=NAME, tools=tools),
+    )  # fmt: skip
+
+
+def _run(python: Path, folder: Path, out: Path, task: str) -> None:
+    """Run the script with the other Python; it ends with this process group."""
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONNOUSERSITE": "1"}
+    done = subprocess.run(
+        [str(python), "-I", str(_SCRIPT), str(folder), str(out), task],
+        check=False, capture_output=True, text=True, cwd=out, env=os.environ | offline,
+    )  # fmt: skip
+    print(done.stdout, done.stderr, sep="\n", flush=True)
+    if done.returncode or not (out / MODEL).exists():
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise _failed("a model.onnx", lines[-1] if lines else f"exit {done.returncode}")
+
+
+def _fit(model: ir.Model, signature: Signature) -> None:
+    """The signature's inputs and outputs, in its order; nothing that others wrote about the file.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-082.
+    """
+    import onnx_ir as ir
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    from edgeserve import __version__
+
+    graph = model.graph
+    _fill_types(graph, {spec.name for spec in signature.inputs})
+    inputs = _matched("inputs", list(graph.inputs), signature.inputs, whole=True)
+    outputs = _matched("outputs", list(graph.outputs), signature.outputs, whole=False)
+    graph.inputs[:] = inputs
+    graph.outputs[:] = outputs
+    RemoveUnusedNodesPass()(model)
+    for value, spec in zip(
+        [*inputs, *outputs], [*signature.inputs, *signature.outputs], strict=True
+    ):
+        value.name, value.shape = spec.name, ir.Shape(list(spec.shape))
+    model.producer_name, model.producer_version = "edgeserve", __version__
+    model.domain, model.doc_string, graph.doc_string = None, None, None
+    model.metadata_props.clear()
+    graph.metadata_props.clear()
+    for number, node in enumerate(all_nodes(model)):
+        node.name = node.name or f"{node.op_type}_{number}"
+        node.doc_string = None
+        node.metadata_props.clear()
+        node.metadata_props[SOURCE] = node.name
+
+
+def _fill_types(graph: ir.Graph, wanted: set[str]) -> None:
+    """Segments that the source does not take are all zero, as the network itself has it."""
+    import onnx_ir as ir
+
+    named = {value.name: value for value in graph.inputs}
+    spare, ids = named.get(_TYPES), named.get("input_ids")
+    if spare is None or ids is None or _TYPES in wanted:
+        return
+    zeros = ir.node("Sub", [ids, ids], name="edgeserve_no_segments")
+    graph.insert_before(graph[0], zeros)
+    zeros.outputs[0].name, zeros.outputs[0].type = "edgeserve_segments", spare.type
+    zeros.outputs[0].shape = ids.shape
+    ir.convenience.replace_all_uses_with(spare, zeros.outputs[0])
+    graph.inputs.remove(spare)
+
+
+def _matched(
+    word: str, values: list[ir.Value], specs: tuple[TensorSpec, ...], whole: bool
+) -> list[ir.Value]:
+    """A file's values in the signature's order: by name, or the only one by itself."""
+    named = {str(value.name): value for value in values}
+    wanted = [spec.name for spec in specs]
+    if len(values) == len(specs) == 1 and wanted[0] not in named:
+        return values
+    if not set(wanted) <= set(named) or (whole and len(named) != len(wanted)):
+        raise _failed(f"the {word} {wanted}", f"{list(named)}")
+    return [named[name] for name in wanted]
+
+
+def _failed(wanted: str, got: str) -> ConvertError:
+    return ConvertError(
+        "EDGE-CONVERT-082", "optimum-onnx", wanted=wanted, got=got,
+        hint="leave --via out: edgeserve's own way does not depend on it; the job's log says more",
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""ONNX activations in PyTorch: Relu to Softmax, whose axes depend on the opset."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from edgeserve.backends.torch.onnx.table import Node, op
+
+__all__: list[str] = []
+
+#: Up to this operator set softmax runs over all axes from the named one on.
+_COERCED = 12
+
+
+@op("Relu")
+def _relu(node: Node, x: Tensor) -> Tensor:
+    return torch.relu(x)
+
+
+@op("Sigmoid")
+def _sigmoid(node: Node, x: Tensor) -> Tensor:
+    return torch.sigmoid(x)
+
+
+@op("Tanh")
+def _tanh(node: Node, x: Tensor) -> Tensor:
+    return torch.tanh(x)
+
+
+@op("LeakyRelu")
+def _leaky(node: Node, x: Tensor) -> Tensor:
+    return functional.leaky_relu(x, node.get("alpha", 0.01))
+
+
+@op("PRelu")
+def _prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    return torch.where(x < 0, x * slope, x)
+
+
+@op("Elu")
+def _elu(node: Node, x: Tensor) -> Tensor:
+    return functional.elu(x, node.get("alpha", 1.0))
+
+
+@op("Celu")
+def _celu(node: Node, x: Tensor) -> Tensor:
+    return functional.celu(x, node.get("alpha", 1.0))
+
+
+@op("Selu")
+def _selu(node: Node, x: Tensor) -> Tensor:
+    alpha, gamma = node.get("alpha", 1.6732632423543772), node.get("gamma", 1.0507009873554805)
+    low = torch.clamp(alpha * (torch.exp(x) - 1), max=0)
+    return torch.mul(torch.clamp(x, min=0) + low, gamma)
+
+
+@op("Gelu")
+def _gelu(node: Node, x: Tensor) -> Tensor:
+    word = node.get("approximate", "none")
+    return functional.gelu(x, approximate=word)
+
+
+@op("Softplus")
+def _softplus(node: Node, x: Tensor) -> Tensor:
+    return functional.softplus(x)
+
+
+@op("Softsign")
+def _softsign(node: Node, x: Tensor) -> Tensor:
+    return functional.softsign(x)
+
+
+@op("Mish")
+def _mish(node: Node, x: Tensor) -> Tensor:
+    return functional.mish(x)
+
+
+@op("HardSigmoid")
+def _hard_sigmoid(node: Node, x: Tensor) -> Tensor:
+    return torch.clamp(x * node.get("alpha", 0.2) + node.get("beta", 0.5), 0.0, 1.0)
+
+
+@op("HardSwish")
+def _hard_swish(node: Node, x: Tensor) -> Tensor:
+    return functional.hardswish(x)
+
+
+@op("ThresholdedRelu")
+def _thresholded(node: Node, x: Tensor) -> Tensor:
+    return torch.where(x > node.get("alpha", 1.0), x, torch.zeros_like(x))
+
+
+@op("Shrink")
+def _shrink(node: Node, x: Tensor) -> Tensor:
+    bias, edge = node.get("bias", 0.0), node.get("lambd", 0.5)
+    zeros = torch.zeros_like(x)
+    return torch.where(x < -edge, x + bias, torch.where(x > edge, x - bias, zeros)).to(x.dtype)
+
+
+@op("Softmax", "LogSoftmax", "Hardmax")
+def _softmax(node: Node, x: Tensor) -> Tensor:
+    if node.opset > _COERCED:
+        return _over(node.op, x, int(node.get("axis", -1)))
+    axis = int(node.get("axis", 1)) % max(x.ndim, 1)
+    rows = 1
+    for size in x.shape[:axis]:
+        rows *= size
+    return _over(node.op, x.reshape(rows, -1), 1).reshape(x.shape)
+
+
+def _over(word: str, x: Tensor, axis: int) -> Tensor:
+    if word == "Softmax":
+        return torch.softmax(x, axis)
+    if word == "LogSoftmax":
+        return torch.log_softmax(x, axis)
+    best = x.argmax(axis, keepdim=True)
+    shape = [1] * x.ndim
+    shape[axis] = x.shape[axis]
+    return (torch.arange(x.shape[axis]).reshape(shape) == best).to(x.dtype)

@@ -1,0 +1,117 @@
+"""Parts of tensors, by ranges and by indices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgeserve.backends.torch.onnx.table import Node, op
+
+__all__: list[str] = []
+
+
+@op("Slice", host=(1, 2, 3, 4))
+def _slice(node: Node, x: Tensor, *_: Tensor) -> Tensor:
+    starts, ends = node.integers("starts", 1) or [], node.integers("ends", 2) or []
+    axes = node.integers("axes", 3) or list(range(len(starts)))
+    steps = node.integers("steps", 4) or [1] * len(starts)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        length = int(x.shape[axis])
+        span = slice(start, end if step > 0 else max(end, -length - 1), step)
+        first, last = span.indices(length)[:2]
+        if step < 0:
+            places = np.arange(first, last, step)
+            x = x.index_select(axis, torch.from_numpy(places.copy()))
+        else:
+            index: list[slice] = [slice(None)] * x.ndim
+            index[axis] = slice(first, max(first, last), step)
+            x = x[tuple(index)]
+    return x
+
+
+@op("Split", host=(1,))
+def _split(node: Node, x: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+    axis = int(node.get("axis", 0))
+    sizes = node.integers("split", 1)
+    if sizes is None:
+        count = int(node.get("num_outputs", len(node.outputs)))
+        each = math.ceil(x.shape[axis] / count)
+        sizes = [min(each, x.shape[axis] - each * i) for i in range(count)]
+    return tuple(torch.split(x, sizes, axis))
+
+
+@op("Gather")
+def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    """By constant indices a slice where they are one number, else a selection of rows."""
+    axis = int(node.get("axis", 0)) % x.ndim
+    known = node.constants.get(1)
+    if known is not None and known.ndim == 0:
+        return x.select(axis, int(known))
+    flat = _positive(indices, x.shape[axis], known).reshape(-1)
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return x.index_select(axis, flat).reshape(shape)
+
+
+def _positive(indices: Tensor, size: int, known: np.ndarray | None) -> Tensor:
+    """Indices counted from the front; known ones without an operator for it."""
+    if known is not None:
+        if known.size and known.min() >= 0:
+            return indices.to(torch.int64)
+        return torch.from_numpy(np.where(known < 0, known + size, known).astype(np.int64))
+    indices = indices.to(torch.int64)
+    return torch.where(indices < 0, indices + size, indices)
+
+
+@op("GatherElements")
+def _gather_elements(node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    axis = int(node.get("axis", 0)) % x.ndim
+    return torch.gather(x, axis, _positive(indices, x.shape[axis], node.constants.get(1)))
+
+
+@op("GatherND")
+def _gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    batch, depth = int(node.get("batch_dims", 0)), indices.shape[-1]
+    outer = math.prod(x.shape[:batch])
+    data = x.reshape(outer, *x.shape[batch:])
+    places = indices.reshape(outer, -1, depth).to(torch.int64)
+    columns = [
+        torch.where(column < 0, column + size, column)
+        for column, size in zip(places.unbind(-1), data.shape[1 : depth + 1], strict=True)
+    ]
+    rows = torch.arange(outer)[:, None].expand(outer, places.shape[1])
+    found = data[(rows, *columns)]
+    return found.reshape(*indices.shape[:-1], *x.shape[batch + depth :])
+
+
+_REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+
+
+@op("ScatterElements", "Scatter")
+def _scatter(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    axis = int(node.get("axis", 0)) % x.ndim
+    places = _positive(indices, x.shape[axis], node.constants.get(1))
+    word = node.get("reduction", "none")
+    if word == "none":
+        return x.scatter(axis, places, updates)
+    return x.scatter_reduce(axis, places, updates, _REDUCTIONS[word], include_self=True)
+
+
+@op("ScatterND")
+def _scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """By one number for each place, which every format has a scatter for."""
+    depth, word = indices.shape[-1], node.get("reduction", "none")
+    places = torch.zeros(indices.shape[:-1], dtype=torch.int64)
+    for i, size in enumerate(x.shape[:depth]):
+        column = indices[..., i].to(torch.int64)
+        places = places * size + torch.where(column < 0, column + size, column)
+    inner = math.prod(x.shape[depth:])
+    data = x.reshape(math.prod(x.shape[:depth]), inner)
+    values, rows = updates.reshape(-1, inner), places.reshape(-1, 1)
+    rows = rows.expand(rows.shape[0], inner)
+    if word == "none":
+        return data.scatter(0, rows, values).reshape(x.shape)
+    made = data.scatter_reduce(0, rows, values, _REDUCTIONS[word], include_self=True)
+    return made.reshape(x.shape)

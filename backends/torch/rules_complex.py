@@ -1,0 +1,244 @@
+"""Arithmetic on complex tensors in real numbers: each is a `Pair`.
+
+An operator that does the same to both parts (shapes, sums, indices) is applied to each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.torch.pairs import Pair, pair_of
+from edgeserve.backends.torch.rules_fourier import FOURIER_RULES
+
+__all__ = ["COMPLEX_RULES", "of_parts"]
+
+_ATEN = torch.ops.aten
+
+
+def of_parts(operator: Any) -> Callable[..., Any]:
+    """An operator applied to real parts and to imaginary parts."""
+
+    def rule(*args: Any, **named: Any) -> Any:
+        re, im = (operator(*_part(args, i), **named) for i in (0, 1))
+        if isinstance(re, Tensor):
+            return Pair(re, im)
+        return [Pair(*both) for both in zip(re, im, strict=True)]
+
+    return rule
+
+
+def _part(given: Any, index: int) -> Any:
+    if isinstance(given, Pair):
+        return given[index]
+    if isinstance(given, list | tuple):
+        return type(given)([_part(each, index) for each in given])
+    return given
+
+
+def _add(x: Any, y: Any, *, alpha: Any = 1) -> Pair:
+    """Real numbers touch one part only."""
+    a, b = pair_of(x), pair_of(y)
+    if alpha != 1:
+        b = Pair(b.re * alpha, b.im * alpha)
+    return Pair(a.re + b.re, a.im + b.im)
+
+
+def _sub(x: Any, y: Any, *, alpha: Any = 1) -> Pair:
+    return _add(x, _neg(pair_of(y)), alpha=alpha)
+
+
+def _rsub(x: Any, y: Any, alpha: Any = 1) -> Pair:
+    return _sub(y, x, alpha=alpha)
+
+
+def _neg(z: Pair) -> Pair:
+    return Pair(-z.re, -z.im)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Tensor | int | float)
+
+
+def _mul(x: Any, y: Any) -> Pair:
+    if _is_real(x):
+        x, y = y, x
+    a = pair_of(x)
+    if _is_real(y):
+        return Pair(a.re * y, a.im * y)
+    b = pair_of(y)
+    return Pair(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
+
+
+def _div(x: Any, y: Any) -> Pair:
+    if _is_real(y):
+        a = pair_of(x)
+        return Pair(a.re / y, a.im / y)
+    return _mul(x, _reciprocal(pair_of(y)))
+
+
+def _reciprocal(z: Pair) -> Pair:
+    size = z.re * z.re + z.im * z.im
+    return Pair(z.re / size, -z.im / size)
+
+
+def _joined(operator: Any) -> Callable[..., Pair]:
+    """An operator that is linear in two of its arguments: a product of matrices, or an einsum."""
+
+    def rule(x: Any, y: Any) -> Pair:
+        if isinstance(x, Tensor):
+            return Pair(operator(x, y.re), operator(x, y.im))
+        if isinstance(y, Tensor):
+            return Pair(operator(x.re, y), operator(x.im, y))
+        return Pair(
+            operator(x.re, y.re) - operator(x.im, y.im), operator(x.re, y.im) + operator(x.im, y.re)
+        )
+
+    return rule
+
+
+def _einsum(equation: str, tensors: Any, *, path: Any = None) -> Any:
+    if len(tensors) != 2:
+        return of_parts(_ATEN.einsum.default)(equation, tensors) if len(tensors) == 1 else (
+            NotImplemented)  # fmt: skip
+    return _joined(lambda x, y: torch.einsum(equation, x, y))(*tensors)
+
+
+def _abs(z: Pair) -> Tensor:
+    return torch.sqrt(z.re * z.re + z.im * z.im)
+
+
+def _angle(z: Pair) -> Tensor:
+    return torch.atan2(z.im, z.re)
+
+
+def _polar(size: Tensor, angle: Tensor) -> Pair:
+    return Pair(size * torch.cos(angle), size * torch.sin(angle))
+
+
+def _exp(z: Pair) -> Pair:
+    return _polar(torch.exp(z.re), z.im)
+
+
+def _log(z: Pair) -> Pair:
+    return Pair(torch.log(_abs(z)), _angle(z))
+
+
+def _square(z: Pair) -> Pair:
+    return _mul(z, z)
+
+
+def _power(z: Pair, exponent: Any) -> Any:
+    if isinstance(exponent, int) and 1 <= exponent <= 8:
+        made = z
+        for _ in range(exponent - 1):
+            made = _mul(made, z)
+        return made
+    if isinstance(exponent, complex) or not isinstance(exponent, int | float):
+        return NotImplemented
+    return _polar(_abs(z) ** exponent, _angle(z) * exponent)
+
+
+def _as_complex(x: Tensor) -> Pair:
+    return Pair(x.select(-1, 0), x.select(-1, 1))
+
+
+def _sign(z: Pair) -> Pair:
+    """In its direction, of length 1; nothing of nothing."""
+    size = _abs(z)
+    safe = torch.where(size == 0, torch.ones_like(size), size)
+    return Pair(z.re / safe, z.im / safe)
+
+
+def _cast(x: Any, dtype: Any = None, *args: Any, **named: Any) -> Any:
+    dtype = named.get("dtype", dtype)
+    if isinstance(dtype, torch.dtype) and dtype.is_complex:
+        return pair_of(x if isinstance(x, Pair) else x.to(torch.float32))
+    return NotImplemented
+
+
+def _filled(operator: Any) -> Callable[..., Any]:
+    """What makes a tensor like another: a number in one part, zeros in the other."""
+
+    def rule(z: Pair, *args: Any, **named: Any) -> Any:
+        if named.get("dtype") is not None and not named["dtype"].is_complex:
+            return NotImplemented
+        return Pair(operator(z.re), torch.zeros_like(z.re))
+
+    return rule
+
+
+def _where(condition: Tensor, x: Any, y: Any) -> Pair:
+    a, b = (pair_of(each) for each in (x, y))
+    return Pair(torch.where(condition, a.re, b.re), torch.where(condition, a.im, b.im))
+
+
+def _same(z: Pair) -> Pair:
+    return z
+
+
+#: What does the same to both parts.
+_OF_PARTS = (
+    "_unsafe_view", "alias", "cat", "chunk", "clone", "contiguous", "cumsum", "detach", "diagonal",
+    "expand", "fft_fftshift", "fft_ifftshift", "flatten", "flip", "gather", "index",
+    "index_select", "mean", "movedim", "mT", "narrow", "constant_pad_nd", "permute", "repeat",
+    "reshape", "roll", "select", "slice", "split", "split_with_sizes", "squeeze", "stack", "sum",
+    "swapaxes", "t", "transpose", "tril", "triu", "unbind", "unflatten", "unfold", "unsqueeze",
+    "view",
+)  # fmt: skip
+
+#: Rules by operator, of tensors, numbers and `Pair`; `NotImplemented` leaves it as it is.
+COMPLEX_RULES: dict[Any, Callable[..., Any]] = {
+    **{
+        overload: of_parts(overload)
+        for name in _OF_PARTS if hasattr(_ATEN, name)
+        for overload in (getattr(getattr(_ATEN, name), each)
+                         for each in getattr(_ATEN, name).overloads())
+    },
+    **FOURIER_RULES,
+    _ATEN.view_as_complex.default: _as_complex,
+    _ATEN.view_as_real.default: lambda z: torch.stack([z.re, z.im], -1),
+    _ATEN.complex.default: Pair,
+    _ATEN.polar.default: _polar,
+    _ATEN.real.default: lambda z: z.re,
+    _ATEN.imag.default: lambda z: z.im,
+    _ATEN.abs.default: _abs,
+    _ATEN.angle.default: _angle,
+    _ATEN._conj.default: lambda z: Pair(z.re, -z.im),
+    _ATEN.conj.default: lambda z: Pair(z.re, -z.im),
+    _ATEN.conj_physical.default: lambda z: Pair(z.re, -z.im),
+    _ATEN.resolve_conj.default: _same,
+    _ATEN.resolve_neg.default: _same,
+    _ATEN.neg.default: _neg,
+    _ATEN.add.Tensor: _add,
+    _ATEN.add.Scalar: _add,
+    _ATEN.sub.Tensor: _sub,
+    _ATEN.sub.Scalar: _sub,
+    _ATEN.rsub.Scalar: _rsub,
+    _ATEN.rsub.Tensor: _rsub,
+    _ATEN.mul.Tensor: _mul,
+    _ATEN.mul.Scalar: _mul,
+    _ATEN.div.Tensor: _div,
+    _ATEN.div.Scalar: _div,
+    _ATEN.reciprocal.default: _reciprocal,
+    _ATEN.square.default: _square,
+    _ATEN.pow.Tensor_Scalar: _power,
+    _ATEN.exp.default: _exp,
+    _ATEN.log.default: _log,
+    _ATEN.sqrt.default: lambda z: _power(z, 0.5),
+    _ATEN.sgn.default: _sign,
+    _ATEN.matmul.default: _joined(torch.matmul),
+    _ATEN.bmm.default: _joined(torch.bmm),
+    _ATEN.mm.default: _joined(torch.mm),
+    _ATEN.einsum.default: _einsum,
+    _ATEN.where.self: _where,
+    _ATEN.where.ScalarOther: _where,
+    _ATEN.where.ScalarSelf: _where,
+    _ATEN.to.dtype: _cast,
+    _ATEN._to_copy.default: _cast,
+    _ATEN.zeros_like.default: _filled(torch.zeros_like),
+    _ATEN.ones_like.default: _filled(torch.ones_like),
+}  # fmt: skip

@@ -1,0 +1,165 @@
+"""`Deployment`: what is to be written down, checked; and what every kind of file needs of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from edgeserve.bundle import open_model
+from edgeserve.errors import ServeError
+from edgeserve.serve.options import MB, Options
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.processing import Tokenize
+
+__all__ = ["BUNDLES", "KINDS", "Deployment", "Subject", "arguments", "cannot", "subject_of"]
+
+KINDS = ("docker", "kubernetes", "kserve")
+#: Where bundles lie in an image, and where secrets are mounted.
+BUNDLES, _KEYS, _TLS = "/bundles", "/etc/edgeserve/keys", "/etc/edgeserve/tls"
+#: Where KServe puts what it fetched.
+_FETCHED = "/mnt/models"
+#: A process of the runtimes without a model, and how many times its file a model takes, roughly.
+_BASE_MB, _TIMES = 384, 4
+
+
+class Deployment(Options, frozen=True, kw_only=True):
+    """An endpoint's `Options`, and how it is to run elsewhere.
+
+    Options hold inside the container. ``keys`` and ``tls_cert`` say that there are such files; they
+    come from secrets, and what lies at these paths here is not read.
+
+    Attributes:
+        image: Name of the image in the manifests; empty: the first model's name and version.
+        replicas: Pods at the fewest.
+        max_replicas: Pods at the most.
+        cpus: Processors of a pod.
+        gpus: Graphics processors of a pod; with one, manifests name the CUDA image.
+        storage: Where KServe fetches the bundle from (``s3://``, ``pvc://``, ...); empty: it is in
+            the image.
+    """
+
+    image: str = ""
+    replicas: int = 2
+    max_replicas: int = 6
+    cpus: float = 1.0
+    gpus: int = 0
+    storage: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.replicas <= self.max_replicas or self.cpus <= 0 or self.gpus < 0:
+            raise cannot("replicas, max_replicas, cpus, gpus", "1 or more, or above 0", "less")
+        if self.image and not re.fullmatch(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}", self.image):
+            raise cannot("image", "the name of an image", repr(self.image))
+        if self.storage and not re.fullmatch(r"[a-z0-9+-]+://[!-~]+", self.storage):
+            raise cannot("storage", "an address such as s3://bucket/tagger.edge", self.storage)
+        if self.storage and len(self.bundles) > 1:
+            raise cannot("storage", "one bundle to fetch", f"{len(self.bundles)} bundles")
+
+
+class Subject:
+    """What is deployed.
+
+    Attributes:
+        said: As it was asked for.
+        manifests: Of the bundles, in order.
+        name: What objects are called: a DNS label.
+        image: The image's name.
+        memory_mb: What a pod asks for, by an estimate.
+        scheme: "HTTPS" with TLS, else "HTTP".
+        secrets: Mounted files: path in the container by the secret's name.
+    """
+
+    def __init__(self, said: Deployment, manifests: tuple[Manifest, ...]) -> None:
+        self.said, self.manifests = said, manifests
+        self.name = _label(manifests[0].name)
+        self.image = said.image or f"{self.name}:{manifests[0].version}"
+        if said.gpus and not said.image:
+            self.image += "-cuda"
+        size = sum(Path(path).stat().st_size for path in said.bundles)
+        self.memory_mb = said.memory_mb or _BASE_MB + _TIMES * -(-size // MB)
+        self.scheme = "HTTPS" if said.tls_cert else "HTTP"
+        self.secrets = {
+            f"{self.name}-{what}": path
+            for what, path, there in (("keys", _KEYS, said.keys), ("tls", _TLS, said.tls_cert))
+            if there
+        }
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Extras of edgeserve that an image needs."""
+        formats = {a.format for m in self.manifests for a in m.artifacts} & {"onnx", "tflite"}
+        steps = [s for m in self.manifests for way in m.processing.inputs for s in way.steps]
+        texts = any(isinstance(step, Tokenize) for step in steps)
+        return ("serve", *sorted(formats), *(("text",) if texts else ()))
+
+
+def subject_of(said: Deployment) -> Subject:
+    """Read the bundles.
+
+    Raises:
+        ServeError: EDGE-SERVE-051, one is no sealed bundle, or two files or models have one name;
+            -003.
+        BundleError: a bundle breaks its rules.
+    """
+    manifests: list[Manifest] = []
+    for path in said.bundles:
+        if not Path(path).is_file():
+            raise cannot(f"bundle {path}", "a sealed bundle", "a workspace, or nothing")
+        with open_model(path) as model:
+            manifests.append(model.manifest)
+    for what, names in (
+        ("names of bundles", [Path(path).name for path in said.bundles]),
+        ("names of models", [manifest.name for manifest in manifests]),
+    ):
+        if len(set(names)) < len(names):
+            raise cannot(what, "different ones", ", ".join(names))
+    return Subject(said, tuple(manifests))
+
+
+def arguments(subject: Subject, fetched: bool = False) -> list[str]:
+    """What `edgeserve` is called with in a container.
+
+    Args:
+        subject: What is deployed.
+        fetched: Whether the bundle is put there by KServe.
+    """
+    said, folder = subject.said, _FETCHED if fetched else BUNDLES
+    words = ["serve", *(f"{folder}/{Path(path).name}" for path in said.bundles)]
+    words += ["--host", "0.0.0.0", "--port", str(said.port)]
+    for name in Options.__struct_fields__:
+        value, usual = getattr(said, name), _USUAL[name]
+        if name not in _SAID_APART and value != usual:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    for pinned in said.pinned:
+        words += ["--pin", pinned]
+    if said.control is not None:
+        words += ["--control" if said.control else "--no-control"]
+    if said.keys:
+        words += ["--keys", f"{_KEYS}/keys"]
+    if said.tls_cert:
+        words += ["--tls-cert", f"{_TLS}/tls.crt", "--tls-key", f"{_TLS}/tls.key"]
+    return words
+
+
+def cannot(what: str, wanted: str, got: str) -> ServeError:
+    """The coded error for what cannot be written down."""
+    return ServeError(
+        "EDGE-SERVE-051", f"deployment, {what}", wanted=wanted, got=got,
+        hint="docs/scale-out.md says what each kind of file holds",
+    )  # fmt: skip
+
+
+_SAID_APART = (
+    "bundles", "host", "port", "pinned", "control", "keys", "tls_cert", "tls_key", "memory_mb",
+)  # fmt: skip
+_USUAL: dict[str, Any] = {
+    name: getattr(Options(bundles=("x",)), name) for name in Options.__struct_fields__
+}
+
+
+def _label(name: str) -> str:
+    """A DNS label: what Kubernetes takes as a name everywhere."""
+    label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:50].strip("-")
+    return label if label[:1].isalpha() else f"model-{label}".strip("-")

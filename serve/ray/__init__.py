@@ -1,0 +1,12 @@
+"""The endpoint inside Ray Serve: the same application, its models spread over a cluster.
+
+    serve run edgeserve.serve.ray:build bundles=tagger.edge,minilm.edge replicas=2
+
+or `edgeserve serve tagger.edge --engine ray`. What answers is the `App` of `edgeserve.serve`, in as
+many replicas as the load asks for; importing this loads no Ray.
+"""
+
+from edgeserve.serve.ray.application import build, run
+from edgeserve.serve.ray.scale import Chain, Scale, scale_of
+
+__all__ = ["Chain", "Scale", "build", "run", "scale_of"]

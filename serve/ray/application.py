@@ -1,0 +1,202 @@
+"""`build` makes the Ray Serve application, `run` serves it until it is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgeserve.bundle import open_model
+from edgeserve.errors import ServeError
+from edgeserve.serve.logs import Log
+from edgeserve.serve.ray.front import Ingress
+from edgeserve.serve.ray.replica import Models
+from edgeserve.serve.ray.scale import Chain, Scale, scale_of
+from edgeserve.types.manifest import Manifest
+
+__all__ = ["build", "run"]
+
+#: How often Ray asks a replica whether it is well, and how long it waits for the answer, seconds.
+_HEALTH = {"health_check_period_s": 2, "health_check_timeout_s": 10}
+_CLASSIFIERS = ("image-classification", "text-classification", "audio-classification")
+
+
+def build(args: Mapping[str, Any] | Scale) -> Any:
+    """The application: a front, and behind it a deployment for each model, or one for all.
+
+    Args:
+        args: Fields of `Scale`: what ``serve run`` or a configuration's ``args`` hands over.
+
+    Raises:
+        ServeError: EDGE-SERVE-040 no Ray, -041 a field, -003 two bundles of one name.
+        BundleError: a bundle cannot be read here. Each node needs it at the same path.
+    """
+    serve = _serve()
+    scale = scale_of(args)
+    return _bound(serve, scale, _checked(scale))
+
+
+def _bound(serve: Any, scale: Scale, paths: Mapping[str, str]) -> Any:
+    """Ray's value of the application, of bundles that were checked."""
+    many = {
+        "max_ongoing_requests": scale.ongoing, "max_queued_requests": scale.queue, **_HEALTH,
+        "ray_actor_options": {"num_cpus": scale.cpus, "num_gpus": scale.gpus}, **_replicas(scale),
+    }  # fmt: skip
+    if scale.models_per_replica:
+        one = serve.deployment(Models, name="models", **many).bind(scale, paths)
+        handles = dict.fromkeys(paths, one)
+    else:
+        handles = {
+            name: serve.deployment(Models, name=name, **many).bind(scale, {name: path})
+            for name, path in paths.items()
+        }
+    fronts = scale.fronts or _nodes()
+    front = serve.deployment(
+        serve.ingress(None)(Ingress), name="front", num_replicas=fronts,
+        max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0}, **_HEALTH,
+        **({"max_replicas_per_node": 1} if fronts > 1 else {}),
+    )  # fmt: skip
+    return front.bind(scale, handles)
+
+
+def _nodes() -> int:
+    """Nodes of the cluster that this process is connected to; 1 where it is to none."""
+    ray: Any = importlib.import_module("ray")  # which is typed in parts
+    return sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 1
+
+
+def run(scale: Scale, log: Log | None = None, end: threading.Event | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C (or ``end``), then let what runs finish.
+
+    Raises:
+        ServeError: as `build`; EDGE-SERVE-040, a cluster cannot be had.
+    """
+    serve, log, end = _serve(), log or Log(), end or threading.Event()
+    paths = _checked(scale)
+    with _own_signals():
+        _connect(scale)
+    port = scale.port or _free(scale.host)
+    try:
+        serve.start(
+            proxy_location="EveryNode" if scale.address else "HeadOnly",
+            http_options={
+                "host": scale.host, "port": port, "ssl_certfile": scale.tls_cert,
+                "ssl_keyfile": scale.tls_key,
+            },
+        )  # fmt: skip
+        serve.run(_bound(serve, scale, paths), name="edgeserve", route_prefix="/")
+        log.event("serving", host=scale.host, port=port, engine="ray")
+        end.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        log.event("draining")
+        _leave(scale, serve)
+    log.event("ended")
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Undo what Ray does about SIGTERM when it starts: it would end this process in the middle."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    with contextlib.suppress(ValueError):  # in another thread than the main one nothing was done
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(scale: Scale, serve: Any) -> None:
+    """Take the application away; a cluster that was there before stays."""
+    import ray
+
+    if scale.address:
+        serve.delete("edgeserve")
+    else:
+        serve.shutdown()
+    ray.shutdown()
+
+
+def _serve() -> Any:
+    # Nothing is told to anybody (docs/decisions/0008); to be said before Ray is loaded.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        from ray import serve
+    except ImportError as error:
+        raise ServeError(
+            "EDGE-SERVE-040", "engine ray", wanted="the packages of the extra `ray`",
+            got=str(error), hint="pip install 'edgeserve[ray]'",
+        ) from error  # fmt: skip
+    return serve
+
+
+def _connect(scale: Scale) -> None:
+    import ray
+
+    try:
+        if not ray.is_initialized():
+            local: dict[str, Any] = {} if scale.address else {"include_dashboard": False}
+            ray.init(address=scale.address or "local", log_to_driver=True, **local)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ServeError(
+            "EDGE-SERVE-040", f"Ray cluster {scale.address or 'of this machine'}",
+            wanted="one to connect to", got=str(error),
+            hint="start it with `ray start --head`, or leave the address out",
+        ) from error  # fmt: skip
+
+
+def _replicas(scale: Scale) -> dict[str, Any]:
+    if scale.max_replicas is None:
+        return {"num_replicas": scale.replicas}
+    return {
+        "autoscaling_config": {
+            "min_replicas": scale.replicas, "max_replicas": scale.max_replicas,
+            "target_ongoing_requests": scale.target, "upscale_delay_s": 5,
+            "downscale_delay_s": 120,
+        }
+    }  # fmt: skip
+
+
+def _checked(scale: Scale) -> dict[str, str]:
+    """Paths of the bundles by the name of their model, once all fits together."""
+    models: dict[str, Manifest] = {}
+    paths: dict[str, str] = {}
+    for path in scale.bundles:
+        with open_model(path) as model:
+            manifest = model.manifest
+        if manifest.name in ("front", "models", *models):
+            raise ServeError(
+                "EDGE-SERVE-003", f"model {manifest.name}", wanted="one bundle of each name",
+                got="two, or a name that Ray's own deployments have here",
+                hint="package one of them again with another --name",
+            )  # fmt: skip
+        models[manifest.name], paths[manifest.name] = manifest, path
+    for chain in scale.chains:
+        _check_chain(chain, models)
+    return paths
+
+
+def _check_chain(chain: Chain, models: Mapping[str, Manifest]) -> None:
+    if lacking := chain.models - models.keys():
+        raise _no_chain(chain, f"models of {', '.join(sorted(models))}", ", ".join(lacking))
+    if chain.name in models:
+        raise _no_chain(chain, "a name of its own", "that of a model")
+    wanted = ("object-detection",) if chain.crop else _CLASSIFIERS
+    if models[chain.first].task not in wanted:
+        raise _no_chain(chain, f"a first model for {wanted[0]}", models[chain.first].task)
+
+
+def _no_chain(chain: Chain, wanted: str, got: str) -> ServeError:
+    return ServeError(
+        "EDGE-SERVE-041", f"Ray application, chain {chain.name}", wanted=wanted, got=got,
+        hint="docs/scale-out.md shows both kinds of composition",
+    )  # fmt: skip
+
+
+def _free(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as one:
+        one.bind((host, 0))
+        return int(one.getsockname()[1])
