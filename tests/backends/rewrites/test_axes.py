@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import fx, nn
 from torch.nn import functional
 
-from edgeserve.backends.torch.program import log_warnings
 from edgeserve.backends.torch.rewrites import (
-    apply,
     merge_axes,
 )
 from edgeserve.backends.torch.rewrites.merge_axes import has_many_axes
@@ -22,40 +18,7 @@ from edgeserve.backends.torch.rewrites.parts import with_sizes
 Tensors = tuple[torch.Tensor, ...]
 
 
-class Net(nn.Module):
-    """Any function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
-
-
-def rewritten(
-    function: Any, inputs: Tensors, *rewrites: Any, decomposed: bool = False
-) -> tuple[fx.GraphModule, tuple[str, ...]]:
-    """The rewritten graph, after its answer was compared with the module's."""
-    module = (function if isinstance(function, nn.Module) else Net(function)).eval()
-    program = torch.export.export(module, inputs)
-    with log_warnings():
-        program = program.run_decompositions() if decomposed else program
-    graph = with_sizes(program.module(check_guards=False), inputs)
-    names = apply(graph, rewrites)
-    with torch.no_grad():
-        torch.testing.assert_close(graph(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
-        again = torch.export.export(graph, inputs).module()  # what formats do with it
-        torch.testing.assert_close(again(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
-    return graph, names
-
-
-def targets(graph: fx.GraphModule) -> set[str]:
-    calls = (node for node in graph.graph.nodes if node.op == "call_function")
-    return {str(node.target).partition(".")[2] for node in calls}
-
-
-def test_permutations_of_many_axes_take_five() -> None:
+def test_permutations_of_many_axes_take_five(rewritten: Any) -> None:
     draw = random.Random(1)
     for rank in (6, 7, 8):
         for _ in range(6):
@@ -91,7 +54,7 @@ SIX = (2, 3, 2, 2, 3, 2)
      lambda x: (x.reshape(SIX) @ x.reshape(SIX).mT).flatten(),
      lambda x: functional.layer_norm(x.reshape(SIX), (3, 2)).flatten()],
 )  # fmt: skip
-def test_operators_on_many_axes_take_five(function: Any) -> None:
+def test_operators_on_many_axes_take_five(rewritten: Any, function: Any) -> None:
     inputs = (torch.randn(144),)
     graph, names = rewritten(function, inputs, merge_axes, decomposed=True)
     assert names == ("merge_axes",)
@@ -104,14 +67,14 @@ def test_operators_on_many_axes_take_five(function: Any) -> None:
      lambda x: functional.layer_norm(x.reshape(SIX), (3, 2)).reshape(-1),
      lambda x: functional.linear(x.reshape(SIX), torch.ones(4, 2)).reshape(-1)],
 )  # fmt: skip
-def test_layers_that_stay_whole_take_five(function: Any) -> None:
+def test_layers_that_stay_whole_take_five(rewritten: Any, function: Any) -> None:
     inputs = (torch.randn(144),)
     graph, names = rewritten(function, inputs, merge_axes)
     assert names == ("merge_axes",)
     assert not has_many_axes(with_sizes(graph, inputs))
 
 
-def test_operands_that_are_stretched_in_turns_are_expanded() -> None:
+def test_operands_that_are_stretched_in_turns_are_expanded(rewritten: Any) -> None:
     shapes = [(2, 1, 2, 1, 2, 1, 2), (1, 3, 1, 2, 1, 3, 1)]
     inputs = tuple(torch.randn(torch.Size(shape).numel()) for shape in shapes)
     graph, _ = rewritten(

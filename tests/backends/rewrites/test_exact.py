@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import nn
 from torch.nn import functional
 
 from edgeserve.backends.torch.program import log_warnings
@@ -32,39 +31,6 @@ from edgeserve.backends.torch.rewrites.parts import with_sizes
 Tensors = tuple[torch.Tensor, ...]
 
 
-class Net(nn.Module):
-    """Any function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
-
-
-def rewritten(
-    function: Any, inputs: Tensors, *rewrites: Any, decomposed: bool = False
-) -> tuple[fx.GraphModule, tuple[str, ...]]:
-    """The rewritten graph, after its answer was compared with the module's."""
-    module = (function if isinstance(function, nn.Module) else Net(function)).eval()
-    program = torch.export.export(module, inputs)
-    with log_warnings():
-        program = program.run_decompositions() if decomposed else program
-    graph = with_sizes(program.module(check_guards=False), inputs)
-    names = apply(graph, rewrites)
-    with torch.no_grad():
-        torch.testing.assert_close(graph(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
-        again = torch.export.export(graph, inputs).module()  # what formats do with it
-        torch.testing.assert_close(again(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
-    return graph, names
-
-
-def targets(graph: fx.GraphModule) -> set[str]:
-    calls = (node for node in graph.graph.nodes if node.op == "call_function")
-    return {str(node.target).partition(".")[2] for node in calls}
-
-
 X = torch.randn(2, 3, 4)
 
 
@@ -76,13 +42,13 @@ X = torch.randn(2, 3, 4)
      (lambda x: (x > 0) & (x < 1), "__and__.Tensor"),
      (lambda x: (x > 0).__or__(x < -1), "__or__.Tensor")],
 )  # fmt: skip
-def test_plain_names(function: Any, gone: str) -> None:
+def test_plain_names(rewritten: Any, targets: Any, function: Any, gone: str) -> None:
     graph, names = rewritten(function, (X,), plain_names)
     assert names == ("plain_names",)
     assert gone not in targets(graph)
 
 
-def test_plain_names_keep_the_dtype() -> None:
+def test_plain_names_keep_the_dtype(rewritten: Any) -> None:
     graph, _ = rewritten(lambda x: x.new_zeros((2,), dtype=torch.int64) + 1, (X,), plain_names)
     assert graph(X)[0].dtype == torch.int64 if isinstance(graph(X), tuple) else True
     rewritten(lambda x: (x > 0).new_ones((3, 4)) & (x > 0), (X,), plain_names)
@@ -94,17 +60,17 @@ def test_plain_names_keep_the_dtype() -> None:
      lambda x, y: torch.rsub(x, y, alpha=3), lambda x, _: torch.rsub(x, 2, alpha=3),
      lambda x, _: torch.add(x, 2, alpha=3)],
 )  # fmt: skip
-def test_factors_of_sums_are_products(function: Any) -> None:
+def test_factors_of_sums_are_products(rewritten: Any, function: Any) -> None:
     graph, _ = rewritten(function, (X, torch.randn(2, 3, 4)), spell_alpha)
     assert not any("alpha" in node.kwargs or len(node.args) > 2 for node in graph.graph.nodes
                    if node.op == "call_function")  # fmt: skip
 
 
-def test_sums_without_a_factor_stay() -> None:
+def test_sums_without_a_factor_stay(rewritten: Any) -> None:
     assert rewritten(lambda x, y: x + y - 1, (X, X), spell_alpha)[1] == ()
 
 
-def test_contiguous_memory_survives_another_trace() -> None:
+def test_contiguous_memory_survives_another_trace(rewritten: Any, targets: Any) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x.transpose(1, 2).contiguous().view(2, -1)
 
@@ -113,7 +79,7 @@ def test_contiguous_memory_survives_another_trace() -> None:
     assert {"clone.default", "reshape.default"} <= targets(graph)
 
 
-def test_constants_are_folded_and_weights_are_not() -> None:
+def test_constants_are_folded_and_weights_are_not(rewritten: Any, targets: Any) -> None:
     class Grid(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -130,7 +96,7 @@ def test_constants_are_folded_and_weights_are_not() -> None:
     assert targets(graph) <= {"t.default", "matmul.default", "add.Tensor"}
 
 
-def test_numbers_and_shared_constants_are_folded() -> None:
+def test_numbers_and_shared_constants_are_folded(rewritten: Any, targets: Any) -> None:
     def function(x: torch.Tensor) -> Any:
         steps = torch.arange(x.shape[-1]) * 2
         return x + steps, steps + 1, x * steps.sum()
@@ -139,14 +105,18 @@ def test_numbers_and_shared_constants_are_folded() -> None:
     assert targets(graph) <= {"add.Tensor", "mul.Tensor", "_assert_scalar.default"}
 
 
-def test_what_is_random_large_or_written_is_not_folded() -> None:
-    graph = torch.export.export(Net(lambda x: x + torch.rand(4)), (X,)).module(check_guards=False)
+def test_what_is_random_large_or_written_is_not_folded(
+    rewritten: Any, targets: Any, calling: Any
+) -> None:
+    graph = torch.export.export(calling(lambda x: x + torch.rand(4)), (X,)).module(
+        check_guards=False
+    )
     assert apply(with_sizes(graph, (X,)), [fold_constants]) == ()
     large = lambda x: x.sum() + torch.arange(2**21)  # noqa: E731
     assert "arange.default" in targets(rewritten(large, (X,), fold_constants)[0])
 
 
-def test_what_is_written_through_a_view_is_not_folded() -> None:
+def test_what_is_written_through_a_view_is_not_folded(rewritten: Any) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         table = torch.zeros(3, 4)
         first = x + table
@@ -157,7 +127,7 @@ def test_what_is_written_through_a_view_is_not_folded() -> None:
     rewritten(function, (X,), fold_constants)
 
 
-def test_patches_are_cut_and_added_by_convolutions() -> None:
+def test_patches_are_cut_and_added_by_convolutions(rewritten: Any, targets: Any) -> None:
     draw = random.Random(0)
     for _ in range(30):
         kernel, stride, dilation = ([draw.randint(1, 3), draw.randint(1, 3)] for _ in range(3))
@@ -178,7 +148,9 @@ def test_patches_are_cut_and_added_by_convolutions() -> None:
 @pytest.mark.parametrize(
     ("shifts", "dims"), [((1,), (1,)), ((-2, 9), (0, 2)), ((5,), ()), ((0,), (1,)), ((-1,), (-1,))]
 )
-def test_rolling_is_cutting_and_joining(shifts: Any, dims: Any) -> None:
+def test_rolling_is_cutting_and_joining(
+    rewritten: Any, targets: Any, shifts: Any, dims: Any
+) -> None:
     graph, names = rewritten(lambda x: torch.roll(x, shifts, dims) + 0, (X,), roll_by_slices)
     assert names == ("roll_by_slices",)
     assert "roll.default" not in targets(graph)
@@ -192,7 +164,7 @@ def test_rolling_is_cutting_and_joining(shifts: Any, dims: Any) -> None:
      {"scale_factor": (0.6, 1.3), "mode": "bilinear", "antialias": True},
      {"scale_factor": 2.0, "mode": "bicubic", "align_corners": True}],
 )  # fmt: skip
-def test_resizing_is_two_products(how: dict[str, Any]) -> None:
+def test_resizing_is_two_products(rewritten: Any, targets: Any, how: dict[str, Any]) -> None:
     def resize(x: torch.Tensor) -> torch.Tensor:
         return functional.interpolate(x, **how)
 
@@ -201,7 +173,7 @@ def test_resizing_is_two_products(how: dict[str, Any]) -> None:
     assert targets(graph) == {"matmul.default"}
 
 
-def test_tiny_numbers_are_tensors() -> None:
+def test_tiny_numbers_are_tensors(rewritten: Any) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x / (x.abs() + 1e-12) * 1.000001 + (x.sum() + 1e-12) + (x + 0.0) * 1.0
 
@@ -217,7 +189,9 @@ def test_tiny_numbers_are_tensors() -> None:
      ((4, 3, 2), (1, 4, 12), 0, "index_select.default"),
      ((3, 3), (5, 2), 1, "index_select.default")],
 )  # fmt: skip
-def test_strides_are_written_out(size: Any, stride: Any, offset: int, known: str) -> None:
+def test_strides_are_written_out(
+    rewritten: Any, targets: Any, size: Any, stride: Any, offset: int, known: str
+) -> None:
     graph, names = rewritten(
         lambda x: x.as_strided(size, stride, offset) * 1, (X,), relabel_strides
     )
@@ -226,15 +200,15 @@ def test_strides_are_written_out(size: Any, stride: Any, offset: int, known: str
     assert "as_strided.default" not in targets(graph)
 
 
-def test_strides_of_a_turned_tensor_are_those_of_its_memory() -> None:
+def test_strides_of_a_turned_tensor_are_those_of_its_memory(rewritten: Any) -> None:
     rewritten(lambda x: x.transpose(0, 2).as_strided((2, 12), (12, 1)) * 1, (X,), relabel_strides)
 
 
-def test_a_program_is_rewritten_in_place_with_its_outputs() -> None:
+def test_a_program_is_rewritten_in_place_with_its_outputs(calling: Any) -> None:
     def function(x: torch.Tensor) -> Any:
         return x.detach(), x.view(6, 4), x + x.new_ones(4)
 
-    program = torch.export.export(Net(function), (X,))
+    program = torch.export.export(calling(function), (X,))
     wanted = program.module()(X)
     names = apply_in_place(program, (plain_names, copy_contiguous))
     with log_warnings():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from edgeserve.backends.torch.program import log_warnings
 from edgeserve.backends.torch.rewrites import (
-    apply,
     blank_blind_rows,
     pool_adaptively,
     pool_by_slices,
@@ -24,42 +21,8 @@ from edgeserve.backends.torch.rewrites import (
     spread_transposed,
     spread_uneven,
 )
-from edgeserve.backends.torch.rewrites.parts import with_sizes
 
 Tensors = tuple[torch.Tensor, ...]
-
-
-class Net(nn.Module):
-    """Any function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
-
-
-def rewritten(
-    function: Any, inputs: Tensors, *rewrites: Any, decomposed: bool = False
-) -> tuple[fx.GraphModule, tuple[str, ...]]:
-    """The rewritten graph, after its answer was compared with the module's."""
-    module = (function if isinstance(function, nn.Module) else Net(function)).eval()
-    program = torch.export.export(module, inputs)
-    with log_warnings():
-        program = program.run_decompositions() if decomposed else program
-    graph = with_sizes(program.module(check_guards=False), inputs)
-    names = apply(graph, rewrites)
-    with torch.no_grad():
-        torch.testing.assert_close(graph(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
-        again = torch.export.export(graph, inputs).module()  # what formats do with it
-        torch.testing.assert_close(again(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
-    return graph, names
-
-
-def targets(graph: fx.GraphModule) -> set[str]:
-    calls = (node for node in graph.graph.nodes if node.op == "call_function")
-    return {str(node.target).partition(".")[2] for node in calls}
 
 
 IMAGE = torch.randn(2, 4, 8, 10)
@@ -71,19 +34,21 @@ IMAGE = torch.randn(2, 4, 8, 10)
      {"kernel_size": (3, 2), "stride": (2, 1), "padding": 1, "dilation": 2},
      {"kernel_size": 3, "stride": 2, "dilation": 2, "ceil_mode": True}],
 )  # fmt: skip
-def test_pools_with_gaps_are_compared_slices(how: dict[str, Any]) -> None:
+def test_pools_with_gaps_are_compared_slices(
+    rewritten: Any, targets: Any, how: dict[str, Any]
+) -> None:
     graph, names = rewritten(nn.MaxPool2d(**how), (IMAGE,), pool_by_slices)
     assert names == ("pool_by_slices",)
     assert "max_pool2d.default" not in targets(graph)
 
 
 @pytest.mark.parametrize("how", [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}])
-def test_places_of_a_pool_are_compared_slices(how: dict[str, Any]) -> None:
+def test_places_of_a_pool_are_compared_slices(rewritten: Any, how: dict[str, Any]) -> None:
     _, names = rewritten(nn.MaxPool2d(**how, return_indices=True), (IMAGE,), pool_by_slices)
     assert names == ("pool_by_slices",)
 
 
-def test_ordinary_pools_stay() -> None:
+def test_ordinary_pools_stay(rewritten: Any) -> None:
     assert rewritten(nn.MaxPool2d(3, 2, 1), (IMAGE,), pool_by_slices)[1] == ()
 
 
@@ -93,14 +58,16 @@ def test_ordinary_pools_stay() -> None:
      (nn.AdaptiveMaxPool3d((2, 5, 3)), torch.randn(2, 4, 5, 6, 7)),
      (nn.AdaptiveAvgPool3d((2, 3, 2)), torch.randn(2, 4, 5, 6, 7))],
 )  # fmt: skip
-def test_adaptive_pools_are_pieces(module: nn.Module, inputs: torch.Tensor) -> None:
+def test_adaptive_pools_are_pieces(
+    rewritten: Any, targets: Any, module: nn.Module, inputs: torch.Tensor
+) -> None:
     graph, names = rewritten(module, (inputs,), pool_adaptively)
     assert names == ("pool_adaptively",)
     assert targets(graph) <= {"slice.Tensor", "amax.default", "mean.dim", "cat.default"}
 
 
 @pytest.mark.parametrize("how", [{}, {"stride": 1}, {"stride": (2, 3), "padding": 1}])
-def test_a_divisor_is_a_product(how: dict[str, Any]) -> None:
+def test_a_divisor_is_a_product(rewritten: Any, targets: Any, how: dict[str, Any]) -> None:
     module = nn.AvgPool2d(3, **how, divisor_override=5)
     graph, names = rewritten(module, (IMAGE,), spell_divisor)
     assert names == ("spell_divisor",)
@@ -114,7 +81,7 @@ def test_a_divisor_is_a_product(how: dict[str, Any]) -> None:
      nn.Conv2d(4, 4, 4, padding="same", groups=2, dilation=3),
      nn.Conv2d(4, 6, 3, padding="valid", bias=False)],
 )  # fmt: skip
-def test_padding_is_written_out(module: nn.Module) -> None:
+def test_padding_is_written_out(rewritten: Any, targets: Any, module: nn.Module) -> None:
     graph, names = rewritten(module, (IMAGE,), spell_padding)
     assert names == ("spell_padding",)
     assert "conv2d.padding" not in targets(graph)
@@ -122,21 +89,23 @@ def test_padding_is_written_out(module: nn.Module) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("how", [{"padding": 1}, {"padding": 0}, {"padding": 2, "dilation": 2}])
-def test_what_a_transposed_convolution_adds_is_written_out(how: Any, bias: bool) -> None:
+def test_what_a_transposed_convolution_adds_is_written_out(
+    rewritten: Any, how: Any, bias: bool
+) -> None:
     module = nn.ConvTranspose2d(4, 6, 3, stride=(3, 2), output_padding=(2, 1), bias=bias, **how)
     assert rewritten(module, (IMAGE,), spell_padding)[1] == ("spell_padding",)
 
 
 @pytest.mark.parametrize("groups", [2, 4])
 @pytest.mark.parametrize("bias", [True, False])
-def test_groups_go_one_by_one(groups: int, bias: bool) -> None:
+def test_groups_go_one_by_one(rewritten: Any, groups: int, bias: bool) -> None:
     module = nn.ConvTranspose2d(4, 8, (2, 3), (2, 1), 1, (1, 0), groups=groups, bias=bias)
     names = rewritten(module, (IMAGE,), split_groups, spell_padding)[1]
     assert names == ("split_groups", "spell_padding")
 
 
 @pytest.mark.parametrize("how", [{"padding": 1}, {"padding": "same", "bias": False}])
-def test_groups_of_three_axes_go_one_by_one(how: dict[str, Any]) -> None:
+def test_groups_of_three_axes_go_one_by_one(rewritten: Any, how: dict[str, Any]) -> None:
     module = nn.Conv3d(4, 8, (3, 1, 3), groups=4, **how)
     graph, names = rewritten(module, (torch.randn(2, 4, 4, 5, 6),), split_groups, spell_padding)
     assert names[0] == "split_groups"
@@ -148,7 +117,9 @@ def test_groups_of_three_axes_go_one_by_one(how: dict[str, Any]) -> None:
     [{"stride": 2}, {"stride": (1, 2, 3), "padding": (1, 0, 2), "output_padding": (0, 1, 2)},
      {"stride": 2, "groups": 2, "bias": False, "padding": 2, "dilation": (1, 2, 2)}],
 )  # fmt: skip
-def test_three_axes_transposed_are_an_ordinary_convolution(how: dict[str, Any]) -> None:
+def test_three_axes_transposed_are_an_ordinary_convolution(
+    rewritten: Any, targets: Any, how: dict[str, Any]
+) -> None:
     module = nn.ConvTranspose3d(4, 6, 3, **how)
     graph, names = rewritten(module, (torch.randn(2, 4, 4, 5, 6),), spread_transposed)
     assert names == ("spread_transposed",)
@@ -162,18 +133,18 @@ def test_three_axes_transposed_are_an_ordinary_convolution(how: dict[str, Any]) 
     [{"size": (5, 25)}, {"scale_factor": 1.7}, {"size": (11, 4), "mode": "nearest-exact"},
      {"scale_factor": (0.4, 2.0), "mode": "nearest-exact"}],
 )  # fmt: skip
-def test_the_nearest_is_looked_up(how: dict[str, Any]) -> None:
+def test_the_nearest_is_looked_up(rewritten: Any, targets: Any, how: dict[str, Any]) -> None:
     graph, names = rewritten(lambda x: functional.interpolate(x, **how), (IMAGE,), resize_by_lookup)
     assert names == ("resize_by_lookup",)
     assert targets(graph) == {"index_select.default"}
 
 
-def test_multiples_of_a_size_stay() -> None:
+def test_multiples_of_a_size_stay(rewritten: Any) -> None:
     resize = lambda x: functional.interpolate(x, scale_factor=2)  # noqa: E731
     assert rewritten(resize, (IMAGE,), resize_by_lookup)[1] == ()
 
 
-def test_a_division_rounds_down_as_pytorch_does() -> None:
+def test_a_division_rounds_down_as_pytorch_does(rewritten: Any, targets: Any) -> None:
     x = torch.tensor([1.0, 0.3, -1.0, 7.0, -7.0, 0.0, 5.5])
     y = torch.tensor([0.1, 0.1, 0.3, -2.0, 2.0, 3.0, -5.5])
     both = lambda x, y: (torch.div(x, y, rounding_mode="floor"), x // 0.1, x // y)  # noqa: E731
@@ -182,7 +153,7 @@ def test_a_division_rounds_down_as_pytorch_does() -> None:
     assert not {"floor_divide.default", "div.Tensor_mode"} & targets(graph)
 
 
-def test_rows_that_see_nothing_are_blank() -> None:
+def test_rows_that_see_nothing_are_blank(rewritten: Any) -> None:
     seen = torch.rand(2, 1, 5, 5) > 0.5
     seen[:, :, 2:4] = False
 
@@ -198,7 +169,7 @@ def test_rows_that_see_nothing_are_blank() -> None:
     assert "logical_or" in str(mask.target)
 
 
-def test_masks_of_keys_alone_stay() -> None:
+def test_masks_of_keys_alone_stay(rewritten: Any) -> None:
     seen = torch.tensor([True, True, False]).reshape(1, 1, 1, 3)
     attend = lambda x, m: functional.scaled_dot_product_attention(x, x, x, attn_mask=m)  # noqa: E731
     assert rewritten(attend, (torch.randn(1, 2, 3, 4), seen), blank_blind_rows)[1] == ()
