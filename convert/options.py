@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from edgeserve.convert.allowed import with_allowed
 from edgeserve.convert.assets import named_entries, read_assets, unnamed
 from edgeserve.errors import ConvertError
 from edgeserve.types.processing import Processing
@@ -106,7 +107,7 @@ def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Process
         return msgspec.convert(named_entries(value, assets), Processing)
     except (msgspec.ValidationError, ValueError) as error:
         raise _bad(
-            key, "steps as docs/processing.md has them", str(error),
+            key, "steps as docs/processing.md has them", with_allowed(error),
             "see docs/processing.md for each step's fields",
         ) from error  # fmt: skip
 

@@ -14,6 +14,7 @@ from edgeserve.backends.base import check_file
 from edgeserve.backends.host import versions
 from edgeserve.convert.assets import write_assets
 from edgeserve.convert.factory import Made, make
+from edgeserve.convert.labels import notes_on_labels
 from edgeserve.convert.options import Options
 from edgeserve.convert.request import ExportRequest
 from edgeserve.errors import BackendError, ConvertError
@@ -56,6 +57,8 @@ def export_source(request: ExportRequest) -> Exported:
         progress("load the source")
         exported = _exported(request, out)
     exported = _overridden(exported, request)
+    notes = dict.fromkeys((*exported.notes, *notes_on_labels(exported.labels)))
+    exported = msgspec.structs.replace(exported, notes=tuple(notes))
     if exported.processing.inputs or exported.processing.outputs:
         Processor(
             exported.processing, exported.signature, exported.task, exported.labels,

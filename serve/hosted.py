@@ -15,10 +15,11 @@ from edgeserve.serve.figures import Figures
 from edgeserve.serve.lane import Lane
 from edgeserve.serve.measure import Pace, Plan, candidates, measure, pick
 from edgeserve.serve.options import Options
+from edgeserve.types.manifest import Manifest
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper import Wrapper
 
-__all__ = ["Hosted", "most_elements", "open_hosted", "size_of", "zeros"]
+__all__ = ["Hosted", "least_of", "most_elements", "open_hosted", "zeros"]
 
 #: Runtimes whose sessions several threads may run at a time; of the others each worker has its own.
 _SHARED = ("onnxruntime",)
@@ -38,7 +39,8 @@ class Hosted:
         figures: What was counted.
         plan: Threads and runs side by side.
         cold_ms: What opening it took.
-        memory: What it takes, by an estimate, bytes.
+        memory: What it takes, by an estimate, bytes: never below ``least``.
+        least: What its weights alone take: the files of the artifact that runs, a copy a session.
         most: Largest number of elements an input may have.
         uses: Requests that hold it now; it is closed when it is retired and nobody does.
     """
@@ -53,7 +55,8 @@ class Hosted:
         self.medium = first.medium
         self.lane = Lane(self.name, plan.workers, options.queue, pace.seconds)
         self.figures = Figures()
-        self.pace, self.cold_ms, self.memory = pace, 0.0, 0
+        self.pace, self.cold_ms = pace, 0.0
+        self.memory = self.least = len(wrappers) * _files(first)
         self.most = most_elements(first.manifest.signature)
         self.uses, self.retired, self.last_used = 0, False, time.monotonic()
         self._all = wrappers
@@ -115,7 +118,8 @@ def open_hosted(path: str, options: Options) -> Hosted:
         wrappers += [Wrapper(path, threads=plan.threads) for _ in range(plan.workers - 1)]
     hosted = Hosted(path, wrappers, plan, paces[plan], options)
     hosted.cold_ms = 1e3 * (time.monotonic() - began)
-    hosted.memory = max(_resident() - before, size_of(path))
+    # What the process grew by hides a model that found room in what another one left.
+    hosted.memory = max(_resident() - before, hosted.least)
     return hosted
 
 
@@ -152,12 +156,16 @@ def most_elements(signature: Signature) -> dict[str, int]:
     return most
 
 
-def size_of(path: str) -> int:
-    """Bytes of a bundle, or of a workspace's artifacts."""
-    where = Path(path)
-    if where.is_file():
-        return where.stat().st_size
-    return sum(f.stat().st_size for f in (where / "artifacts").rglob("*") if f.is_file())
+def least_of(manifest: Manifest) -> int:
+    """Bytes that a model takes at the least, whichever of its artifacts runs: unpacked files."""
+    return min((artifact.size for artifact in manifest.artifacts), default=0)
+
+
+def _files(wrapper: Wrapper) -> int:
+    """Bytes of the artifact that a Wrapper runs."""
+    ran = (wrapper.ran_on.format, wrapper.ran_on.precision)
+    sizes = [a.size for a in wrapper.manifest.artifacts if (a.format, a.precision) == ran]
+    return max(sizes, default=least_of(wrapper.manifest))
 
 
 def _resident() -> int:

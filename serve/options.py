@@ -73,8 +73,13 @@ class Options(Value, frozen=True, kw_only=True):
         )  # fmt: skip
         _at_least(
             0, port=self.port, grpc_port=self.grpc_port, batch_delay_ms=self.batch_delay_ms,
-            body_s=self.body_s, drain_s=self.drain_s, price=self.price,
+            drain_s=self.drain_s, price=self.price,
         )  # fmt: skip
+        _at_most(65535, port=self.port, grpc_port=self.grpc_port)
+        if self.port and self.port == self.grpc_port:
+            raise _wrong("grpc_port", "another port than that of REST", repr(self.grpc_port))
+        if not 0 < self.body_s < float("inf"):
+            raise _wrong("body_s", "a number above 0", repr(self.body_s))
         if (self.tls_cert is None) != (self.tls_key is None):
             raise _wrong("tls_cert and tls_key", "both or neither", "one of them")
 
@@ -90,6 +95,12 @@ def _at_least(low: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not low <= value < float("inf"):
             raise _wrong(name, f"a number from {low} up", repr(value))
+
+
+def _at_most(high: int, **values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and value > high:
+            raise _wrong(name, f"a number up to {high}", repr(value))
 
 
 def _wrong(name: str, wanted: str, got: str) -> ServeError:

@@ -6,37 +6,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
-from edgeserve.bundle import open_model
 from edgeserve.errors import EdgeError, ServeError
-from edgeserve.serve.hosted import Hosted, open_hosted, size_of
+from edgeserve.serve.hosted import Hosted, open_hosted
 from edgeserve.serve.logs import Log
 from edgeserve.serve.options import MB, Options
+from edgeserve.serve.room import Place, Room, read
 from edgeserve.serve.trouble import Refused, refused
 
-__all__ = ["Place", "Repository"]
-
-
-@dataclass
-class Place:
-    """One model's name, and what stands behind it.
-
-    Attributes:
-        path: Where its bundle lies; requests can never name a path.
-        hosted: The open model; None: not loaded.
-        wanted: Whether it may be loaded by a request (False after an unload).
-        trouble: Why it could not be loaded.
-        lock: Held while it is being loaded, so that it is loaded once.
-    """
-
-    name: str
-    path: str
-    hosted: Hosted | None = None
-    wanted: bool = True
-    trouble: EdgeError | None = None
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+__all__ = ["Repository"]
 
 
 class Repository:
@@ -59,16 +38,24 @@ class Repository:
         opener: Callable[[str, Options], Hosted] = open_hosted,
     ) -> None:
         self._options, self._log, self._changed, self._open = options, log, on_change, opener
-        self._room = asyncio.Lock()
+        self._one = asyncio.Lock()
         self.places: dict[str, Place] = {}
+        self._room = Room(options.memory_mb, options.pinned, self.places, self._evicted)
         for path in options.bundles:
-            name = _name(path)
+            name, least = read(path)
             if name in self.places:
                 raise ServeError(
                     "EDGE-SERVE-003", f"model {name}", wanted="one bundle of each name",
                     got="two", hint="package one of them again with another --name",
                 )  # fmt: skip
-            self.places[name] = Place(name, path)
+            self.places[name] = Place(name, path, measured=least)
+            self._room.check(name, least)
+        if other := [name for name in options.pinned if name not in self.places]:
+            raise ServeError(
+                "EDGE-SERVE-002", f"option pin {other[0]}", got="no model of that name is served",
+                wanted=f"models of {', '.join(self.places)}",
+                hint="a model's name is the one in its bundle: `edgeserve inspect` shows it",
+            )  # fmt: skip
 
     async def start(self) -> None:
         """Load what is to be loaded at the start.
@@ -76,9 +63,13 @@ class Repository:
         Raises:
             EdgeError: a bundle cannot be opened.
         """
-        if not self._options.lazy:
+        if self._options.lazy:
+            return
+        try:
             for place in self.places.values():
                 await self._ensure(place)
+        except Refused as refusal:
+            raise refusal.error from None
 
     @property
     def ready(self) -> bool:
@@ -143,13 +134,15 @@ class Repository:
         try:
             await self._ensure(place, again=True)
         except EdgeError as error:
+            if place.hosted is not None:
+                raise refused(503, _not_replaced(place, place.hosted, error)) from error
             raise refused(503, _not_ready(place)) from error
 
     async def unload(self, name: str) -> None:
         """Put a model out; requests that hold it are still answered (errors as `load`)."""
         place = self.place(name)
         place.wanted = False
-        self._put_out(place)
+        self._room.put_out(place)
 
     def index(self) -> list[dict[str, Any]]:
         """As the repository extension has it."""
@@ -176,15 +169,17 @@ class Repository:
         for hosted in self.loaded():
             await hosted.lane.idle()
         for place in self.places.values():
-            self._put_out(place)
+            self._room.put_out(place)
 
     async def _ensure(self, place: Place, again: bool = False) -> None:
         async with place.lock:
             if place.hosted and not again:
                 return
-            async with self._room:  # one load at a time: its memory is measured
-                await self._make_room(place)
+            async with self._one:  # one load at a time: its memory is measured
+                self._room.make(place)
                 hosted = await self._opened(place)
+                if over := self._room.account(place, hosted):
+                    self._log.event("over_budget", model=place.name, memory_mb=round(over / MB))
             old, place.hosted, place.trouble = place.hosted, hosted, None
             self._changed("loads", place.name)
             self._log.event(
@@ -194,6 +189,10 @@ class Repository:
             )  # fmt: skip
             if old is not None:
                 old.retire()
+
+    def _evicted(self, oldest: Place, place: Place) -> None:
+        self._changed("evictions", oldest.name)
+        self._log.event("evict", model=oldest.name, for_model=place.name)
 
     async def _opened(self, place: Place) -> Hosted:
         loop = asyncio.get_running_loop()
@@ -211,37 +210,6 @@ class Repository:
             )  # fmt: skip
         return hosted
 
-    async def _make_room(self, place: Place) -> None:
-        """Put out what was used longest ago, until there is room for one more."""
-        if self._options.memory_mb is None:
-            return
-        budget, needed = self._options.memory_mb * MB, size_of(place.path)
-        while sum(h.memory for h in self.loaded() if h.name != place.name) + needed > budget:
-            idle = [
-                p
-                for p in self.places.values()
-                if p.hosted
-                and p is not place
-                and p.name not in self._options.pinned
-                and not p.hosted.uses
-            ]
-            if not idle:
-                raise refused(503, _no_room(place), retry_after=1.0)
-            oldest = min(idle, key=lambda p: p.hosted.last_used if p.hosted else 0.0)
-            self._put_out(oldest)
-            self._changed("evictions", oldest.name)
-            self._log.event("evict", model=oldest.name, for_model=place.name)
-
-    def _put_out(self, place: Place) -> None:
-        hosted, place.hosted = place.hosted, None
-        if hosted is not None:
-            hosted.retire()
-
-
-def _name(path: str) -> str:
-    with open_model(path) as model:
-        return model.manifest.name
-
 
 def _unknown(name: str, version: str | None) -> ServeError:
     named = f"model {name[:60]!r}" + (f" version {version[:20]!r}" if version else "")
@@ -254,13 +222,17 @@ def _unknown(name: str, version: str | None) -> ServeError:
 def _not_ready(place: Place) -> ServeError:
     return ServeError(
         "EDGE-SERVE-018", f"model {place.name}", wanted="a loaded model",
-        got="one that is not loaded, or could not be",
+        got=f"one that could not be loaded ({place.trouble.code})" if place.trouble
+        else "one that is not loaded",
         hint=f"POST /v2/repository/models/{place.name}/load, and see the endpoint's log",
     )  # fmt: skip
 
 
-def _no_room(place: Place) -> ServeError:
+def _not_replaced(place: Place, old: Hosted, error: EdgeError) -> ServeError:
+    """The old one goes on answering: whoever asked for the load must not think that it is gone."""
     return ServeError(
-        "EDGE-SERVE-027", f"model {place.name}", wanted="room within the memory budget",
-        got="others that are in use or pinned", hint="try again, or raise --memory-mb",
+        "EDGE-SERVE-018", f"model {place.name}", wanted="the new bundle to be loaded",
+        got=f"it could not be ({error.code}): the old one, version {old.version}, model_id "
+        f"{old.model_id[:12]}, goes on answering",
+        hint="put a good bundle in its place and load again; the endpoint's log says why it failed",
     )  # fmt: skip

@@ -9,7 +9,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from edgeserve.errors import EdgeError, ServeError
+from edgeserve.errors import ServeError
+from edgeserve.serve.addresses import bind, check_before, no_tls
 from edgeserve.serve.app import App
 from edgeserve.serve.logs import Log
 from edgeserve.serve.memory import keep, settle
@@ -33,7 +34,8 @@ def serve(
         on_start: Called once requests are answered.
 
     Raises:
-        ServeError: EDGE-SERVE-001 a package is missing or the address cannot be had, -003, -004.
+        ServeError: EDGE-SERVE-001 a package is missing or an address cannot be had, -002 to -005,
+            -027 a model is larger than the memory budget.
         EdgeError: a bundle cannot be opened.
     """
     _check_packages(options)
@@ -87,7 +89,8 @@ class Running:
 async def _serve(options: Options, log: Log, on_start: Callable[[Running], None] | None) -> None:
     keep()
     app = App(options, log)
-    listening = _bind(options)
+    check_before(options)
+    listening = bind(options)
     try:
         await app.start()
         settle()
@@ -130,7 +133,7 @@ async def _rest(app: App, listening: socket.socket, options: Options) -> Any:
     try:
         server.config.load()
     except (OSError, ValueError) as error:
-        raise _no_tls() from error
+        raise no_tls(str(error)) from error
     server.lifespan = server.config.lifespan_class(server.config)
     await server.startup(sockets=[listening])
     ticking = asyncio.ensure_future(server.main_loop())
@@ -151,36 +154,6 @@ async def _gone(server: Any, seconds: float) -> None:
     end = asyncio.get_running_loop().time() + seconds
     while server.server_state.connections and asyncio.get_running_loop().time() < end:
         await asyncio.sleep(0.01)
-
-
-def _bind(options: Options) -> socket.socket:
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((options.host, options.port))
-        listening.listen(2048)
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise ServeError(
-            "EDGE-SERVE-001",
-            f"address {options.host} port {options.port}",
-            wanted="one to listen on",
-            got=str(error),
-            hint="choose another --port, or end what listens there",
-        ) from error
-    listening.setblocking(False)
-    return listening
-
-
-def _no_tls() -> EdgeError:
-    return ServeError(
-        "EDGE-SERVE-005",
-        "TLS",
-        wanted="a certificate chain and its key in PEM",
-        got="files that are not",
-        hint="check --tls-cert and --tls-key with `openssl x509 -in FILE -noout`",
-    )
 
 
 def _on_signals(end: Callable[[], None]) -> None:

@@ -25,6 +25,7 @@ from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.source import Exported
 from edgeserve.validate.candidates import draw, keep
 from edgeserve.validate.choice import choose_each
+from edgeserve.validate.conditioning import MOST, movement, nudged
 from edgeserve.validate.deciding import processor_of
 from edgeserve.validate.feeds import in_batches
 from edgeserve.validate.fillers import Statistics
@@ -224,6 +225,9 @@ def _over_generated(
         except BackendError as error:  # a program may refuse an extreme input
             collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
             continue
+        if trembles := _trembles(request, oracle, each, answered, statistics):
+            collected.notes.append(f"generated input {each.name!r} left out: {trembles}")
+            continue
         answer = _answer_to(oracle, each, answered)
         collected.fillers.append(
             Filler(name=each.name, natural=each.natural, of_length=each.of_length)
@@ -237,6 +241,23 @@ def _over_generated(
         for filler, answer in zip(collected.fillers, bare, strict=True)
     ]
     return file
+
+
+def _trembles(
+    request: AnswersRequest, oracle: Oracle, each: Generated, answered: Answered,
+    statistics: dict[str, Statistics],
+) -> str:  # fmt: skip
+    """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
+    if each.natural:
+        return ""
+    magnitudes = {name: max(map(abs, known.range)) for name, known in statistics.items()}
+    try:
+        (moved,) = oracle.run([nudged(each.feed, magnitudes, request.seed)])
+    except BackendError:
+        return ""
+    share = movement(answered.outputs, moved)
+    said = f"the reference's own answers move by {share:.2g} of their scale with its rounding"
+    return said if share > MOST else ""
 
 
 def _generated(

@@ -6,7 +6,7 @@ engine a second time costs more than all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from edgeserve.validate.generated import masks_of
 from edgeserve.validate.oracle import Answered, Oracle
 from edgeserve.validate.pictures import picture
 from edgeserve.validate.request import Answers, Candidate
+from edgeserve.validate.sounds import range_of, sound
 from edgeserve.validate.store import filled, verified
 from edgeserve.validate.texts import pairs
 
@@ -41,11 +42,13 @@ _MOST_DRAWN = 192
 _SOME = 32
 #: Batches without a new class after which enough is enough.
 _PATIENCE = 1
-_FIRST_PICTURE = 1000  # not those that the gate compares on
+_FIRST = 1000  # not those that the gate compares on
 _SEEDS = 8
 _FILE = "candidates.npz"
 
 _Asked = tuple[str, RawInput, str]
+#: The input of each number.
+_Make = Callable[[int], _Asked]
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,11 @@ def draw(
             margin are enough. None: none does.
     """
     if oracle.processor.medium == "image":
-        return _pictures(oracle, count, wanted, seed, least)
+        make = _of_pictures(seed)
+        return _made(oracle, count, wanted, least, make)
+    if oracle.processor.medium == "audio":
+        make = _of_sounds(oracle.exported, seed)
+        return _made(oracle, count, wanted, least, make)
     if oracle.processor.medium == "text":
         texts = [text for both in pairs() for text in both]
         return ask(oracle, [(f"text {i}", text, ".txt") for i, text in enumerate(texts)])
@@ -101,15 +108,22 @@ def draw(
     return _rows(oracle, folder, _SEEDS * count if decides else count, seed)
 
 
-def _pictures(
-    oracle: Oracle, count: int, wanted: float, seed: int, least: float | None
+def _of_pictures(seed: int) -> _Make:
+    return lambda i: (f"picture {i}", picture(_FIRST + i, seed), ".png")
+
+
+def _of_sounds(exported: Exported, seed: int) -> _Make:
+    of = range_of(exported)
+    return lambda i: (f"sound {i}", sound(_FIRST + i, seed, of), ".wav")
+
+
+def _made(
+    oracle: Oracle, count: int, wanted: float, least: float | None, make: _Make
 ) -> list[Drawn]:
     found: list[Drawn] = []
     stale, seen = 0, 0
     for batch in in_batches(_MOST_DRAWN):
-        found += ask(oracle, [
-            (f"picture {i}", picture(_FIRST_PICTURE + i, seed), ".png") for i in batch
-        ])  # fmt: skip
+        found += ask(oracle, [make(i) for i in batch])
         good = [each for each in found if each.margin > wanted]
         classes = len({class_of(each.record) for each in good})
         stale, seen = (0, classes) if classes > seen else (stale + 1, seen)

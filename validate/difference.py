@@ -76,10 +76,12 @@ class _Output:
         self.senseless: list[str] = []  # the reference itself gives NaN, or nothing finite
         self.varies = [False, False]  # the reference, the answer
         self.first: list[np.ndarray | None] = [None, None]
+        self.count = 0
 
     def add(self, thing: str, wanted: np.ndarray, got: np.ndarray) -> None:
         """Take in one input, as `plain_floats` gave it."""
         self.seen.add(thing, wanted, got)
+        self.count += 1
         finite = np.isfinite(wanted)
         if not finite.all() and (np.isnan(wanted).any() or not finite.any()):
             self.senseless.append(thing)
@@ -202,6 +204,19 @@ class Difference:
     def reference_still(self) -> bool:
         """Whether no output of the reference depends on its input."""
         return not any(self._varies(name, 0) for name in self._natural)
+
+    def server_still(self, fewest: int) -> bool:
+        """Whether a server's own tensors never change on natural inputs though the file's do.
+
+        Args:
+            fewest: Natural inputs from which on that is no coincidence.
+        """
+        floats = [o for o in self._natural.values() if o.seen.is_number]
+        return (
+            any(o.varies[1] for o in floats)
+            and not any(o.varies[0] for o in self._natural.values())
+            and min(o.count for o in floats) >= fewest
+        )
 
     def below_floor(self) -> dict[str, float]:
         """Outputs whose largest natural magnitude is below the floor, with that magnitude."""

@@ -157,6 +157,8 @@ class Endpoint:
         try:
             body, head = oip.write_request(tensors, binary=self.card.binary)
         except (oip.BadMessage, UnicodeDecodeError) as error:
+            if self.way == "bytes":
+                raise _no_binary(called) from error
             raise _unfit(called, "tensors that JSON can hold", str(error)[:100]) from error
         headers = {"content-type": "application/json"}
         if head is not None:
@@ -209,6 +211,9 @@ class Endpoint:
             if array is None or array.dtype.kind != np.dtype(spec.dtype).kind:
                 got = "none" if array is None else f"{array.dtype} {list(array.shape)}"
                 raise _unfit(called, f"output {spec.name!r} as {spec.dtype}", got)
+            if array.ndim != len(spec.shape):  # whether [4] is [1, 4] or [4, 1] is a guess
+                wanted = f"output {spec.name!r} as {spec.dtype} {list(spec.shape)}"
+                raise _unfit(called, wanted, f"{array.dtype} {list(array.shape)}")
             found[spec.name] = array.astype(spec.dtype, copy=False)
         return found
 
@@ -270,6 +275,16 @@ def _unfit(called: str, wanted: str, got: str) -> ValidateError:
         "EDGE-VALIDATE-044", called, wanted=wanted, got=got,
         hint="name the endpoint of the model that was converted, or write a function that asks it"
         " and returns the answer under the model's own names",
+    )  # fmt: skip
+
+
+def _no_binary(called: str) -> ValidateError:
+    return ValidateError(
+        "EDGE-VALIDATE-044", called,
+        wanted="an endpoint that lists the extension binary_tensor_data, for raw bytes",
+        got="one that takes BYTES as text in JSON alone, which cannot hold this input",
+        hint="let the server speak binary tensor data, or write a function that asks it (base64,"
+        " for example) and name that as the reference",
     )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ from edgeserve.validate.noise import called
 from edgeserve.validate.paired import metric_stats
 from edgeserve.validate.promises import check_declared, check_weights
 from edgeserve.validate.request import JudgeRequest
+from edgeserve.validate.server import PT2
+from edgeserve.validate.steady import FEWEST
 from edgeserve.validate.store import (
     load_exported,
     program_key,
@@ -169,7 +171,11 @@ def _check_values(trial: Trial) -> None:
     still = ", ".join(repr(name) for name in difference.still())
     said = f"output {still} stands still over all inputs" if still else "outputs follow their input"
     findings.check("not-constant", not still, said)
-    _check_fields(trial)
+    steady = _server_still(trial)
+    if steady:
+        findings.prove_nothing("EDGE-CHECK-022", steady)
+    if not steady or not trial.case.answers.own_tensors:  # else its tensors are no measure
+        _check_fields(trial)
     if difference.reference_still():
         findings.prove_nothing("EDGE-CHECK-021", "no output of the reference follows its input")
     for name, largest in difference.below_floor().items():
@@ -179,6 +185,16 @@ def _check_values(trial: Trial) -> None:
                 "EDGE-CHECK-020",
                 f"output {name!r} of the reference never exceeds {largest:.2g}, below {floor:g}",
             )
+
+
+def _server_still(trial: Trial) -> str:
+    """What is said of a server that answers the same to everything; empty of any other."""
+    answers = trial.case.answers
+    if answers.reference == PT2:
+        return ""
+    own = answers.own_tensors and trial.difference.server_still(FEWEST)
+    said = f"{answers.reference} answers the same to every input, and the model does not"
+    return said if own or trial.steady.steady else ""
 
 
 def _check_fields(trial: Trial) -> None:

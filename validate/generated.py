@@ -1,4 +1,4 @@
-"""What the gate asks without being given it: drawn pictures, texts, and tensors from the edges.
+"""What the gate asks without being given it: pictures, sounds, texts, and tensors at the edges.
 
 Natural inputs are like those that the model is made for: where there is no data they set the scale
 of each output. The others only show what happens at the edges.
@@ -19,11 +19,13 @@ from edgeserve.types.source import Exported
 from edgeserve.validate.feeds import feed_of
 from edgeserve.validate.fillers import Statistics, fillers, lengths
 from edgeserve.validate.pictures import picture
+from edgeserve.validate.sounds import edges as odd_sounds
+from edgeserve.validate.sounds import range_of, sound
 from edgeserve.validate.texts import edges, of_length, pairs, prime_between
 
 __all__ = ["PICTURES", "Generated", "edge_inputs", "masks_of", "media"]
 
-#: Drawn pictures that stand in for photos: 12 cost little and show several classes.
+#: Drawn pictures that stand in for photos, or made sounds: 12 cost little and show several classes.
 PICTURES = 12
 #: Texts are made up to so many tokens: attention costs their square.
 _LONGEST = 1024
@@ -56,7 +58,7 @@ def masks_of(exported: Exported) -> frozenset[str]:
 
 
 def media(exported: Exported, processor: Processor, seed: int) -> Iterator[Generated]:
-    """Natural pictures or texts, and the texts at the edges; nothing for a model of tensors."""
+    """Natural pictures, sounds or texts, and the odd ones; nothing for a model of tensors."""
     if processor.medium == "image":
         for i in range(PICTURES):
             raw = picture(i, seed)
@@ -64,6 +66,17 @@ def media(exported: Exported, processor: Processor, seed: int) -> Iterator[Gener
             yield Generated(name, True, raw, feed_of(processor, raw, name))
     elif processor.medium == "text":
         yield from _texts(exported, processor)
+    elif processor.medium == "audio":
+        yield from _sounds(exported, processor, seed)
+
+
+def _sounds(exported: Exported, processor: Processor, seed: int) -> Iterator[Generated]:
+    of = range_of(exported)
+    for i in range(PICTURES):
+        raw = sound(i, seed, of)
+        yield Generated(f"sound-{i}", True, raw, feed_of(processor, raw, f"sound-{i}"))
+    for name, raw, sized in odd_sounds(of):
+        yield Generated(name, False, None, feed_of(processor, raw, name), of_length=sized)
 
 
 def _texts(exported: Exported, processor: Processor) -> Iterator[Generated]:

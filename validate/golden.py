@@ -56,9 +56,9 @@ def make_golden(request: GoldenRequest) -> Golden:
     exported = load_exported(Path(request.source_folder))
     processor = processor_of(exported, Path(request.source_folder))
     rule = Rule(exported.task, plain(request.error))
-    chosen, asked = _chosen(request, exported, processor, rule)
+    chosen, asked, surest = _chosen(request, exported, processor, rule)
     if not chosen:
-        raise _none(request, rule)
+        raise _none(request, rule, surest)
     golden = _written(request, chosen, processor.medium, rule)
     fields = () if rule.decides else _fields(request, exported, chosen)
     return msgspec.structs.replace(golden, note=_note(chosen, asked, rule), fields=fields)
@@ -66,8 +66,10 @@ def make_golden(request: GoldenRequest) -> Golden:
 
 def _chosen(
     request: GoldenRequest, exported: Exported, processor: Processor, rule: Rule
-) -> tuple[list[Drawn], int]:
-    """The cases, and of how many inputs (or how many were wanted): by the cheapest way that does.
+) -> tuple[list[Drawn], int, float]:
+    """The cases, of how many inputs (or how many were wanted), and the largest margin of any input.
+
+    By the cheapest way that does.
 
     In turn: generated inputs kept with the reference's answers, and the reference itself; of each
     first those that exceed the largest error, then those that exceed the artifacts' own on them.
@@ -76,17 +78,18 @@ def _chosen(
     """
     enough = max(1, request.count // 2)
     best: list[Drawn] = []
-    asked = request.count
+    asked, surest = request.count, -1.0
     for ask_for in (_remembered, _asked):
         found = ask_for(request, exported, rule)
+        surest = max((surest, *(each.margin for each in found if each.record is not None)))
         asked = len(found) if request.given else request.count
         for try_them in (True,) if rule.many else (False, True):
             known = _tried(found, request, exported, processor) if try_them else found
             chosen = _choose(known, request, rule)
             best = max(best, chosen, key=len)
             if len(best) >= (asked if request.given else enough) and best:
-                return best, asked
-    return best, asked
+                return best, asked, surest
+    return best, asked, surest
 
 
 def _tried(
@@ -148,13 +151,15 @@ def _suffix(path: str) -> str:
     return Path(path).suffix.lower()
 
 
-def _none(request: GoldenRequest, rule: Rule) -> ValidateError:
+def _none(request: GoldenRequest, rule: Rule, surest: float) -> ValidateError:
+    at_best = "" if surest < 0 or rule.task == "feature-extraction" else f", at best {surest:.2g}"
     what = f"inputs of {request.given}" if request.given else "generated inputs"
     wanted = "three times what each artifact changes" if request.artifacts else _margin(rule)
     return ValidateError(
         "EDGE-VALIDATE-009", "golden cases", wanted=f"a decision with a margin above {wanted}",
-        got=f"none on {what}",
-        hint="give --golden DIR: inputs that the model is sure of and that may be shipped",
+        got=f"none on {what}{at_best}",
+        hint="give --golden DIR: inputs that the model is sure of and that may be shipped; where it"
+        " is sure of none, as without trained weights, train it or load its weights first",
     )  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from edgeserve.validate.said_records import probable, record_of
 
 __all__ = ["Said", "understand"]
 
+#: What a score may lose on its way through float32 and JSON.
+_ROUNDING = 1e-6
 _VECTOR = 'a list or array of numbers, an Embedding, {"embedding": vector}, or named outputs'
 _FORMS = (
     "a Classification, a dict with label or index (and score, top), a label, a class index,"
@@ -66,6 +68,7 @@ def understand(
         return Said(record=record_of(answer, task, labels, thing), scored=True)
     if isinstance(answer, Classification):
         _check_scores(answer, thing)
+        _check_agrees(answer, labels, thing)
         return Said(record=_indexed(answer, labels, thing), scored=True)
     if isinstance(answer, Mapping):
         return _from_dict(answer, labels, thing)
@@ -113,6 +116,7 @@ def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> 
         raise _not_understood(thing, answer, _FORMS)
     bare = _bare(answer.get("index", answer.get("label")), labels, thing)
     label = str(answer.get("label", bare.label))
+    _check_index(label, bare.index, labels, thing)
     if "score" not in answer:
         return Said(record=bare)
     try:
@@ -124,6 +128,7 @@ def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> 
     best_first = tuple(sorted(top, key=lambda entry: -entry[1])) or ((label, score),)
     record = Classification(label=label, score=score, top=best_first, index=bare.index)
     _check_scores(record, thing)
+    _check_agrees(record, labels, thing)
     return Said(record=_indexed(record, labels, thing), scored=True)
 
 
@@ -133,6 +138,35 @@ def _check_scores(record: Classification, thing: str) -> None:
         raise _not_understood(thing, record, "finite scores")
     if not probable(scores):
         raise _not_understood(thing, record, "scores as probabilities, from 0 to 1")
+
+
+def _check_index(label: str, index: int, labels: Sequence[str], thing: str) -> None:
+    """Where an answer gives both label and index, they are of one class."""
+    if index < 0 or label == (labels[index] if index < len(labels) else str(index)) or not labels:
+        return
+    raise _not_understood(
+        thing, {"label": label, "index": index}, "label and index of one class",
+        f"class {index} of the model is {labels[min(index, len(labels) - 1)]!r}:"
+        " give one of the two, or the model the server's label list",
+    )  # fmt: skip
+
+
+def _check_agrees(record: Classification, labels: Sequence[str], thing: str) -> None:
+    """A decision does not contradict itself: the label leads top, and top names a class once."""
+    _check_index(record.label, record.index, labels, thing)
+    best = max(record.top, key=lambda entry: entry[1], default=(record.label, record.score))
+    if best[0] != record.label and best[1] > record.score + _ROUNDING:
+        raise _not_understood(
+            thing, record, f"the best of top, {best[0]!r}, as the label",
+            "return the label of the highest score, and that score",
+        )  # fmt: skip
+    named = [label for label, _ in record.top]
+    again = [x for x in named if named.count(x) > max(1, labels.count(x))]
+    if again and not record.indexes:
+        raise _not_understood(
+            thing, record, "each class once in top",
+            f"list each class once: {again[0]!r} stands there {named.count(again[0])} times",
+        )  # fmt: skip
 
 
 def _bare(answer: object, labels: Sequence[str], thing: str) -> Classification:

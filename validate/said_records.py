@@ -37,6 +37,8 @@ _FORMS: dict[type, str] = {
     Voice: "prob [n] and step_s",
 }
 _Fields = Mapping[str, Any]
+#: Pixels from the origin beyond which no corner of a box lies.
+_FARTHEST = 1e7
 
 
 def record_of(answer: object, task: Task, labels: Sequence[str], thing: str) -> Record:
@@ -62,6 +64,8 @@ def record_of(answer: object, task: Task, labels: Sequence[str], thing: str) -> 
     else:
         raise _not_understood(kind, thing, f"{type(answer).__name__} {answer!r:.60}")
     _check(record, labels, thing)
+    if isinstance(record, Detection) and not isinstance(answer, kind):
+        _check_corners(record, thing)
     return record
 
 
@@ -121,9 +125,13 @@ def _label(given: object, labels: Sequence[str]) -> str:
     """A label, or the label of a class index."""
     if isinstance(given, str):
         return given
+    if isinstance(given, bool):
+        raise ValueError(f"{given!r} is no class, but a truth value")
     index = int(given)  # type: ignore[call-overload]
     if index < 0 or index != given:
         raise ValueError(f"{given!r} is no class")
+    if labels and index >= len(labels):
+        raise ValueError(f"class {index} of a model with {len(labels)}, counted from 0")
     return labels[index] if labels else str(index)
 
 
@@ -189,14 +197,38 @@ def _check(record: Record, labels: Sequence[str], thing: str) -> None:
         )  # fmt: skip
 
 
+def _check_corners(record: Detection, thing: str) -> None:
+    """A server's own boxes: corners in their order, on a picture that could exist."""
+    boxes = record.boxes
+    turned = (boxes[:, 2:] < boxes[:, :2] - 1).any(axis=1)  # a pixel: rounding of a thin box
+    if turned.any():
+        raise _not_understood(
+            Detection, thing, f"a box {_shown(boxes[turned.argmax()])}, its end before its start",
+            "give x1, y1, x2, y2: of x, y, width, height add x to width and y to height",
+        )  # fmt: skip
+    far = (np.abs(boxes) > _FARTHEST).any(axis=1)
+    if far.any():
+        raise _not_understood(
+            Detection, thing, f"a box {_shown(boxes[far.argmax()])}, beyond any picture",
+            "give corners in pixels of the upright photo",
+        )  # fmt: skip
+
+
+def _shown(box: np.ndarray) -> str:
+    return f"[{', '.join(f'{corner:g}' for corner in box.tolist())}]"
+
+
 def probable(values: Any) -> bool:
     """Whether all numbers lie between 0 and 1: margins of anything else mean nothing."""
     return are_probabilities(np.asarray(values, np.float64))
 
 
-def _not_understood(kind: type, thing: str, got: str) -> ValidateError:
+def _not_understood(
+    kind: type, thing: str, got: str,
+    hint: str = "return what your server returns, as a dict with these keys",
+) -> ValidateError:  # fmt: skip
     return ValidateError(
         "EDGE-VALIDATE-006", thing,
         wanted=f"a {kind.__name__}, a dict of its fields ({_FORMS[kind]}), or named outputs",
-        got=got, hint="return what your server returns, as a dict with these keys",
+        got=got, hint=hint,
     )  # fmt: skip

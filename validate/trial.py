@@ -34,6 +34,7 @@ from edgeserve.validate.natural import first_answers, splits_of
 from edgeserve.validate.promises import check_outputs
 from edgeserve.validate.request import Answers, JudgeRequest
 from edgeserve.validate.spread import Error, error_of, tally_of
+from edgeserve.validate.steady import Steady
 from edgeserve.validate.store import FillerTensors, TensorReader, read_fillers
 from edgeserve.validate.tally import Tally
 from edgeserve.validate.threshold import counted_from
@@ -93,6 +94,7 @@ class Trial:
         probes: A few feeds, and the reference's outputs for them.
         first: The first natural inputs: those whose inner tensors the reference noted.
         apart_seconds: CPU seconds that the invariants took.
+        steady: Whether a server that gives decisions always gives the same.
     """
 
     case: Case
@@ -106,6 +108,7 @@ class Trial:
     probes: list[FillerTensors] = field(default_factory=list)
     first: list[Feed] = field(default_factory=list)
     apart_seconds: float = 0.0
+    steady: Steady = field(default_factory=Steady)
 
     @cached_property
     def decisions(self) -> DecisionStats | None:
@@ -193,6 +196,8 @@ class Trial:
                 if tensors.answer is not None:
                     sample = Sample(id=filler.name, group=filler.name)
                     self.synthetic.add(sample, tensors.answer, record)
+                    if filler.natural and not answers.own_tensors:
+                        self.steady.add(tensors.answer, program)
 
     def _over_data(self, runner: Runner) -> None:
         case, answers = self.case, self.case.answers
@@ -231,6 +236,8 @@ class Trial:
             own = self.case.answers.own_tensors or reference is None
             program = stored.record if own else self._reference(reference or {}, feed)
             self.error.add(program, record, natural=True)
+            if not own:
+                self.steady.add(stored, program)
         if reference is None:
             return ()
         self._check_shapes(sample.id, reference, outputs)

@@ -1,7 +1,7 @@
 """HTTP to an endpoint that stands for the server: the gate's only door to a network.
 
 Requests go where the user's URL says and nowhere else: no proxies, passwords or redirects from the
-outside. None takes longer than its time, however slowly an answer drips.
+outside. None is waited for without end, however slowly an answer drips.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Wire:
 
     Args:
         url: Scheme, host, port and what stands before ``/v2``.
-        timeout: Seconds that one request may take, all in all.
+        timeout: Seconds that one request may take. Looked at whenever a piece arrives: one whose
+            last piece is late may take as long again.
 
     Raises:
         ValidateError: EDGE-VALIDATE-046 httpx2 is missing, -048 a key that no header can hold.
@@ -123,7 +124,8 @@ class Wire:
     def _slow(self) -> ValidateError:
         return ValidateError(
             "EDGE-VALIDATE-041", f"reference {self.url}",
-            wanted=f"an answer within {self._timeout:g} seconds", got="none, or only a part of one",
+            wanted=f"an answer within {self._timeout:g} seconds, each time it is asked",
+            got="none, or only a part of one",
             hint="see what its log says; name an endpoint that has the model loaded",
         )  # fmt: skip
 

@@ -24,6 +24,7 @@ from edgeserve.wrapper.certificate import Certificate
 from edgeserve.wrapper.certify import certify
 from edgeserve.wrapper.choose import device_digest, field
 from edgeserve.wrapper.engine import Arrays, Engine
+from edgeserve.wrapper.rated import rated
 from edgeserve.wrapper.select import Chosen, select
 from edgeserve.wrapper.trial import processor
 from edgeserve.wrapper.wish import wish
@@ -140,18 +141,20 @@ class Wrapper:
     @overload
     def predict(self, x: Named) -> Tensors: ...
     @overload
-    def predict(self, x: list[Any] | tuple[Any, ...]) -> list[Any]: ...
+    def predict(self, x: list[Any] | tuple[Any, ...], rate: int | None = None) -> list[Any]: ...
     @overload
-    def predict(self, x: Raw) -> Any: ...
-    def predict(self, x: Any) -> Any:
+    def predict(self, x: Raw, rate: int | None = None) -> Any: ...
+    def predict(self, x: Any, rate: int | None = None) -> Any:
         """Answer one input, or a list of them.
 
         Args:
             x: For a model of pictures an encoded picture as bytes, file object or path; a PIL
-                image; an ndarray, HWC uint8 RGB. For one of texts a str, or bytes in UTF-8. For any
-                a dict of named model tensors of the signature's dtypes and shapes, batch axis
-                included, which goes to the model as it is. A list holds any of the former, or
-                dicts.
+                image; an ndarray, HWC uint8 RGB. For one of texts a str, or bytes in UTF-8. For one
+                of sounds a WAV as bytes, file object or path; an ndarray, mono float32 samples [n],
+                with ``rate``. For any a dict of named model tensors of the signature's dtypes and
+                shapes, batch axis included, which goes to the model as it is. A list holds any of
+                the former, or dicts.
+            rate: Samples a second of the arrays in ``x``; of nothing else.
 
         Returns:
             The task's result record for a raw input; `Tensors` (a dict of ndarrays) for a dict of
@@ -165,6 +168,7 @@ class Wrapper:
             FallbackError: EDGE-FALLBACK-007, neither the device nor an endpoint could answer. With
                 a fallback, items of a list are answered one by one, each within the deadline.
         """
+        x = rated(x, rate, self.medium)
         if self._pilot is not None and not self._closed:
             listed = isinstance(x, list | tuple)
             return [self._pilot.answer(each) for each in x] if listed else self._pilot.answer(x)
@@ -240,7 +244,8 @@ def _contract(fallback: object, deadline: float | None) -> Fallback | None:
     contract = contract_of(fallback)
     if deadline is None:
         return contract
-    return msgspec.structs.replace(contract, deadline_ms=1e3 * deadline)
+    is_number = type(deadline) in (int, float)  # what is none, the contract refuses by name
+    return msgspec.structs.replace(contract, deadline_ms=1e3 * deadline if is_number else deadline)
 
 
 def _pilot(

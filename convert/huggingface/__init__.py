@@ -29,8 +29,8 @@ def load_folder(root: Path, task: Task | None = None) -> Made:
     """Load a model folder as a module with examples, dynamic shapes and processing.
 
     Args:
-        root: A folder with ``config.json``, safetensors and the files of a tokenizer or an image
-            processor, also as sentence-transformers writes it.
+        root: A folder with ``config.json``, safetensors and the files of a tokenizer, an image
+            processor or a feature extractor, also as sentence-transformers writes it.
         task: What to make of it; None: what its architecture says.
 
     Raises:
@@ -42,9 +42,10 @@ def load_folder(root: Path, task: Task | None = None) -> Made:
     from edgeserve.convert.huggingface.folder import Folder
     from edgeserve.convert.huggingface.image import load_image_model
     from edgeserve.convert.huggingface.model import plan
+    from edgeserve.convert.huggingface.sound import load_sound_model
     from edgeserve.convert.huggingface.text import load_text_model
 
     folder = Folder(root)
     planned = plan(folder, task)
-    load = load_text_model if planned.medium == "text" else load_image_model
-    return load(folder, planned)
+    loads = {"text": load_text_model, "image": load_image_model, "audio": load_sound_model}
+    return loads[planned.medium](folder, planned)

@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "labels_of", "load_model", "plan"]
 
-_HEADS: dict[str, Task] = {
-    "ForImageClassification": "image-classification",
-    "ForSequenceClassification": "text-classification",
+Medium = Literal["text", "image", "audio"]
+
+_HEADS: dict[tuple[str, Medium], Task] = {
+    ("ForImageClassification", "image"): "image-classification",
+    ("ForSequenceClassification", "text"): "text-classification",
+    ("ForSequenceClassification", "audio"): "audio-classification",
+    ("ForAudioClassification", "audio"): "audio-classification",
 }
+
+#: What networks of sounds call their input: samples, or a spectrum.
+_SOUNDS = ("input_values", "input_features")
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Plan:
     config: Any
     network: type[PreTrainedModel]
     task: Task
-    medium: Literal["text", "image"]
+    medium: Medium
     notes: tuple[str, ...] = ()
 
 
@@ -54,7 +61,7 @@ def plan(folder: Folder, task: Task | None) -> Plan:
     embeds = bool(folder.modules) or task == "feature-extraction"
     network = _base(config) if embeds else named
     medium = _medium(network)
-    head = _head(named, config)
+    head = _head(named, config, medium)
     if task is None:
         base = embeds or named is _base(config)
         task = "feature-extraction" if base and medium == "text" else head.task or "tensors"
@@ -110,15 +117,18 @@ def _base(config: Any) -> type[PreTrainedModel]:
     return network
 
 
-def _medium(network: type[PreTrainedModel]) -> Literal["text", "image"]:
+def _medium(network: type[PreTrainedModel]) -> Medium:
     takes = set(inspect.signature(network.forward).parameters)
     if network.main_input_name == "pixel_values" and "input_ids" not in takes:
         return "image"
+    if network.main_input_name in _SOUNDS and not takes & {"input_ids", "decoder_input_ids"}:
+        return "audio"
     if "input_ids" in takes and not takes & {"pixel_values", "decoder_input_ids"}:
         return "text"
     raise ConvertError(
         "EDGE-CONVERT-068", f"architecture {network.__name__}",
-        wanted="a network of one text or one picture", got=f"one that takes {sorted(takes)[:8]}",
+        wanted="a network of one text, one picture or one sound",
+        got=f"one that takes {sorted(takes)[:8]}",
         hint="write a factory that returns the module with example inputs (docs/sources.md)",
     )  # fmt: skip
 
@@ -131,8 +141,9 @@ class _Head:
     why: str = ""
 
 
-def _head(network: type[PreTrainedModel], config: Any) -> _Head:
-    task = next((task for word, task in _HEADS.items() if word in network.__name__), None)
+def _head(network: type[PreTrainedModel], config: Any, medium: Medium) -> _Head:
+    heads = {word: task for (word, of), task in _HEADS.items() if of == medium}
+    task = next((task for word, task in heads.items() if word in network.__name__), None)
     if task is None:
         return _Head(None)
     kind = config.problem_type or "single_label_classification"

@@ -12,12 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from edgeserve.errors import EdgeError, UsageError
+from edgeserve.types.controls import escaped
 
 __all__ = ["Json", "command", "print_json", "usage"]
 
 #: The ``--json`` option that every command has.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
+#: Commands that begin afresh: there is nothing to go on with.
+_AFRESH = ("package", "serve")
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -48,7 +51,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         except EdgeError as error:
             code = _report(error, as_json, kwargs.get("out"))
         except KeyboardInterrupt:
-            _report(_interrupted(), as_json, kwargs.get("out"))
+            _report(_interrupted(function.__name__), as_json, kwargs.get("out"))
             code = _INTERRUPTED
         except BrokenPipeError:
             sys.stderr.close()  # the reader of our output has gone: nothing to say, nobody to tell
@@ -83,12 +86,14 @@ def _unexpected(error: Exception) -> EdgeError:
     )
 
 
-def _interrupted() -> EdgeError:
+def _interrupted(name: str) -> EdgeError:
     return UsageError(
         "EDGE-USAGE-007",
         "command",
         got="interrupted",
-        hint="the same command resumes where it stopped",
+        hint="nothing half-written stays: run it again"
+        if name in _AFRESH
+        else "the same command resumes where it stopped",
     )
 
 
@@ -102,5 +107,5 @@ def _report(error: EdgeError, as_json: bool, out: object = None) -> int:
         whole = {"schema": 1, **({"out": out, **empty} if out is not None else {}), "error": said}
         print_json(whole)
     else:
-        print(f"edgeserve: {error}", file=sys.stderr)
+        print(f"edgeserve: {escaped(str(error), lines=True)}", file=sys.stderr)
     return error.exit_code

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from edgeserve.cli.run import command
+from edgeserve.cli.run import Json, command, print_json
 
 __all__ = ["COMMANDS"]
 
@@ -38,15 +38,20 @@ def serve(
     engine: Annotated[str, typer.Option(help="own, or ray: on a cluster.")] = "own",
     replicas: Annotated[int | None, typer.Option(help="Ray, --emit: of each model.")] = None,
     max_replicas: Annotated[int | None, typer.Option(help="Ray, --emit: at most.")] = None,
-    models_per_replica: Annotated[int, typer.Option(help="Ray: any model anywhere.")] = 0,
-    cpus: Annotated[float, typer.Option(help="Ray, --emit: of a replica.")] = 1.0,
-    gpus: Annotated[float, typer.Option(help="Ray, --emit: of a replica.")] = 0.0,
-    address: Annotated[str, typer.Option(help="Ray: a running cluster's.")] = "",
-    emit: Annotated[str, typer.Option(help="Write files: docker, kubernetes or kserve.")] = "",
-    out: Annotated[str, typer.Option("--out", "-o", help="--emit: folder for them.")] = "",
-    image: Annotated[str, typer.Option(help="--emit: the image's name.")] = "",
-    storage: Annotated[str, typer.Option(help="--emit kserve: where the bundle is.")] = "",
+    models_per_replica: Annotated[int | None, typer.Option(help="Ray: any model anywhere.")] = None,
+    cpus: Annotated[float | None, typer.Option(help="Ray, --emit: of a replica; else 1.")] = None,
+    gpus: Annotated[float | None, typer.Option(help="Ray, --emit: of a replica; else 0.")] = None,
+    address: Annotated[str | None, typer.Option(help="Ray: a running cluster's.")] = None,
+    emit: Annotated[
+        str | None, typer.Option(help="Write files: docker, kubernetes or kserve.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="--emit: folder for them; else this one.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="--emit: the image's name.")] = None,
+    storage: Annotated[str | None, typer.Option(help="--emit kserve: where the bundle is.")] = None,
     force: Annotated[bool, typer.Option("--force", help="--emit: overwrite files.")] = False,
+    json_: Json = False,
 ) -> int:
     """Serve bundles over the Open Inference Protocol."""
     options: dict[str, Any] = {
@@ -57,19 +62,22 @@ def serve(
         "control": control, "tls_cert": tls_cert, "tls_key": tls_key, "drain_s": drain_s,
         "price": price,
     }  # fmt: skip
-    wider: dict[str, Any] = {
-        "replicas": replicas,
-        "max_replicas": max_replicas,
-        "cpus": cpus,
-        "gpus": gpus,
-    }
-    wider = {name: value for name, value in wider.items() if value is not None}
-    if emit:
-        return _emit(emit, options | wider | {"image": image, "storage": storage}, out, force)
+    if engine not in ("own", "ray"):
+        raise _wrong("engine", "own or ray", repr(engine))
+    wider = _given(replicas=replicas, max_replicas=max_replicas, cpus=cpus, gpus=gpus)
+    ray = _given(models_per_replica=models_per_replica, address=address)
+    files = _given(out=out, image=image, storage=storage, force=force or None)
+    if emit is None:
+        _belong(files, "--emit", "writes files")
+    elif engine == "ray":
+        raise _wrong("engine", "own with --emit: the files are of Kubernetes or KServe", "ray")
+    if engine == "own":
+        _belong(ray, "--engine ray", "runs replicas")
+    if emit is not None:
+        return _emit(emit, options | wider, files, json_)
     if engine == "ray":
-        return _on_ray(options | wider | {"models_per_replica": models_per_replica}, address)
-    if engine != "own":
-        raise _no_engine(engine)
+        return _on_ray(options | wider | ray)
+    _belong(wider, "--engine ray or --emit", "has replicas")
     from edgeserve.serve import Options
     from edgeserve.serve import serve as run
 
@@ -77,27 +85,46 @@ def serve(
     return 0
 
 
-def _on_ray(fields: dict[str, Any], address: str) -> int:
+def _given(**values: Any) -> dict[str, Any]:
+    """The options that were named on the command line."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _belong(given: dict[str, Any], to: str, which: str) -> None:
+    """Refuse options that would be read by nobody."""
+    for name, value in given.items():
+        raise _wrong(name, f"{to}, which {which}, or no such option", repr(value))
+
+
+def _on_ray(fields: dict[str, Any]) -> int:
     from edgeserve.serve.ray import run, scale_of
 
-    run(scale_of(fields | {"address": address}))
+    run(scale_of(fields))
     return 0
 
 
-def _emit(kind: str, fields: dict[str, Any], out: str, force: bool) -> int:
+def _emit(kind: str, fields: dict[str, Any], files: dict[str, Any], as_json: bool) -> int:
     from edgeserve.serve.emit import Deployment, emit
 
-    fields["gpus"] = int(fields["gpus"])
-    written = emit(kind, Deployment(**fields), out or ".", force)
-    print("\n".join(str(Path(out or ".", name)) for name in written))
+    out, force = files.pop("out", "."), files.pop("force", False)
+    if not out:
+        raise _wrong("out", "a folder", "an empty text")
+    if fields.get("gpus", 0.5).is_integer():
+        fields["gpus"] = int(fields["gpus"])
+    written = emit(kind, Deployment(**fields, **files), out, force)
+    paths = [str(Path(out, name)) for name in written]
+    if as_json:
+        print_json({"schema": 1, "out": out, "files": paths})
+    else:
+        print("\n".join(paths))
     return 0
 
 
-def _no_engine(engine: str) -> Exception:
+def _wrong(option: str, wanted: str, got: str) -> Exception:
     from edgeserve.errors import ServeError
 
     return ServeError(
-        "EDGE-SERVE-002", "option engine", wanted="own or ray", got=repr(engine),
+        "EDGE-SERVE-002", f"option {option}", wanted=wanted, got=got,
         hint="`edgeserve serve --help` lists the options and what they take",
     )  # fmt: skip
 

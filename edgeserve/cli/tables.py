@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeserve import decisions
 from edgeserve.types.base import Number, encode, plain
+from edgeserve.types.controls import escaped
 from edgeserve.types.profile import DeviceProfile, Profile
 from edgeserve.types.records import Detection, Tensors, Tokens
 
@@ -42,7 +43,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(escaped(cell), style=_STYLES.get(cell, "")) for cell in row))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200  # a pipe has no width: do not fold for it
@@ -106,12 +107,13 @@ def _near(path: str) -> str:
 def _print_reasons(outcome: Outcome) -> None:
     for artifact in outcome.artifacts:
         for reason in artifact.judgement.reasons if artifact.judgement else ():
-            print(f"{artifact.name}: {reason.code} {reason.message}")
+            print(escaped(f"{artifact.name}: {reason.code} {reason.message}"))
     for refused in outcome.refused:
-        print(f"{refused.format}-{refused.precision}: {refused.code} {refused.message}")
-        print(f"  hint: {refused.hint}")
+        name = f"{refused.format}-{refused.precision}"
+        print(escaped(f"{name}: {refused.code} {refused.message}", lines=True))
+        print(escaped(f"  hint: {refused.hint}", lines=True))
     for change in outcome.changes:
-        print(f"{change.name}: {'WORSE: ' if change.worse else ''}{change.words}")
+        print(escaped(f"{change.name}: {'WORSE: ' if change.worse else ''}{change.words}"))
     if outcome.short:
         print(f"--require {outcome.required} is missed by {', '.join(outcome.short)}")
 
@@ -157,9 +159,9 @@ def _answer(answer: Any) -> str:
 def print_answers(inputs: Sequence[str], answers: Sequence[Any]) -> None:
     """One line an input, then where they ran."""
     for given, answer in zip(inputs, answers, strict=True):
-        print(f"{given}\t{_answer(answer)}")
+        print(f"{escaped(given)}\t{escaped(_answer(answer))}")
         for line in _details(answer):
-            print(f"{'':<4}{line}")
+            print(f"{'':<4}{escaped(line)}")
     ran = answers[0].ran_on if answers else None
     if ran:
         where = f"{ran.runtime.name} {ran.runtime.version} ({ran.runtime.delegate})"
@@ -224,7 +226,7 @@ def print_inspection(found: Inspection) -> None:
         print(f"sha256   {found.sha256}")
     for kind, specs in (("input", m.signature.inputs), ("output", m.signature.outputs)):
         for spec in specs:
-            print(f"{kind:<8} {spec.name} {spec.dtype} {list(spec.shape)}")
+            print(escaped(f"{kind:<8} {spec.name} {spec.dtype} {list(spec.shape)}"))
     golden = (
         f"{len(m.golden.cases)} golden cases ({m.golden.origin})" if m.golden else "no golden cases"
     )

@@ -10,18 +10,20 @@ Source:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from edgeserve.errors import UsageError
+from edgeserve.bundle.workspace import Workspace
+from edgeserve.errors import BundleError, UsageError
 from edgeserve.pipeline.outcome import Change, meets
 from edgeserve.types.base import decode, plain
 from edgeserve.types.reports import Rate, Report
 
-__all__ = ["compare", "fisher", "reports_at"]
+__all__ = ["compare", "fisher", "model_at", "reports_at"]
 
 #: Chance of so many more flips by luck alone, below which they count as more.
 _CHANCE = 0.05
@@ -60,9 +62,33 @@ def _unreadable(path: Path, got: str) -> UsageError:
     )  # fmt: skip
 
 
-def compare(old: Mapping[str, Report], new: Mapping[str, Report]) -> tuple[Change, ...]:
-    """What has become of each artifact that both know; new and missing ones are named as such."""
+def model_at(path: Path) -> str | None:
+    """The model_id of the workspace that earlier reports lie in; None where they lie elsewhere."""
+    path = path.absolute()
+    for folder in (path, path.parent, path.parent.parent):
+        workspace, inside = Workspace(folder), path.is_relative_to(folder / "reports")
+        if workspace.exists and (folder == path or inside):
+            try:
+                return workspace.manifest.model_id
+            except BundleError:  # another kind of manifest.json, or a damaged one: it does not tell
+                return None
+    return None
+
+
+def compare(
+    old: Mapping[str, Report], new: Mapping[str, Report], other: str | None = None
+) -> tuple[Change, ...]:
+    """What has become of each artifact that both know; new and missing ones are named as such.
+
+    Args:
+        old: The earlier reports.
+        new: Those of now.
+        other: The earlier reports' model_id, where it is known and not the present one.
+    """
     changes = [_change(name, old[name], report) for name, report in new.items() if name in old]
+    if other is not None:
+        said = f"; of another model before, model_id {other[:16]}…"
+        changes = [dataclasses.replace(c, words=c.words + said) for c in changes]
     changes += [Change(name, False, "was not there before") for name in new if name not in old]
     changes += [Change(name, False, "is not there any more") for name in old if name not in new]
     return tuple(sorted(changes, key=lambda change: change.name))

@@ -19,6 +19,7 @@ from edgeserve.pipeline.bench import Bench, Cell, at_work
 from edgeserve.pipeline.bisect import bisect_failed, forget_scripts
 from edgeserve.pipeline.candidates import Candidate, Candidates
 from edgeserve.pipeline.export import export, identify
+from edgeserve.pipeline.home import check_out
 from edgeserve.pipeline.judging import Judged, ask_reference, gate
 from edgeserve.pipeline.options import ConvertOptions, checked
 from edgeserve.pipeline.outcome import Outcome
@@ -48,7 +49,7 @@ def convert(options: ConvertOptions, ui: Ui = QUIET) -> Outcome:
     Everything that can be refused without work is refused before the workspace is touched.
 
     Raises:
-        UsageError: an option's value is unknown.
+        UsageError: an option's value is unknown, or ``options.out`` is a folder with other things.
         BackendError: a format or precision that this version does not make, or a missing package.
         ConvertError: the source cannot be loaded or exported.
         DataError: the data set cannot be used.
@@ -71,6 +72,7 @@ def convert(options: ConvertOptions, ui: Ui = QUIET) -> Outcome:
 
 def _plan(options: ConvertOptions) -> _Plan:
     source = parse_source(options.source, Path.cwd())
+    check_out(Path(options.out))
     if options.via == OPTIMUM:
         check_optimum(source.kind)
     if options.data is not None:

@@ -45,6 +45,11 @@ class Judged:
         """Whether it may not be used."""
         return self.judgement.verdict == "fail"
 
+    @property
+    def reference_still(self) -> bool:
+        """Whether the server answered the same to everything, so that nothing is proven."""
+        return any(reason.code == "EDGE-CHECK-022" for reason in self.judgement.reasons)
+
 
 def ask_reference(bench: Bench, data: str | None, reference: str | None) -> Answers:
     """What the reference decides on the evaluation half; cached by the answers' own keys.

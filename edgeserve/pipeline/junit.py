@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from edgeserve.errors import UsageError
 from edgeserve.files import write_atomic
 from edgeserve.pipeline.outcome import Change
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.reports import Report
 
-__all__ = ["write_junit"]
+__all__ = ["check_writable", "write_junit"]
+
+
+def check_writable(path: Path) -> None:
+    """See, before any work, that the file could be written.
+
+    Raises:
+        UsageError: EDGE-USAGE-005, it is a folder, or lies where nothing may be written.
+    """
+    folder = next(p for p in path.absolute().parents if p.exists())
+    if path.is_dir():
+        got = "a folder"
+    elif not folder.is_dir():
+        got = f"a path below {folder}, which is no folder"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        got = f"{folder} may not be written to"
+    else:
+        return
+    raise UsageError(
+        "EDGE-USAGE-005", f"--junit {path}", wanted="a file that can be written", got=got,
+        hint="name a file, such as reports/junit.xml",
+    )  # fmt: skip
 
 
 def write_junit(

@@ -11,7 +11,7 @@ from edgeserve.errors import MeasureError
 from edgeserve.files import write_atomic
 from edgeserve.measure.request import VERB, MeasureRequest
 from edgeserve.pipeline.manifests import with_figures
-from edgeserve.pipeline.options import MeasureOptions, choice
+from edgeserve.pipeline.options import MeasureOptions, choice, no_empty, seconds
 from edgeserve.pipeline.ui import QUIET, Ui
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Number, encode
@@ -43,10 +43,14 @@ def measure(options: MeasureOptions, ui: Ui = QUIET) -> MeasureOutcome:
     """Measure every artifact of a workspace and note the figures in its manifest.
 
     Raises:
+        UsageError: an option's value cannot be used.
         BundleError: ``options.out`` is no workspace, or a file in it changed.
         MeasureError: a measurement could not be taken.
     """
+    no_empty(options)
     choice("--on", options.on, _TARGETS)
+    seconds("--seconds", options.seconds)
+    seconds("--timeout", options.timeout)
     workspace = Workspace(Path(options.out))
     threads = options.threads or _threads(options.profile)
     with workspace.lock():

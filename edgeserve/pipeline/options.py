@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 
 from edgeserve.errors import UsageError
 from edgeserve.types.base import Value
@@ -18,7 +19,9 @@ __all__ = [
     "choice",
     "choices",
     "formats",
+    "no_empty",
     "routes",
+    "seconds",
 ]
 
 
@@ -185,21 +188,49 @@ def routes(formats: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(r for each in known for r in (*each.routes(), *each.asked_routes)))
 
 
+#: How fields are called on the command line, where that is not ``--`` and their name.
+_CALLED = {"source": "SOURCE", "bundle": "--out", "report": "--out"}
+
+
+def no_empty(options: Value) -> None:
+    """See that no option was given as an empty text, which would be read as "not given" or "here".
+
+    Raises:
+        UsageError: EDGE-USAGE-005, naming the option.
+    """
+    for field in options.__struct_fields__:
+        value = getattr(options, field)
+        if value not in ("", ()):
+            continue
+        option = _CALLED.get(field, f"--{field.replace('_', '-')}")
+        if field == "out" and not isinstance(options, ConvertOptions):
+            option = "OUT"
+        raise UsageError(
+            "EDGE-USAGE-005", option, wanted="a value", got="an empty one",
+            hint=f"give {option} a value, or leave it out if it need not be there",
+        )  # fmt: skip
+
+
+def seconds(option: str, value: float) -> None:
+    """See that a time is one.
+
+    Raises:
+        UsageError: EDGE-USAGE-005.
+    """
+    if not (value > 0 and math.isfinite(value)):
+        raise UsageError(
+            "EDGE-USAGE-005", option, wanted="a number of seconds above 0", got=str(value),
+            hint=f"give {option} a number like 600, or leave it out",
+        )  # fmt: skip
+
+
 def checked(options: ConvertOptions) -> ConvertOptions:
     """The same options with every closed set checked and spellings made standard."""
     import msgspec
 
     from edgeserve.bundle.rules import MODEL_NAME
 
-    for option, value in (("--out", options.out), ("--to", options.to), ("SOURCE", options.source)):
-        if not value:
-            raise UsageError(
-                "EDGE-USAGE-005",
-                option,
-                wanted="a value",
-                got="an empty one",
-                hint=f"give {option}",
-            )
+    no_empty(options)
     if options.name is not None and not MODEL_NAME.fullmatch(options.name):
         raise UsageError(
             "EDGE-USAGE-005",
@@ -208,14 +239,7 @@ def checked(options: ConvertOptions) -> ConvertOptions:
             got=repr(options.name),
             hint="the name becomes part of addresses: choose one like tagger-v2",
         )
-    if options.timeout <= 0:
-        raise UsageError(
-            "EDGE-USAGE-005",
-            "--timeout",
-            wanted="more than 0 seconds",
-            got=str(options.timeout),
-            hint="leave it out for an hour per worker",
-        )
+    seconds("--timeout", options.timeout)
     if options.via is not None:
         choice("--via", options.via, routes(formats(options.to)))
     if options.task is not None:

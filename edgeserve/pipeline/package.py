@@ -8,7 +8,7 @@ from pathlib import Path
 from edgeserve.bundle.workspace import Workspace
 from edgeserve.package import PackageRequest
 from edgeserve.package import package as seal
-from edgeserve.pipeline.options import PackageOptions, choice
+from edgeserve.pipeline.options import PackageOptions, choice, no_empty
 from edgeserve.types.base import encode
 
 __all__ = ["PackageOutcome", "package"]
@@ -36,9 +36,10 @@ def package(options: PackageOptions) -> PackageOutcome:
     """Write the bundle that ``options`` ask for.
 
     Raises:
-        UsageError: EDGE-USAGE-001 unknown target.
+        UsageError: EDGE-USAGE-001 unknown target, -005 an empty value.
         PackageError: nothing may be packaged, or a file changed under our hands.
     """
+    no_empty(options)
     if options.target is not None:
         choice("--target", options.target, _TARGETS)
     workspace = Workspace(Path(options.out))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from edgeserve.convert.allowed import with_allowed
 from edgeserve.errors import UsageError
 from edgeserve.processing import normalize_from
 from edgeserve.types.base import decode
@@ -64,7 +65,7 @@ def processing_for(preprocess: str, exported: Exported) -> Processing:
             "EDGE-USAGE-002",
             f"--preprocess {preprocess}",
             wanted="a processing in JSON or TOML",
-            got=str(error),
+            got=with_allowed(error),
             hint="docs/processing.md shows what a processing file holds",
         ) from error
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgeserve import jobs
 from edgeserve.bundle.workspace import Workspace
-from edgeserve.pipeline.options import ReportOptions
+from edgeserve.pipeline.options import ReportOptions, no_empty
 from edgeserve.pipeline.ui import QUIET, Ui
 from edgeserve.report.request import Rendered, ReportRequest
 
@@ -17,9 +17,11 @@ def report(options: ReportOptions, ui: Ui = QUIET) -> Rendered:
     """Render the report of a workspace.
 
     Raises:
+        UsageError: EDGE-USAGE-005, an empty value.
         BundleError: ``options.out`` is no workspace, or holds other artifacts than were judged.
         ReportError: it could not be rendered.
     """
+    no_empty(options)
     workspace = Workspace(Path(options.out))
     for artifact in workspace.manifest.artifacts:
         workspace.local(artifact)  # a report on bytes that are no longer there proves nothing

@@ -74,7 +74,7 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
 
 def _absolute(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     def path(value: Any) -> Any:
-        return os.path.normpath(folder / value) if isinstance(value, str) else value
+        return os.path.normpath(folder / value) if isinstance(value, str) and value else value
 
     return {key: path(value) if key in _PATHS else value for key, value in table.items()}
 

@@ -15,7 +15,8 @@ What each step computes, to the last bit, stands in ``docs/processing.md``;
 
 from edgeserve.processing.decode import FORMATS, Raw
 from edgeserve.processing.processor import Processor
+from edgeserve.processing.sound import Sound
 from edgeserve.processing.tensor import normalize_from
 from edgeserve.processing.tokenizer import Assets
 
-__all__ = ["FORMATS", "Assets", "Processor", "Raw", "normalize_from"]
+__all__ = ["FORMATS", "Assets", "Processor", "Raw", "Sound", "normalize_from"]

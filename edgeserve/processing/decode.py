@@ -18,18 +18,21 @@ import numpy as np
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.processing.flatten import fix_colour_key, flatten
 from edgeserve.processing.orientation import orientation, upright
+from edgeserve.processing.raw import bytes_of
 from edgeserve.types.processing import Decode
 
 if TYPE_CHECKING:
     import PIL.Image
 
+    from edgeserve.processing.sound import Sound
+
 __all__ = ["FORMATS", "Raw", "decode"]
 
-#: What a caller may hand over: encoded bytes, a path, a binary file, a Pillow picture, or an array
-#: uint8 [height, width, 3] in RGB.
+#: What a caller may hand over: encoded bytes, a path, a binary file, a Pillow picture, an array
+#: uint8 [height, width, 3] in RGB, or samples with their rate.
 Raw: TypeAlias = (
     "bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO"
-    " | PIL.Image.Image | np.ndarray"
+    " | PIL.Image.Image | np.ndarray | Sound"
 )
 
 #: How an object of Python is printed that has no words of its own: of no use to a reader.
@@ -78,7 +81,7 @@ def _loaded(step: Decode, raw: Raw) -> PIL.Image.Image:
         _check_pixels(step, *raw.size)
         # Pillow writes a palette's transparency into the palette it converts: into a copy, then.
         return raw.copy() if raw.mode == "P" else _load(raw)
-    data = _read(raw)
+    data = bytes_of(raw, "picture", "a Pillow picture or an array")
     try:
         return _decoded(step, data)
     except Warning:
@@ -87,45 +90,6 @@ def _loaded(step: Decode, raw: Raw) -> PIL.Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _decoded(step, data)
-
-
-def _read(raw: Raw) -> bytes:
-    """Encoded bytes out of whatever holds them."""
-    if isinstance(raw, bytes):
-        return raw
-    if isinstance(raw, bytearray | memoryview):
-        return bytes(raw)
-    if isinstance(raw, str | os.PathLike):
-        return _read_path(os.fspath(raw))
-    content = raw.read() if hasattr(raw, "read") else None
-    if isinstance(content, bytes | bytearray | memoryview):
-        return bytes(content)
-    opened_as_text = isinstance(content, str)
-    raise InputError(
-        "EDGE-INPUT-007",
-        "raw input",
-        wanted="bytes, a path, a binary file, a Pillow picture or an array",
-        got="a file opened as text"
-        if opened_as_text
-        else f"{type(raw).__module__}.{type(raw).__qualname__}",
-        hint="open the file with mode 'rb'" if opened_as_text else "convert it to one of these",
-    )
-
-
-def _read_path(path: str) -> bytes:
-    try:
-        if not os.path.isfile(path):  # a pipe or device would be read for ever
-            raise OSError("no such file" if not os.path.exists(path) else "not a regular file")
-        with open(path, "rb") as file:
-            return file.read()
-    except (OSError, ValueError) as error:
-        raise InputError(
-            "EDGE-INPUT-001",
-            f"picture {path!r}",
-            wanted="a file that can be read",
-            got=getattr(error, "strerror", None) or str(error),
-            hint="a str is a path here; hand over the encoded picture itself as bytes",
-        ) from error
 
 
 def _decoded(step: Decode, data: bytes) -> PIL.Image.Image:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -12,10 +11,12 @@ from edgeserve.processing.clock import Clock, OnStep
 from edgeserve.processing.decode import Raw
 from edgeserve.processing.feed import FeedCheck
 from edgeserve.processing.finish import Finish
+from edgeserve.processing.medium import Medium, medium_of
 from edgeserve.processing.pictures import Pictures
 from edgeserve.processing.prepared import Prepared, origins_of
+from edgeserve.processing.sounds import Sounds
 from edgeserve.processing.stack import Pad, stack
-from edgeserve.processing.text import Texts, is_text
+from edgeserve.processing.text import Texts
 from edgeserve.processing.tokenizer import Assets
 from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record, Tensors
@@ -23,8 +24,6 @@ from edgeserve.types.tensors import Signature
 from edgeserve.types.words import Task
 
 __all__ = ["Medium", "OnStep", "Processor"]
-
-Medium = Literal["image", "audio", "text", "tensors"]
 
 
 class Processor:
@@ -69,15 +68,15 @@ class Processor:
         self.padding = processing.padding
         self._feed = FeedCheck(signature)
         self._finish = Finish(processing, signature, task, labels, assets)
-        self._make: Pictures | Texts | None = None
+        self._make: Pictures | Texts | Sounds | None = None
         self._pads: Mapping[str, Pad] = {}
-        self.medium = "tensors"
-        if is_text(processing.inputs):
-            self.medium = "text"
+        self.medium = medium_of(processing.inputs)
+        if self.medium == "text":
             self._make = texts = Texts(processing.inputs, signature, task, assets)
             self._pads = texts.pads
-        elif processing.inputs:
-            self.medium = "image"
+        elif self.medium == "audio":
+            self._make = Sounds(processing.inputs, signature, task)
+        elif self.medium == "image":
             self._make = Pictures(processing.inputs, signature, task)
 
     def prepare(self, raw: Raw, on_step: OnStep | None = None) -> dict[str, np.ndarray]:
@@ -85,9 +84,10 @@ class Processor:
 
         Args:
             raw: A picture as encoded bytes, a path, a binary file, a Pillow picture, or uint8 RGB
-                pixels [height, width, 3]; a text as a str, or bytes in UTF-8. It is never changed.
+                pixels [height, width, 3]; a text as a str, or bytes in UTF-8; a sound as a WAV in
+                bytes, at a path or in a binary file, or as `Sound`. It is never changed.
             on_step: Called after each step with its name ("decode", "resize", "normalize+layout";
-                "tokenize") and the seconds it took.
+                "tokenize"; "waveform", "log_mel") and the seconds it took.
 
         Returns:
             One sample: fresh arrays by input name, without a batch axis (`batch` adds it). Those of
@@ -96,7 +96,7 @@ class Processor:
 
         Raises:
             InputError: EDGE-INPUT-001 to 008 or 017, ``raw`` is no picture that this model takes;
-                -020 or -021, it is no text.
+                -020 or -021, it is no text; -001, -007 or -030 to -037, no sound.
             ProcessingError: EDGE-PROCESS-011 Pillow is missing, -027 the tokenizer failed.
         """
         if self._make is None:

@@ -18,7 +18,7 @@ from edgeserve.types.processing import InputProcessing, Tokenize, TokenizePart
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.words import Task
 
-__all__ = ["Texts", "is_text"]
+__all__ = ["Texts"]
 
 _DTYPES = ("int32", "int64")
 
@@ -87,25 +87,6 @@ class Texts:
         if clock:
             clock("tokenize")
         return sample
-
-
-def is_text(inputs: Sequence[InputProcessing]) -> bool:
-    """Whether inputs are made from text.
-
-    Raises:
-        ProcessingError: EDGE-PROCESS-024, some are and others are made from something else.
-    """
-    text = [any(isinstance(step, Tokenize) for step in each.steps) for each in inputs]
-    if any(text) and not all(text):
-        names = [each.name for each, of_text in zip(inputs, text, strict=True) if not of_text]
-        raise ProcessingError(
-            "EDGE-PROCESS-024",
-            "processing",
-            wanted="all inputs made from one medium",
-            got=f"tokenize/1 for some, and none of it for {names}",
-            hint="tokenize each input, or leave the processing's inputs empty and bring tensors",
-        )
-    return any(text)
 
 
 def _alike(step: Tokenize) -> tuple[str, int, str]:

@@ -22,6 +22,7 @@ from edgeserve.types.readings import (
     Slice,
     Spans,
 )
+from edgeserve.types.sounds import LogMel, Waveform
 from edgeserve.types.tensors import DType
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "InputProcessing",
     "L2Normalize",
     "Layout",
+    "LogMel",
     "Normalize",
     "OutputStep",
     "Picks",
@@ -54,6 +56,7 @@ __all__ = [
     "Tokenize",
     "TokenizePart",
     "TopK",
+    "Waveform",
     "outputs_of",
 ]
 
@@ -233,7 +236,7 @@ class L2Normalize(Value, frozen=True, tag_field="step", tag="l2_normalize/1"):
     output: str
 
 
-Step = Decode | Resize | CenterCrop | Normalize | Layout | Cast | Tokenize
+Step = Decode | Resize | CenterCrop | Normalize | Layout | Cast | Tokenize | Waveform | LogMel
 OutputStep = Softmax | TopK | Pool | L2Normalize | Reading
 
 

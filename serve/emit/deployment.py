@@ -48,8 +48,17 @@ class Deployment(Options, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.replicas <= self.max_replicas or self.cpus <= 0 or self.gpus < 0:
-            raise cannot("replicas, max_replicas, cpus, gpus", "1 or more, or above 0", "less")
+        if self.replicas < 1:
+            raise cannot("replicas", "1 or more", f"{self.replicas}")
+        if self.max_replicas < self.replicas:
+            wanted = f"{self.replicas} or more, the replicas that there are always"
+            raise cannot("max_replicas", wanted, f"{self.max_replicas}")
+        if not 0 < self.cpus < float("inf"):
+            raise cannot("cpus", "a number above 0", f"{self.cpus}")
+        if self.gpus < 0 or not float(self.gpus).is_integer():
+            raise cannot("gpus", "a whole number from 0 up", f"{self.gpus}")
+        if self.port == 0:
+            raise cannot("port", "a port from 1 up, which the files name", "0: any free one")
         if self.image and not re.fullmatch(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}", self.image):
             raise cannot("image", "the name of an image", repr(self.image))
         if self.storage and not re.fullmatch(r"[a-z0-9+-]+://[!-~]+", self.storage):
@@ -115,6 +124,8 @@ def subject_of(said: Deployment) -> Subject:
     ):
         if len(set(names)) < len(names):
             raise cannot(what, "different ones", ", ".join(names))
+    if other := set(said.pinned) - {manifest.name for manifest in manifests}:
+        raise cannot("pin", f"models of {', '.join(m.name for m in manifests)}", min(other))
     return Subject(said, tuple(manifests))
 
 

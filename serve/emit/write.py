@@ -29,11 +29,17 @@ def emit(kind: str, deployment: Deployment, out: str | Path, force: bool = False
         What was written, relative to ``out``, sorted.
 
     Raises:
-        ServeError: EDGE-SERVE-050, files of other content lie there; nothing was written. -051.
+        ServeError: EDGE-SERVE-050, files of other content lie there, or ``out`` is a file; nothing
+            was written. -051.
         FilesError: EDGE-FILES-001, the folder cannot be written.
     """
     if kind not in KINDS:
         raise cannot("kind", " or ".join(KINDS), repr(kind))
+    if os.path.lexists(out) and not Path(out).is_dir():
+        raise ServeError(
+            "EDGE-SERVE-050", f"folder {out}", wanted="a folder, there or to be made",
+            got="a file", hint="choose another folder with -o",
+        )  # fmt: skip
     subject, folder = subject_of(deployment), Path(out)
     files = {"docker": docker, "kubernetes": kubernetes, "kserve": kserve}[kind](subject)
     bundles = _bundles(subject) if kind == "docker" else {}

@@ -77,7 +77,9 @@ class Front(App):
         """Have a model's requests answered by its replicas, and all others here."""
         name = arguments.get("name", "")
         chained = handler == "predict" and name in self._chains
-        if not chained and (name not in self._handles or handler in ("load", "unload")):
+        if handler in ("load", "unload"):
+            raise refused(403, _left_to_ray())
+        if not chained and name not in self._handles:
             await super()._handle(exchange, handler, arguments)
             return
         try:
@@ -189,6 +191,13 @@ def _nobody(name: str) -> ServeError:
     return ServeError(
         "EDGE-SERVE-042", f"model {name}", wanted="an answer from one of its replicas in time",
         got="none: they are busy, starting, or gone", hint="try again after Retry-After",
+    )  # fmt: skip
+
+
+def _left_to_ray() -> ServeError:
+    return ServeError(
+        "EDGE-SERVE-024", "load and unload", got="not allowed: Ray holds the models here",
+        hint="deploy again with the new bundles; --models-per-replica loads them on demand",
     )  # fmt: skip
 
 

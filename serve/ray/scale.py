@@ -85,11 +85,18 @@ class Scale(Options, frozen=True, kw_only=True):
                 raise _wrong(
                     name, "nothing: it has no meaning under Ray", repr(getattr(self, name))
                 )
-        low = min(self.replicas, self.fronts + 1, self.ongoing, self.models_per_replica + 1)
-        if low < 1 or self.target <= 0 or self.cpus <= 0 or self.gpus < 0:
-            raise _wrong("replicas, fronts, ongoing, target, cpus", "1 or more, or above 0", "less")
+        for low, names in ((1, ("replicas", "ongoing")), (0, ("fronts", "models_per_replica"))):
+            for name in names:
+                if getattr(self, name) < low:
+                    raise _wrong(name, f"{low} or more", f"{getattr(self, name)}")
+        for name in ("target", "cpus"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise _wrong(name, "a number above 0", f"{getattr(self, name)}")
+        if not 0 <= self.gpus < float("inf"):
+            raise _wrong("gpus", "a number from 0 up", f"{self.gpus}")
         if self.max_replicas is not None and self.max_replicas < self.replicas:
-            raise _wrong("max_replicas", f"{self.replicas} or more", f"{self.max_replicas}")
+            wanted = f"{self.replicas} or more, the replicas that there are always"
+            raise _wrong("max_replicas", wanted, f"{self.max_replicas}")
 
     def endpoint(self, bundles: tuple[str, ...], lazy: bool = False) -> Options:
         """The options of an application in one replica."""

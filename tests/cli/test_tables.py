@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgeserve.cli.tables import print_answers
-from edgeserve.types.records import Detection, Span, Tokens
+from edgeserve.types.records import Classification, Detection, Span, Tokens
 
 
 def test_boxes_are_printed_with_label_and_corners(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,6 +22,16 @@ def test_boxes_are_printed_with_label_and_corners(capsys: pytest.CaptureFixture[
         ["0.910", "cat", "1", "2", "30", "40"],
         ["0.500", "dog", "5", "6", "7", "8"],
     ]
+
+
+def test_a_foreign_label_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "cat\x1b[2J\n\u202eowl"
+    answer = Classification(label=evil, score=0.5, top=((evil, 0.5), (evil, 0.4)))
+    print_answers(["a\x1b.jpg"], [answer])
+    out = capsys.readouterr().out
+    assert not set(out) & {"\x1b", "\u202e"}
+    assert len(out.splitlines()) == 2
+    assert r"cat\x1b[2J\n\u202eowl" in out
 
 
 def test_spans_are_printed_and_many_are_cut(capsys: pytest.CaptureFixture[str]) -> None:

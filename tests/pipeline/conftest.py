@@ -74,8 +74,21 @@ TOY = textwrap.dedent('''
         raise ValueError("the weights are gone")
 
     def liar(raw):
+        """A server that answers something, by the length of the file."""
+        told = LABELS[len(raw) % 3]
+        return {"label": told, "score": 0.9, "top": [[told, 0.9]]}
+
+    def stuck(raw):
         """A server that answers green whatever it sees."""
         return {"label": "green", "score": 0.9, "top": [["green", 0.9], ["red", 0.1]]}
+
+    def bare(raw):
+        """The same in a word."""
+        return "green"
+
+    def zeros(raw):
+        """A server that lost its weights: the same tensors for everything."""
+        return {"logits": [[0.5, 0.1, 0.2]]}
 
     def dim(raw):
         """A server whose scale differs: same labels, other scores."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import scipy.stats
 
 from edgeserve.environment import environment
 from edgeserve.errors import UsageError
-from edgeserve.pipeline.against import compare, fisher, reports_at
+from edgeserve.pipeline.against import compare, fisher, model_at, reports_at
 from edgeserve.types.artifact import Judgement
 from edgeserve.types.base import encode
 from edgeserve.types.records import Runtime
@@ -86,6 +87,20 @@ def test_another_model_is_not_compared() -> None:
     )
     assert not change.worse
     assert "another model" in change.words
+
+
+def test_a_workspace_of_another_model_is_said() -> None:
+    (change,) = compare({"a": report("pass", 3)}, {"a": report("pass", 3)}, "ab" * 32)
+    assert "of another model before, model_id abababab" in change.words
+    assert not change.worse
+
+
+def test_whose_reports_they_are(workspace: Path, tmp_path: Path) -> None:
+    wanted = json.loads((workspace / "manifest.json").read_bytes())["model_id"]
+    reports = workspace / "reports"
+    for path in (workspace, reports, reports / "onnx-fp32.validate.json"):
+        assert model_at(path) == wanted, path
+    assert model_at(tmp_path / "elsewhere") is None
 
 
 def test_reports_are_found_where_people_keep_them(tmp_path: Path) -> None:

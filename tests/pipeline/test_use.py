@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,33 @@ def test_validate_with_another_reference_moves_a_failure(workspace: Path, edgese
     failures = int(suite.attrib["failures"])
     assert failures == len(suite.findall(".//failure")) >= 1
     assert int(suite.attrib["tests"]) == len(suite.findall("testcase"))
+
+
+@pytest.mark.parametrize("server", ["stuck", "bare", "zeros"])
+def test_a_server_that_answers_one_thing_proves_nothing(
+    workspace: Path, edgeserve: Run, server: str
+) -> None:
+    words = ["--reference", f"toy:{server}", "--data", "photos", "--json"]
+    done = edgeserve("validate", str(workspace), *words)
+    assert done.code == 0, done.out + done.err
+    (artifact,) = done.json["artifacts"]
+    assert artifact["verdict"] == "unproven"
+    assert artifact["reasons"][0]["code"] == "EDGE-CHECK-022"
+    assert f"toy:{server}" in artifact["reasons"][0]["message"]
+    assert (workspace / "artifacts" / "onnx-fp32").is_dir()
+    manifest = json.loads((workspace / "manifest.json").read_bytes())
+    assert {c["record"]["label"] for c in manifest["golden"]["cases"]} != {"green"}, "as before"
+
+
+def test_a_later_run_says_whose_refusal_it_repeats(workspace: Path, edgeserve: Run) -> None:
+    asked = ["--reference", "toy:liar", "--data", "photos"]
+    assert edgeserve("validate", str(workspace), *asked).code == 1
+    later = edgeserve("validate", str(workspace), "--reference", "pt2", "--json")
+    assert later.code == 1
+    assert re.search(r"on \d{4}-\d\d-\d\d against toy:liar", later.json["refused"][0]["message"])
+    assert "against toy:liar" in later.err
+    kept = (workspace / "manifest.json").read_text()
+    assert "against toy:liar" not in kept, "a bundle carries refusals, and no reference"
 
 
 def test_a_changed_byte_never_reaches_a_runtime(workspace: Path, edgeserve: Run) -> None:

@@ -41,6 +41,12 @@ def runner() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def wavs() -> ModuleType:
+    """WAV files written by hand."""
+    return _load("soundfiles")
+
+
+@pytest.fixture(scope="session")
 def conformance() -> Path:
     """The folder of the processing cases."""
     return CONFORMANCE

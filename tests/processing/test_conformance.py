@@ -18,6 +18,7 @@ OUTPUTS = json.loads((FOLDER / "outputs.json").read_text())
 TEXT = json.loads((FOLDER / "text.json").read_text())
 VECTORS = json.loads((FOLDER / "vectors.json").read_text())
 READINGS = json.loads((FOLDER / "readings.json").read_text())
+SOUNDS = json.loads((FOLDER / "sounds.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +56,21 @@ def test_reading_case(case: dict[str, Any], runner: ModuleType) -> None:
     assert runner.check_reading_case(case, READINGS["tolerance"]) is None
 
 
-def test_committed_is_generated(conformance: Path) -> None:
-    command = [sys.executable, str(conformance / "generate.py"), "--check"]
+@pytest.mark.parametrize("case", SOUNDS["cases"], ids=lambda case: case["id"])
+def test_sound_case(case: dict[str, Any], runner: ModuleType) -> None:
+    blob = (FOLDER / SOUNDS["blob"]).read_bytes()
+    assert runner.check_sound_case(case, blob) is None
+
+
+@pytest.mark.parametrize("name", ["generate.py", "generate_sounds.py"])
+def test_committed_is_generated(conformance: Path, name: str) -> None:
+    command = [sys.executable, str(conformance / name), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_cases_are_unique_and_small(conformance: Path) -> None:
-    listed = (LISTING, OUTPUTS, VECTORS, READINGS, TEXT, {"cases": TEXT["batches"]})
+    listed = (LISTING, OUTPUTS, VECTORS, READINGS, SOUNDS, TEXT, {"cases": TEXT["batches"]})
     ids = [case["id"] for listing in listed for case in listing["cases"]]
     assert len(set(ids)) == len(ids)
     assert sum(f.stat().st_size for f in conformance.rglob("*") if f.is_file()) < 1_500_000
@@ -97,3 +105,12 @@ def test_the_runner_notices_a_wrong_token_and_a_wrong_number(runner: ModuleType)
     assert "ids: gave" in runner.check_text_case(text, TEXT["tokenizers"])
     assert "attention_mask: gave" in runner.check_batch_case(batch, TEXT["tokenizers"])
     assert "is off by" in runner.check_vector_case(vector)
+
+
+def test_the_runner_notices_a_wrong_sample(runner: ModuleType) -> None:
+    case = next(case for case in SOUNDS["cases"] if case["id"] == "samples of pcm16.wav")
+    blob = bytearray((FOLDER / SOUNDS["blob"]).read_bytes())
+    blob[case["expected"]["offset"]] ^= 1  # one unit in the last place of the first sample
+    assert "values differ" in runner.check_sound_case(case, bytes(blob))
+    renamed = {**case, "error": "EDGE-INPUT-031"}
+    assert "instead of EDGE-INPUT-031" in runner.check_sound_case(renamed, bytes(blob))

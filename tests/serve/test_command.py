@@ -52,6 +52,7 @@ def test_an_option_that_cannot_be_says_so(tagger: str) -> None:
     [
         {"bundles": ()}, {"queue": 0}, {"batch": 0}, {"port": -1}, {"deadline_ms": float("nan")},
         {"tls_cert": "x"}, {"threads": 0}, {"drain_s": -1.0}, {"body_mb": 0},
+        {"port": 99_999}, {"grpc_port": 65_536}, {"body_s": 0}, {"port": 81, "grpc_port": 81},
     ],
 )  # fmt: skip
 def test_options_are_checked(fields: dict[str, Any]) -> None:
@@ -144,6 +145,79 @@ def test_a_certificate_that_is_none(live: Callable[..., Any], tagger: str, tmp_p
     with pytest.raises(ServeError) as error:
         live(tagger, tls_cert=str(tmp_path / "x.pem"), tls_key=str(tmp_path / "x.pem"))
     assert error.value.code == "EDGE-SERVE-005"
+
+
+def test_what_would_end_it_later_is_found_before_a_model_is_loaded(
+    live: Callable[..., Any], tagger: str, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+
+    from edgeserve.serve.repository import Repository
+
+    async def never(self: Repository) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(Repository, "start", never)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen(1)
+        with pytest.raises(ServeError) as error:
+            live(tagger, grpc_port=other.getsockname()[1])
+    assert error.value.code == "EDGE-SERVE-001"
+    assert "--grpc-port" in error.value.hint
+    with pytest.raises(ServeError) as error:
+        live(tagger, tls_cert=pair[1], tls_key=pair[0])
+    assert error.value.code == "EDGE-SERVE-005"
+    with pytest.raises(ServeError) as error:
+        live(tagger, host="nosuchhost.invalid")
+    assert error.value.code == "EDGE-SERVE-001"
+    assert "--host" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--replicas", "2"], ["--max-replicas", "2"], ["--models-per-replica", "1"],
+        ["--address", "auto"], ["--cpus", "2"], ["--gpus", "1"], ["-o", "x"], ["--force"],
+        ["--image", "x"], ["--emit", "docker", "--address", "auto"], ["--emit", "docker", "-o", ""],
+        ["--emit", "docker", "--engine", "ray"], ["--engine", "horse"],
+        ["--emit", "docker", "--port", "99999"], ["--pin", "nope", "--lazy"],
+    ],
+)  # fmt: skip
+def test_an_option_that_nobody_would_read_is_refused(words: list[str], tagger: str) -> None:
+    from typer.testing import CliRunner
+
+    from edgeserve.cli.app import app
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        said = CliRunner().invoke(app, ["serve", tagger, *words, "--json"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert said.exit_code == 3
+    assert json.loads(said.stdout)["error"]["code"] == "EDGE-SERVE-002"
+
+
+def test_an_interrupted_start_promises_no_resuming(
+    tagger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from edgeserve.cli.app import app
+
+    def stopped(options: Options) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("edgeserve.serve.serve", stopped)
+    try:
+        said = CliRunner().invoke(app, ["serve", tagger, "--json"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert said.exit_code == 130
+    error = json.loads(said.stdout)["error"]
+    assert error["code"] == "EDGE-USAGE-007"
+    assert "resume" not in error["hint"]
 
 
 def test_slow_senders_are_let_go(live: Callable[..., Any], tagger: str) -> None:

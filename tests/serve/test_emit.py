@@ -227,6 +227,21 @@ def test_nobodys_file_is_overwritten(sealed: str, tmp_path: Path) -> None:
     assert "FROM" in (tmp_path / "Dockerfile").read_text()
 
 
+def test_a_file_is_no_folder(sealed: str, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(ServeError, match="a file") as error:
+        emit("docker", Deployment(bundles=(sealed,)), tmp_path / "mine", force=True)
+    assert error.value.code == "EDGE-SERVE-050"
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_too_few_at_the_most_names_both_numbers(sealed: str) -> None:
+    with pytest.raises(ServeError, match=r"max_replicas: wanted 3 or more.* got 2"):
+        Deployment(bundles=(sealed,), replicas=3, max_replicas=2)
+    with pytest.raises(ServeError, match="nope"):
+        emit("docker", Deployment(bundles=(sealed,), pinned=("nope",)), "never")
+
+
 def test_a_link_is_not_followed(sealed: str, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "out").mkdir()
@@ -241,7 +256,8 @@ def test_a_link_is_not_followed(sealed: str, tmp_path: Path) -> None:
     "fields",
     [
         {"replicas": 0}, {"replicas": 7}, {"cpus": 0.0}, {"image": "Not An Image"},
-        {"storage": "models/tagger"}, {"gpus": -1},
+        {"storage": "models/tagger"}, {"gpus": -1}, {"gpus": 0.5}, {"cpus": float("nan")},
+        {"cpus": float("inf")}, {"port": 0},
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(sealed: str, fields: dict[str, Any]) -> None:

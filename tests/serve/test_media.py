@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import io
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from scipy.io import wavfile
+from scipy.signal import resample_poly
 
 from edgeserve import Wrapper, oip
 from edgeserve.types.base import decode
-from edgeserve.types.records import Embedding
+from edgeserve.types.processing import InputProcessing, Processing, Softmax, Waveform
+from edgeserve.types.records import Classification, Embedding
+from edgeserve.types.tensors import Signature, TensorSpec
 
 PREDICT, INFER = "/v2/models/words/predict", "/v2/models/words/infer"
 
@@ -98,3 +106,102 @@ def test_a_text_beyond_all_length_is_cut_as_the_oracle_cuts_it(app: Any, text: A
     assert reply.status == 200
     vector = decode(json.dumps(reply.json["answer"]), Embedding).vector
     np.testing.assert_allclose(vector, text.vector(long), atol=1e-5)
+
+
+EARS = "/v2/models/tagger/predict"
+_PITCHES = np.random.default_rng(3).normal(size=(400, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def ears(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model of sounds: 400 samples at 8000 Hz times a matrix; scipy knows its answers."""
+    specs = (
+        TensorSpec(name=name, dtype="float32", shape=("batch", *shape))
+        for name, shape in (("wave", (1, 400)), ("logits", (3,)))
+    )
+    wave, logits = specs
+    signature = Signature(inputs=(wave,), outputs=(logits,), dims={"batch": (1, 8)})
+    nodes = [
+        onnx.helper.make_node("Flatten", ["wave"], ["flat"]),
+        onnx.helper.make_node("MatMul", ["flat", "w"], ["logits"]),
+    ]
+    data = models.model(nodes, signature, {"w": _PITCHES})
+    made = models.Make(tmp_path_factory.mktemp("ears"), lambda workspace: None, signature, [])
+    steps = (Waveform(rate=8000, length=400),)
+    processing = Processing(
+        inputs=(InputProcessing(name="wave", steps=steps),), outputs=(Softmax(output="logits"),)
+    )
+    words = {"task": "audio-classification", "labels": ("a", "b", "c"), "processing": processing}
+    return str(made.workspace(models.Made("onnx-fp32", data), golden=False, **words))
+
+
+def heard(raw: bytes) -> np.ndarray:
+    """Probabilities, by scipy and numpy: float64 [3]."""
+    rate, read = wavfile.read(io.BytesIO(raw))
+    x = (read / 32_768).reshape(len(read), -1).mean(axis=1)
+    x = resample_poly(x, 8000 // math.gcd(rate, 8000), rate // math.gcd(rate, 8000))[:400]
+    e = np.exp(np.pad(x, (0, 400 - len(x))) @ _PITCHES)
+    return np.asarray(e / e.sum())
+
+
+def recording(seed: int, rate: int, count: int, channels: int = 1) -> bytes:
+    rng = np.random.default_rng(seed)
+    out = io.BytesIO()
+    wavfile.write(out, rate, rng.integers(-20_000, 20_000, (count, channels)).astype(np.int16))
+    return out.getvalue()
+
+
+def test_a_sound_s_bytes_become_its_class(ears: str, bare_app: Callable[..., Any]) -> None:
+    """By the oracle, and as the Wrapper has it; packed, and by the protocol alone."""
+    app = bare_app(ears)
+    sounds = [
+        recording(1, 8000, 400), recording(2, 8000, 150), recording(3, 44_100, 9000, 2),
+        recording(4, 11_025, 70),
+    ]  # fmt: skip
+    try:
+        with Wrapper(ears, threads=1) as device:
+            for raw in sounds:
+                reply = app.call("POST", EARS, gzip.compress(raw), {"content-encoding": "gzip"})
+                assert reply.status == 200, reply.body
+                answer = decode(json.dumps(reply.json["answer"]), Classification)
+                scores = dict(answer.top)
+                np.testing.assert_allclose([scores[c] for c in "abc"], heard(raw), atol=1e-5)
+                assert answer.top == device.predict(raw).top
+        raws = np.empty(len(sounds), object)
+        raws[:] = sounds
+        body, head = oip.write_request([oip.Tensor("raw", raws)])
+        length = {"inference-header-content-length": str(head)}
+        reply = app.call("POST", "/v2/models/tagger/infer", body, length)
+        assert reply.status == 200, reply.body
+        said = reply.headers.get("inference-header-content-length")
+        [tensor] = oip.read_answer(reply.body, int(said) if said else None).outputs
+        for item, raw in zip(tensor.array.reshape(-1), sounds, strict=True):
+            found = decode(item, Classification)
+            assert found.index == int(heard(raw).argmax())
+        metadata = app.call("GET", "/v2/models/tagger").json
+        assert "audio" in json.dumps(metadata)
+    finally:
+        app.close()
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"", "EDGE-INPUT-030"),
+        (b"fLaC" + bytes(40), "EDGE-INPUT-030"),
+        (b"the cat sat", "EDGE-INPUT-030"),
+        (recording(1, 8000, 99)[:-1], "EDGE-INPUT-031"),
+        (recording(1, 8000, 99)[:43], "EDGE-INPUT-031"),
+        (recording(1, 500, 99), "EDGE-INPUT-033"),
+    ],
+)
+def test_bytes_that_are_no_sound(
+    ears: str, bare_app: Callable[..., Any], raw: bytes, code: str
+) -> None:
+    app = bare_app(ears)
+    try:
+        reply = app.call("POST", EARS, raw)
+        assert (reply.status, reply.json["code"]) == (400, code)
+        assert '"fault"' not in app.log.getvalue()
+    finally:
+        app.close()

@@ -6,6 +6,7 @@ send them.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import importlib.util
 import json
@@ -32,6 +33,8 @@ import tritonclient.http as triton
 from edgeserve import Wrapper, oip
 from edgeserve.errors import BundleError, EdgeError, ServeError
 from edgeserve.serve.ray import Chain, Scale, build, scale_of
+from edgeserve.serve.ray.front import Front
+from edgeserve.serve.ray.memory import ask
 from edgeserve.types.base import decode, encode
 from edgeserve.types.manifest import Manifest
 
@@ -331,7 +334,8 @@ def test_what_serve_run_hands_over() -> None:
     [
         {"replica": 2}, {"replicas": 0}, {"replicas": 3, "max_replicas": 2}, {"cpus": 0},
         {"models_per_replica": -1}, {"grpc_port": 8081}, {"lazy": True}, {"memory_mb": 100},
-        {"replicas": "many"}, {"target": 0}, {"chains": [{"name": "x", "first": "a"}]},
+        {"replicas": "many"}, {"target": 0}, {"cpus": "nan"}, {"gpus": "inf"},
+        {"chains": [{"name": "x", "first": "a"}]},
         {"chains": [{"name": "x", "first": "a", "crop": "b", "pick": {"l": "c"}}]},
         {"chains": [{"name": "x", "first": "a", "crop": "b", "most": 0}]},
     ],
@@ -354,6 +358,16 @@ def test_chains_are_tried_against_the_bundles(tagger: str, chain: Chain, told: s
     with pytest.raises(ServeError, match=told) as error:
         build(Scale(bundles=(tagger,), chains=(chain,)))
     assert error.value.code == "EDGE-SERVE-041"
+
+
+def test_what_is_left_to_ray_is_not_sent_to_an_option_that_it_refuses(tagger: str) -> None:
+    front = Front(Scale(bundles=(tagger,)), {"tagger": object()})
+    path = b"/v2/repository/models/tagger/load"
+    reply = asyncio.run(ask(front, "POST", path, (), b""))
+    assert reply.status == 403
+    assert b"EDGE-SERVE-024" in reply.body
+    assert b"--control" not in reply.body
+    assert b"deploy again" in reply.body
 
 
 def test_bundles_are_read_before_anything_starts(tagger: str, maker: Any, tmp_path: Path) -> None:

@@ -62,6 +62,25 @@ def test_infer_answers_as_numpy_does(
     assert (said["model_name"], said["model_version"], said["id"]) == ("tagger", "1", "abc")
 
 
+def test_the_documented_request_is_one(app: Any, models: Any) -> None:
+    """The words of docs/serve.md, with the name, shape and numbers of this model's input."""
+    text = (Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
+    asked, answered = re.findall(r"curl -d '(.+)' .*\n.*\n    (\{.+\})\n", text)[0]
+    said = json.loads(asked)
+    assert len(said["inputs"][0]["data"]) == int(np.prod(said["inputs"][0]["shape"]))
+    x = models.oracle_tensor(models.pixels(1))
+    said["inputs"][0] |= {"name": "image", "shape": list(x.shape), "data": x.ravel().tolist()}
+    reply = app.call("POST", INFER, json.dumps(said).encode())
+    assert reply.status == 200, reply.body
+    shown = json.loads(answered.replace("...,", ""))
+    assert reply.json.keys() >= shown.keys()
+    assert reply.json["outputs"][0].keys() >= shown["outputs"][0].keys()
+    expected = x.reshape(1, -1) @ models.W + models.B
+    np.testing.assert_allclose(
+        reply.json["outputs"][0]["data"], expected.ravel(), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_answers_are_packed_for_who_asks(app: Any) -> None:
     plain = app.call("GET", "/openapi.json", headers={"accept-encoding": "gzip, deflate, br"})
     assert "content-encoding" not in plain.headers

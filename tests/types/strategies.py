@@ -24,6 +24,7 @@ from edgeserve.types.processing import (
     Detect,
     Frames,
     InputProcessing,
+    LogMel,
     Normalize,
     Picks,
     Processing,
@@ -31,6 +32,7 @@ from edgeserve.types.processing import (
     Slice,
     Tokenize,
     TopK,
+    Waveform,
 )
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
 from edgeserve.types.records import (
@@ -205,6 +207,7 @@ _WHOLE: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
 }
 
 _SIDE = st.integers(1, 65_535)
+_BANDS = st.integers(1, 65_536)
 
 #: Fields whose rules their type does not say.
 _FIELDS: dict[type, Fields] = {
@@ -222,6 +225,13 @@ _FIELDS: dict[type, Fields] = {
     },
     Frames: {"step_s": st.floats(1e-3, 9.0), "index": st.none() | st.integers(0, 9)},
     FileEntry: {"path": PATH, "size": st.integers(0, 2**53 - 1), "sha256": SHA},
+    LogMel: {
+        "mels": _BANDS, "n_fft": st.integers(400, 65_536), "hop": _BANDS,
+        "frame_length": st.none() | st.integers(2, 400), "frames": st.none() | _BANDS,
+        "preemphasis": st.floats(0, 0.99), "floor": st.floats(1e-12, 1.0),
+        "below_max": st.none() | st.floats(0.1, 99), "mean": st.floats(-9, 9),
+        "std": st.floats(0.1, 9), "low": st.floats(0, 99), "high": st.none() | st.floats(100, 9999),
+    },
     Manifest: {"version": st.integers(1, 2**40), "artifacts": st.deferred(lambda: _kept())},
     Picks: {"blank": st.none() | st.integers(0, 9)},
     Processing: {"inputs": st.deferred(lambda: _inputs())},
@@ -234,6 +244,9 @@ _FIELDS: dict[type, Fields] = {
     Tokenize: {"max_length": st.integers(1, 2**31 - 1), "pad_id": st.integers(0, 2**31 - 1)},
     TopK: {"k": st.integers(1, 1000)},
     Voice: {"prob": arrays(np.float32, None)},
+    Waveform: {
+        "rate": st.integers(1000, 192_000), "length": st.none() | _SIDE, "max_length": _SIDE,
+    },
 }  # fmt: skip
 
 

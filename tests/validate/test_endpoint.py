@@ -5,6 +5,7 @@ The strangers are written by hand over `http.server`: nothing of edgeserve's cod
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -304,12 +305,10 @@ def dripping(handler: Any, body: bytes) -> Answer:
     handler.send_response(200)
     handler.send_header("content-length", "1000")
     handler.end_headers()
-    try:
+    with contextlib.suppress(OSError):
         for _ in range(60):
             handler.wfile.write(b" ")
             time.sleep(0.05)
-    except OSError:
-        pass
     handler.close_connection = True
     return 200, {}, b""
 
@@ -333,7 +332,8 @@ ANSWER = {"name": "logits", "datatype": "FP32", "shape": [1, 5], "data": [0, 0, 
         ({"infer": plain({"error": "no GPU"}, 500)}, "EDGE-VALIDATE-045", "500 no GPU"),
         ({"infer": (200, {}, b"what")}, "EDGE-VALIDATE-042", "got not the JSON"),
         ({"infer": plain({"outputs": []})}, "EDGE-VALIDATE-044", "output 'logits'"),
-        ({"infer": dripping}, "EDGE-VALIDATE-041", "0.5 seconds"),
+        ({"infer": plain({"outputs": [ANSWER | {"shape": [5]}]})}, "EDGE-VALIDATE-044", "[5]"),
+        ({"infer": dripping}, "EDGE-VALIDATE-041", "0.5 seconds, each time"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_reference(
@@ -353,9 +353,20 @@ def test_what_cannot_be_a_reference(
     assert text in message
 
 
-def test_another_model_in_the_middle(
-    tagger: Any, made: Any, stranger: Any, live: Callable[..., str]
-) -> None:
+def test_raw_bytes_do_not_go_into_json(tagger: Any, stranger: Any) -> None:
+    """An endpoint of BYTES without the binary extension is told what it lacks."""
+    url, _ = stranger(metadata([port("raw", "BYTES", 1)], [LOGITS]))
+
+    def ask() -> None:
+        with Endpoint(f"{url}/v2/models/net", tagger.exported.signature, "image") as endpoint:
+            endpoint.ask([b"\x89PNG\xff"], feeds(tagger)[:1], THREE[:1])
+
+    found, message = code_of(ask)
+    assert found == "EDGE-VALIDATE-044"
+    assert "binary_tensor_data" in message
+
+
+def test_another_model_in_the_middle(tagger: Any, stranger: Any) -> None:
     said = metadata([IMAGE], [LOGITS])
     told = json.loads(said["/v2/models/net"][2]) | {"parameters": {"model_id": "a" * 64}}
     answer = {"model_name": "net", "parameters": {"model_id": "b" * 64}, "outputs": [ANSWER]}

@@ -265,6 +265,29 @@ def test_answers_that_are_none(answer: object) -> None:
     assert caught.value.code == "EDGE-VALIDATE-006"
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"label": "b", "index": 0},
+        {"label": "b", "index": 0, "score": 0.5},
+        Classification(label="b", score=0.9, top=(("b", 0.9),), index=0),
+        {"label": "a", "score": 0.2, "top": [("b", 0.8), ("a", 0.2)]},
+        {"label": "a", "score": 0.5, "top": [("a", 0.5), ("a", 0.3)]},
+    ],
+)
+def test_answers_that_contradict_themselves(answer: object) -> None:
+    with pytest.raises(ValidateError) as caught:
+        said(answer)
+    assert caught.value.code == "EDGE-VALIDATE-006"
+
+
+def test_answers_that_only_seem_to() -> None:
+    tie = said({"label": "a", "score": 0.5, "top": [("b", 0.5), ("a", 0.5)]})
+    assert tie.record.label == "a"
+    twins = said({"label": "b", "index": 2, "score": 0.6, "top": [("b", 0.6), ("b", 0.4)]})
+    assert twins.record.index == 2, "two classes are called b"
+
+
 @pytest.mark.parametrize("answer", [7, -1, "c", {"label": "c", "score": 1.0}, {"index": 3}])
 def test_classes_that_the_model_does_not_have(answer: object) -> None:
     with pytest.raises(ValidateError) as caught:

@@ -78,6 +78,23 @@ def test_not_understood(what: str) -> None:
     assert refused.value.code == f"EDGE-VALIDATE-{code}"
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"boxes": [[50, 60, 20, 30]], "labels": ["a"]}, "x, y, width, height"),
+        ({"boxes": [[0, 0, 1e12, 5]], "labels": ["a"]}, "beyond any picture"),
+        ({"boxes": [[0, 0, 9, 9], [0, 0, 5, 5]], "labels": [True, False]}, "truth value"),
+        ({"boxes": [[0, 0, 9, 9]], "labels": [5]}, "class 5 of a model with 2"),
+    ],
+)
+def test_boxes_that_contradict_themselves(fields: dict[str, Any], told: str) -> None:
+    answer = fields | {"scores": [0.9] * len(fields["boxes"])}
+    with pytest.raises(ValidateError) as caught:
+        understand(answer, "object-detection", SIGNATURE, ("a", "b"), "answer")
+    assert caught.value.code == "EDGE-VALIDATE-006"
+    assert told in f"{caught.value.message} {caught.value.hint}"
+
+
 def test_the_programs_margins_stand_in() -> None:
     mask, margin = np.zeros((2, 2)), np.full((2, 2), 0.25)
     program = Segmentation(mask=mask, labels=LABELS, margin=margin)

@@ -9,6 +9,9 @@ __all__ = ["Budget", "Latency", "backoff"]
 
 #: Second requests that may be saved up: a burst of failures must not find a year's savings.
 _MOST_SAVED = 10.0
+#: What there is from the start for turning to another endpoint: as many calls as fail in a row
+#: until a dead endpoint is left alone.
+_CREDIT = 5
 #: Hedges may take this share of the budget, the rest is for retries.
 _HEDGES = 0.55
 _BASE_S = 0.025
@@ -18,12 +21,13 @@ class Budget:
     """Counts calls, and lets a share of them cost a second request. Not thread-safe.
 
     Args:
-        share: Second requests a call.
+        share: Second requests a call; 0: none at all, also no credit at the start.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._saved = self._hedges = 0.0
+        self._credit = _CREDIT if share > 0 else 0
 
     def call(self) -> None:
         """A call is made."""
@@ -35,6 +39,18 @@ class Budget:
         if self._saved < 1:
             return False
         self._saved -= 1
+        return True
+
+    def turn(self) -> bool:
+        """Take one out to turn to another endpoint; the first few need nothing saved.
+
+        An app that has just started has saved nothing, and its first endpoint may be dead.
+        """
+        if self.retry():
+            return True
+        if self._credit < 1:
+            return False
+        self._credit -= 1
         return True
 
     def hedge(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from edgeserve.wrapper.fallback.breaker import Breaker
 from edgeserve.wrapper.fallback.budget import Budget, Latency, backoff
+from edgeserve.wrapper.fallback.leaving import origin
 from edgeserve.wrapper.fallback.race import Fault, Message, Outcome, Race, Reply
 
 __all__ = ["BadReply", "Caller", "Lost", "Won"]
@@ -20,6 +21,7 @@ T = TypeVar("T")
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 #: Nothing is sent with less time than this left: it could only come too late.
 _TOO_LATE_S = 0.002
+_NO_TIME = "no time left"
 
 
 class BadReply(Exception):
@@ -39,7 +41,8 @@ class Lost(Exception):
     """No endpoint answered in time.
 
     Attributes:
-        told: What happened to each request, in a few words.
+        told: What happened to each request, in a few words: of which endpoint, and which ones were
+            not asked and why.
         attempts: Requests that were sent.
     """
 
@@ -119,6 +122,7 @@ class _Call(Generic[T]):
         self._flying: dict[int, tuple[str, float]] = {}
         self._told: list[str] = []
         self._used: list[str] = []
+        self._why_not = ""
         self._next: float | None = race.now()
         self._hedge: float | None = None
 
@@ -142,7 +146,7 @@ class _Call(Generic[T]):
             return
         self._next = None
         if now > self._deadline - _TOO_LATE_S:
-            self._told.append("no time left")
+            self._told.append(_NO_TIME)
             return
         url = self._of._pick(now, self._used)
         if url is None:
@@ -168,7 +172,9 @@ class _Call(Generic[T]):
 
     def _give_up(self, now: float) -> None:
         """The deadline has passed: whoever has not answered by now has failed."""
-        self._told.append("no answer within the deadline")
+        waited = ", ".join(origin(url) for url, _ in self._flying.values())
+        self._told.append(f"{waited}: no answer within the deadline".removeprefix(": "))
+        self._why_not = self._why_not or _NO_TIME
         with self._of._lock:
             for number, (url, began) in self._flying.items():
                 self._race.abandon(number)
@@ -203,10 +209,10 @@ class _Call(Generic[T]):
     def _failed(self, url: str, now: float, outcome: Outcome) -> None:
         rest, again = 0.0, True
         if isinstance(outcome, Fault):
-            self._told.append(outcome.told)
+            self._told.append(f"{origin(url)}: {outcome.told}")
             again = outcome.again
         else:
-            self._told.append(f"status {outcome.status}{_code(outcome)}")
+            self._told.append(f"{origin(url)}: status {outcome.status}{_code(outcome)}")
             again, rest = outcome.status in _AGAIN, _rest(outcome)
         mine = not again and isinstance(outcome, Reply)  # it is well and will not answer this
         with self._of._lock:
@@ -215,21 +221,43 @@ class _Call(Generic[T]):
             else:
                 self._of.breakers[url].bad(now, rest)
             others = len(self._of.breakers) > len(set(self._used))
-            may = (again or (others and not mine)) and self._may_again(now)
+            dead = others and isinstance(outcome, Fault)
+            may = (again or (others and not mine)) and self._may_again(now, dead)
+        if mine:
+            self._why_not = "this answer is no failure of the endpoint"
         if may:
             self._hedge = None
             self._next = now if others else now + max(rest, backoff(self._of._rng, len(self._used)))
             if self._next > self._deadline - _TOO_LATE_S:
                 self._next = None
 
-    def _may_again(self, now: float) -> bool:
-        return (
-            len(self._used) < self._of._most and self._next is None
-            and now < self._deadline - _TOO_LATE_S and self._of._budget.retry()
-        )  # fmt: skip
+    def _may_again(self, now: float, dead: bool) -> bool:
+        """Whether a second request may be made; ``dead``: no reply, and there is another one."""
+        if self._next is not None:
+            return False
+        if len(self._used) >= self._of._most:
+            self._why_not = f"attempts={self._of._most}"
+        elif now >= self._deadline - _TOO_LATE_S:
+            self._why_not = _NO_TIME
+        elif not (self._of._budget.turn() if dead else self._of._budget.retry()):
+            self._why_not = "the budget for second requests is used up"
+        else:
+            return True
+        return False
 
     def _lost(self) -> Lost:
-        return Lost(self._told or ["no endpoint answered"], len(self._used))
+        told = self._told or ["no endpoint answered"]
+        return Lost([*told, *self._not_asked()], len(self._used))
+
+    def _not_asked(self) -> list[str]:
+        """Endpoints that were not asked, and why, where another one was."""
+        now, rest = self._race.now(), [u for u in self._of.breakers if u not in self._used]
+        if not self._used or not rest:
+            return []
+        with self._of._lock:
+            alone = {url for url in rest if self._of.breakers[url].keeps_away(now)}
+        why = {url: "left alone after failures" if url in alone else self._why_not for url in rest}
+        return [f"{origin(url)}: not asked ({why[url] or _NO_TIME})" for url in rest]
 
 
 def _code(reply: Reply) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
+import functools
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
 from edgeserve.errors import FallbackError
 from edgeserve.types.base import Value
+from edgeserve.wrapper.fallback.fields import check_model, check_url, typed, wrong
 
 __all__ = ["LOCAL_ONLY", "TRIGGERS", "Fallback", "contract_of", "local_only"]
 
@@ -75,37 +75,44 @@ class Fallback(Value, frozen=True):
     protocol: Literal["oip", "tfserving", "torchserve", "mlflow"] = "oip"
 
     def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        for name, value in typed(given, _kinds()).items():
+            msgspec.structs.force_setattr(self, name, value)
         for trigger in self.triggers:
             if trigger not in (*TRIGGERS, *LOCAL_ONLY):
-                raise _wrong(
+                raise wrong(
                     "when", f"words of {', '.join((*TRIGGERS, *LOCAL_ONLY))}", repr(trigger)
                 )
         if set(self.triggers) & set(LOCAL_ONLY) and len(self.triggers) > 1:
-            raise _wrong("when", f"{self.triggers[0]} alone", ", ".join(self.triggers))
-        if ("low-confidence" in self.triggers) != (self.threshold > 0):
-            raise _wrong(
+            raise wrong("when", f"{self.triggers[0]} alone", ", ".join(self.triggers))
+        low, most = ("low-confidence" in self.triggers), 1 + 1e-6  # margins are 0 to 1
+        if not (0 < self.threshold <= most if low else self.threshold == 0):
+            raise wrong(
                 "threshold",
-                "a number above 0 with low-confidence, and only with it",
+                "a number above 0, at most 1, with low-confidence, and only with it",
                 f"{self.threshold}",
             )
         if self.send not in ("tensor", "raw"):
-            raise _wrong("send", "tensor or raw", repr(self.send))
+            raise wrong("send", "tensor or raw", repr(self.send))
         if self.protocol not in _TAKES:
-            raise _wrong("protocol", " or ".join(_TAKES), repr(self.protocol))
+            raise wrong("protocol", " or ".join(_TAKES), repr(self.protocol))
         if self.send not in _TAKES[self.protocol]:
-            raise _wrong("send", f"tensor: {self.protocol} takes no raw inputs", repr(self.send))
+            raise wrong("send", f"tensor: {self.protocol} takes no raw inputs", repr(self.send))
         if not 0 < self.deadline_ms <= 3_600_000:
-            raise _wrong("deadline_ms", "above 0 and at most an hour", f"{self.deadline_ms}")
+            raise wrong("deadline_ms", "above 0 and at most an hour", f"{self.deadline_ms}")
         if self.attempts not in (1, 2) or not 0 <= self.budget <= 1:
-            raise _wrong(
+            raise wrong(
                 "attempts and budget", "1 or 2, and 0 to 1", f"{self.attempts} and {self.budget}"
             )
         if self.at_once < 1 or self.answer_mb < 1:
-            raise _wrong(
+            raise wrong(
                 "at_once and answer_mb", "1 or more", f"{self.at_once} and {self.answer_mb}"
             )
+        check_model(self.model)
+        if not self.urls:
+            raise wrong("url", "one endpoint or more", "none")
         for url in self.urls:
-            _check_url(url, self.plain_http)
+            check_url(url, self.plain_http, self.protocol)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -132,6 +139,12 @@ class Fallback(Value, frozen=True):
         }
 
 
+@functools.cache
+def _kinds() -> dict[str, Any]:
+    """The type of each field."""
+    return get_type_hints(Fallback)
+
+
 def contract_of(given: object) -> Fallback:
     """A contract out of what `Wrapper` takes: one, an endpoint's URL, or the path of a TOML file.
 
@@ -142,9 +155,11 @@ def contract_of(given: object) -> Fallback:
         return given
     if isinstance(given, str) and "://" in given:
         return Fallback(given)
+    if isinstance(given, str) and not given.strip():
+        raise wrong("fallback", "a Fallback, a URL or the path of a TOML file", "an empty text")
     if isinstance(given, str | Path):
         return _read(Path(given))
-    raise _wrong("fallback", "a Fallback, a URL or the path of a TOML file", type(given).__name__)
+    raise wrong("fallback", "a Fallback, a URL or the path of a TOML file", type(given).__name__)
 
 
 def local_only(contract: Fallback, x: dict[str, Any]) -> str:
@@ -166,43 +181,10 @@ def _read(path: Path) -> Fallback:
         said = tomllib.loads(path.read_text("utf-8"))
         return msgspec.convert(said, Fallback)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        if isinstance(error.__cause__, FallbackError):
+            raise error.__cause__ from None
         raise FallbackError(
             "EDGE-FALLBACK-002", f"contract {path}", wanted="TOML with the fields of a Fallback",
             got=getattr(error, "strerror", None) or str(error),
             hint="docs/fallback.md shows one with each field",
         ) from error  # fmt: skip
-
-
-def _check_url(url: str, plain_http: bool) -> None:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise _wrong("url", "https://host[:port]", repr(url)) from error
-    if (
-        parts.scheme not in ("http", "https")
-        or not host
-        or parts.query
-        or parts.fragment
-        or "@" in parts.netloc
-    ):
-        raise _wrong("url", "https://host[:port][/prefix]", repr(url))
-    if parts.scheme == "http" and not plain_http and not _is_this_machine(host):
-        raise FallbackError(
-            "EDGE-FALLBACK-003", f"endpoint {url}", wanted="https to another machine", got="http",
-            hint="serve it with TLS, or say plain_http=True where the network itself is yours",
-        )  # fmt: skip
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _wrong(field: str, wanted: str, got: str) -> FallbackError:
-    return FallbackError(
-        "EDGE-FALLBACK-001", f"field {field}", wanted=wanted, got=got,
-        hint="docs/fallback.md explains each field of the contract",
-    )  # fmt: skip

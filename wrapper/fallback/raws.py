@@ -9,20 +9,28 @@ from typing import Any
 import numpy as np
 
 from edgeserve.errors import InputError
+from edgeserve.processing import Sound
 
 __all__ = ["raw_bytes"]
 
 
 def raw_bytes(raw: Any, medium: str) -> bytes:
-    """What the bytes of a raw input are; a decoded picture becomes a PNG, which loses nothing.
+    """What the bytes of a raw input are; a decoded picture becomes a PNG, samples a WAV of floats.
+
+    Neither loses anything.
 
     Raises:
-        InputError: EDGE-INPUT-001, it cannot be read, or is of a kind that has no bytes.
+        InputError: EDGE-INPUT-001, it cannot be read, or is of a kind that has no bytes; -034 or
+            -035, samples of another kind, or without a rate.
     """
     if isinstance(raw, bytes | bytearray | memoryview):
         return bytes(raw)
     if medium == "text" and isinstance(raw, str):
         return raw.encode("utf-8")
+    if isinstance(raw, Sound):
+        return raw.wav()
+    if isinstance(raw, np.ndarray) and medium == "audio":
+        return Sound(raw, 0).wav()  # which says that the rate is missing
     if isinstance(raw, np.ndarray):
         from PIL import Image
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeserve import decisions
+from edgeserve.errors import FallbackError
 from edgeserve.types.records import Record
 
 if TYPE_CHECKING:
@@ -27,10 +29,10 @@ def pick_threshold(margins: Sequence[float], right: Sequence[bool], wrong_share:
         may be kept; above the largest margin where none may.
 
     Raises:
-        ValueError: nothing is given, or not as many of the one as of the other.
+        FallbackError: EDGE-FALLBACK-008, nothing is given, not as many of the one as of the other,
+            a margin is no finite number, or ``wrong_share`` is not from 0 to 1.
     """
-    if not margins or len(margins) != len(right):
-        raise ValueError(f"{len(margins)} margins and {len(right)} verdicts")
+    _check(margins, right, wrong_share)
     pairs = sorted(zip(margins, right, strict=True), reverse=True)
     best, wrong = pairs[0][0] + 1e-9, 0
     for kept, (margin, good) in enumerate(pairs, 1):
@@ -53,9 +55,11 @@ def threshold_of(
         wrong_share: As `pick_threshold`.
 
     Raises:
-        ValueError: nothing is given, or the task's decisions have no margin (embeddings, tensors).
+        FallbackError: EDGE-FALLBACK-008, as `pick_threshold`, or the task's decisions have no
+            margin (embeddings, tensors).
         EdgeError: an input cannot be answered.
     """
+    _check_share(wrong_share)
     rule = decisions.rule_of(wrapper.manifest.task, wrapper.manifest.processing)
     margins: list[float] = []
     right: list[bool] = []
@@ -63,7 +67,41 @@ def threshold_of(
         answer = wrapper.predict(raw)
         sure = decisions.margin(answer, rule) if isinstance(answer, Record) else None
         if sure is None:
-            raise ValueError(f"decisions of {wrapper.manifest.task} have no margin of their own")
+            raise _none("decisions with a margin", f"those of {wrapper.manifest.task}, without")
         margins.append(sure)
         right.append(decisions.same(record, answer, rule))
     return pick_threshold(margins, right, wrong_share)
+
+
+def _check(margins: Sequence[float], right: Sequence[bool], wrong_share: float) -> None:
+    if not len(margins) or len(margins) != len(right):
+        raise _none(
+            "as many margins as verdicts, one or more",
+            f"{len(margins)} margins and {len(right)} verdicts",
+        )
+    bad = [margin for margin in margins if not _finite(margin)]
+    if bad:
+        raise _none("margins that are finite numbers", f"{bad[0]!r} among them")
+    _check_share(wrong_share)
+
+
+def _check_share(wrong_share: float) -> None:
+    if not _finite(wrong_share) or not 0 <= wrong_share <= 1:
+        raise _none("a wrong_share from 0 to 1", repr(wrong_share))
+
+
+def _finite(value: object) -> bool:
+    """Whether it is a finite number, of Python or of numpy."""
+    if isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+
+
+def _none(wanted: str, got: str) -> FallbackError:
+    return FallbackError(
+        "EDGE-FALLBACK-008", "threshold", wanted=wanted, got=got,
+        hint="docs/fallback.md says what a threshold is picked from",
+    )  # fmt: skip

@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from run_readings import check_reading_case  # noqa: E402
+from run_sounds import check_sound_case, sound_processor  # noqa: E402, F401
 from run_text import check_batch_case, check_text_case, check_vector_case  # noqa: E402
 
 
@@ -37,6 +38,7 @@ def main() -> int:
         "texts": "the right tokens of every text",
         "batches": "every batch of texts padded right",
         "vectors": "every vector pooled and normalised right",
+        "sounds": "the right samples and spectrum of every sound",
         "readings": "every box, mask, frame, span and token read right",
     }
     counts = {kind: [0, 0] for kind in words}
@@ -68,6 +70,10 @@ def results() -> Iterator[tuple[str, str, str | None]]:
         yield "batches", case["id"], check_batch_case(case, listing["tokenizers"])
     for case in json.loads((HERE / "vectors.json").read_text())["cases"]:
         yield "errors" if "error" in case else "vectors", case["id"], check_vector_case(case)
+    listing = json.loads((HERE / "sounds.json").read_text())
+    blob = (HERE / listing["blob"]).read_bytes()
+    for case in listing["cases"]:
+        yield "errors" if "error" in case else "sounds", case["id"], check_sound_case(case, blob)
     listing = json.loads((HERE / "readings.json").read_text())
     for case in listing["cases"]:
         kind = "errors" if "error" in case else "readings"

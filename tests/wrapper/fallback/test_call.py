@@ -107,6 +107,36 @@ def test_the_second_time_goes_to_another_endpoint_at_once() -> None:
     assert race.sent == [(0.0, "https://a"), (0.01, "https://b")]
 
 
+def test_a_dead_first_endpoint_never_hides_the_second() -> None:
+    """From the very first call, until the dead one is left alone."""
+    of = caller(URLS, saved=0)
+    for i in range(8):
+        race = Script((0.01, Fault("no connection")), (0.01, OK), time=0.05 * i)
+        if of.breakers["https://a"].keeps_away(race.now()):
+            race = Script((0.01, OK), time=0.05 * i)
+        assert call(of, race).url == "https://b"
+
+
+def test_who_says_no_second_request_gets_none() -> None:
+    of = Caller(URLS, 2, 0.0, False, 2, random.Random(1))
+    race = Script((0.01, Fault("no connection")), (0.01, OK))
+    with pytest.raises(Lost) as lost:
+        call(of, race)
+    assert str(lost.value) == (
+        "https://a: no connection; https://b: not asked (the budget for second requests is used up)"
+    )
+
+
+def test_who_was_not_asked_is_named_with_the_reason() -> None:
+    of = Caller((*URLS, "https://c"), 2, 0.1, False, 2, random.Random(1))
+    race = Script((0.01, Fault("reset")), (0.01, Reply(503)))
+    with pytest.raises(Lost) as lost:
+        call(of, race)
+    assert lost.value.told == (
+        "https://a: reset", "https://b: status 503", "https://c: not asked (attempts=2)",
+    )  # fmt: skip
+
+
 def test_without_a_budget_there_is_no_second_time() -> None:
     race = Script((0.01, Fault("reset")), (0.01, OK))
     with pytest.raises(Lost):

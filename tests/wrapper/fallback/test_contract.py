@@ -50,12 +50,54 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
         {"url": "https://a:b@host"},
         {"url": "https://host/?q"},
         {"url": "https://host:99999"},
+        {"url": "https://host/v2/models/tagger"},
+        {"url": "https://host/v2"},
+        {"url": "https://host/v1/models/x", "protocol": "tfserving"},
+        {"url": ()},
+        {"url": 7},
+        {"threshold": "x"},
+        {"threshold": -1},
+        {"threshold": float("nan")},
+        {"threshold": 7, "when": "low-confidence"},
+        {"threshold": float("inf"), "when": "low-confidence"},
+        {"deadline_ms": "a"},
+        {"deadline_ms": True},
+        {"at_once": "4"},
+        {"when": 5},
+        {"when": ("missing", 5)},
+        {"binary": "yes"},
+        {"hedge": 1},
+        {"model": 5},
+        {"model": "../x"},
+        {"model": "x?y"},
+        {"budget": float("nan")},
+        {"protocol": ["oip"]},
     ],
 )
 def test_wrong_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(FallbackError) as error:
         Fallback(**({"url": HTTPS} | fields))
     assert error.value.code == "EDGE-FALLBACK-001"
+
+
+def test_a_field_is_told_what_it_takes() -> None:
+    for field, value, told in (
+        ("hedge", 1, "True or False"), ("send", "all", "tensor or raw"), ("at_once", "4", "whole"),
+    ):  # fmt: skip
+        with pytest.raises(FallbackError, match=told):
+            Fallback(HTTPS, **{field: value})  # type: ignore[arg-type]
+    with pytest.raises(FallbackError) as error:
+        Fallback(f"{HTTPS}/v2/models/tagger")
+    assert f"write {HTTPS}," in error.value.hint
+    with pytest.raises(FallbackError, match="empty") as error:
+        contract_of("")
+    assert error.value.code == "EDGE-FALLBACK-001"
+
+
+def test_a_list_and_a_whole_number_are_as_in_toml() -> None:
+    contract = Fallback([HTTPS], when=["missing"], deadline_ms=250, model="tagger/versions/2")  # type: ignore[arg-type]
+    assert contract == Fallback((HTTPS,), ("missing",), 250.0, model="tagger/versions/2")
+    assert Fallback(f"{HTTPS}/prefix").urls == (f"{HTTPS}/prefix",)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +273,23 @@ def test_thresholds_at_the_ends() -> None:
     assert pick_threshold([0.1, 0.9], [True, True], 0.0) == 0.0
     assert pick_threshold([0.1, 0.9], [False, False], 0.0) > 0.9
     assert pick_threshold([0.5, 0.5, 0.9], [True, False, True], 0.1) == 0.9
-    with pytest.raises(ValueError, match="margins"):
-        pick_threshold([], [], 0.1)
+
+
+@pytest.mark.parametrize(
+    ("margins", "right", "share"),
+    [
+        ([], [], 0.1), ([0.1], [], 0.1), ([float("nan")], [True], 0.1), ([0.1], [True], 5),
+        ([0.1], [True], -0.1), ([0.1], [True], float("nan")), (["x"], [True], 0.1),
+        ([0.1], [True], "x"),
+    ],
+)  # fmt: skip
+def test_no_threshold_out_of_nonsense(margins: Any, right: Any, share: Any) -> None:
+    with pytest.raises(FallbackError) as error:
+        pick_threshold(margins, right, share)
+    assert error.value.code == "EDGE-FALLBACK-008"
+    if not isinstance(share, int | float) or not 0 <= share <= 1:
+        with pytest.raises(FallbackError):
+            threshold_of(None, [], share)  # type: ignore[arg-type]
 
 
 def test_the_documented_file_has_each_field_and_is_one(tmp_path: Path) -> None:
@@ -275,5 +332,5 @@ def test_a_threshold_from_inputs_whose_decisions_are_known(make: Any) -> None:
             p for p, _ in pairs if np.diff(np.sort(make.oracle_scores(p)))[-1] >= threshold - 1e-6
         ]
         assert len(kept) == len(pairs) - len(wrong), "none is asked about that was right"
-        with pytest.raises(ValueError, match="0 margins"):
+        with pytest.raises(FallbackError, match="0 margins"):
             threshold_of(tagger, [], 0.0)

@@ -1,0 +1,50 @@
+"""The cases of sounds: steps on a WAV, and the tensor or the refusal that must come of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edgeserve.errors import EdgeError
+from edgeserve.processing import Processor
+from edgeserve.types.processing import InputProcessing, LogMel, Processing, Step
+from edgeserve.types.tensors import Signature, TensorSpec
+
+__all__ = ["check_sound_case", "sound_processor"]
+
+HERE = Path(__file__).resolve().parent
+
+
+def check_sound_case(case: dict[str, Any], blob: bytes) -> str | None:
+    """Run one case of ``sounds.json``; what is wrong, or None."""
+    raw = (HERE / case["input"]).read_bytes()
+    try:
+        steps = tuple(msgspec.convert(case["steps"], list[Step]))
+        tensor = sound_processor(steps).prepare(raw)["x"]
+    except EdgeError as error:
+        return None if error.code == case.get("error") else f"raised {error}"
+    if "error" in case:
+        return f"gave {tensor.dtype} {list(tensor.shape)} instead of {case['error']}"
+    wanted = case["expected"]
+    if (tensor.dtype.name, list(tensor.shape)) != (wanted["dtype"], wanted["shape"]):
+        return f"gave {tensor.dtype} {list(tensor.shape)}"
+    values = np.frombuffer(blob, "<f4", wanted["bytes"] // 4, wanted["offset"])
+    expected = values.reshape(wanted["shape"]).astype(np.float64)
+    apart = np.abs(tensor - expected)
+    # Loud floats are not held closer than float32 can tell them apart.
+    if (apart > case["tolerance"] * np.maximum(1, np.abs(expected))).any():
+        return f"values differ, by {apart.max():.6g} at most"
+    return None
+
+
+def sound_processor(steps: tuple[Step, ...]) -> Processor:
+    """A processor whose signature takes whatever the steps make of a sound."""
+    mel = any(isinstance(step, LogMel) for step in steps)
+    shape = ("n", "a", "b") if mel else ("n", "a")
+    spec = TensorSpec(name="x", dtype="float32", shape=shape)
+    processing = Processing(inputs=(InputProcessing(name="x", steps=steps),))
+    dims = {dim: (1, 1 << 28) for dim in shape}
+    return Processor(processing, Signature(inputs=(spec,), outputs=(), dims=dims), "tensors")
