@@ -103,7 +103,7 @@ def one_line(error: BaseException, limit: int = 300) -> str:
 def _text(error: BaseException) -> str:
     """What an exception says. A KeyError shows its key as code, line breaks spelt out."""
     only = error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else None
-    return only if isinstance(only, str) else str(error)
+    return only if isinstance(only, str) and "\n" in only else str(error)
 
 
 @contextlib.contextmanager

@@ -78,7 +78,8 @@ def test_a_changed_byte_never_reaches_a_runtime(workspace: Path, edgeserve: Run)
     entry = workspace / manifest["artifacts"][0]["entry"]
     sound = entry.read_bytes()
     entry.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
-    for words in (["validate"], ["measure"], ["verify"], ["inspect"], ["report"]):
+    report = ["report", "-o", str(workspace / "report.html")]
+    for words in (["validate"], ["measure"], ["verify"], ["inspect"], report):
         done = edgeserve(*words, str(workspace), "--json")
         assert done.code == 3, (words, done.out)
         assert done.json["error"]["code"].startswith("EDGE-BUNDLE-"), words

@@ -56,7 +56,8 @@ def test_a_workspace(workspace: Path, few_photos: Path, tmp_path: Path) -> None:
         workspace, reference="steady_server:predict", folder=tmp_path, limits=Limits(pass_flips=0.5)
     )
     assert other.reference == "steady_server:predict"
-    assert other.judgement.verdict == "fail"
+    assert other.judgement.verdict == "unproven", "a server that always says the same"
+    assert [reason.code for reason in other.judgement.reasons] == ["EDGE-CHECK-022"]
     assert other.limits.pass_flips == 0.5
     assert "steady_server" not in sys.modules, "the user's code ran in a worker"
 
