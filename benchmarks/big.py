@@ -17,9 +17,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from benchmarks.processes import descendants
 
 __all__ = ["main", "tree_memory"]
 
@@ -150,7 +151,7 @@ class _Watch(threading.Thread):
 def tree_memory(pid: int) -> tuple[int, list[str]]:
     """Resident bytes of a process and its descendants, and the jobs that workers among them do."""
     total, jobs = 0, []
-    for each in _tree(pid):
+    for each in (pid, *descendants(pid)):
         try:
             words = Path(f"/proc/{each}/statm").read_text().split()
             command = Path(f"/proc/{each}/cmdline").read_bytes().split(b"\0")
@@ -159,17 +160,6 @@ def tree_memory(pid: int) -> tuple[int, list[str]]:
         total += int(words[1]) * os.sysconf("SC_PAGE_SIZE")
         jobs += [Path(os.fsdecode(w)).parent.name for w in command if w.endswith(b"job.json")]
     return total, jobs
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    try:
-        tasks: Sequence[Path] = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [child for task in tasks for child in (task / "children").read_text().split()]
-    except OSError:
-        return
-    for child in children:
-        yield from _tree(int(child))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.processes import descendants
 from benchmarks.serve import SHAPE, _free, bundle
 from edgeserve import Wrapper, oip
 
@@ -47,20 +48,10 @@ class Two:
     def kill(self) -> None:
         """End the second node as a power cut does: all that runs on it, at one moment."""
         [raylet] = self.second.all_processes["raylet"]
-        for pid in (*_below(raylet.process.pid), raylet.process.pid):
+        for pid in (*descendants(raylet.process.pid), raylet.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.cluster.remove_node(self.second, allow_graceful=False)
-
-
-def _below(pid: int) -> list[int]:
-    """Processes that a process has started, and theirs."""
-    found = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                found += [child, *_below(child)]
-    return found
 
 
 @contextmanager

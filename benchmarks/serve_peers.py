@@ -32,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.processes import descendants
 from benchmarks.serve import SHAPE, Client, _free, _runs, bare, bundle, closed_loop, cpu_ms, server
 from edgeserve import Wrapper, oip
 from edgeserve.wrapper.fallback import Fallback
@@ -63,18 +64,9 @@ class Peer:
 
     def cpu_ms(self) -> float:
         """Processor time so far of all that a request passes."""
-        pids = [self.pid, *_below(self.pid)]
+        pids = [self.pid, *descendants(self.pid)]
         on_the_way = [pid for pid in pids if _name(pid).startswith(_ON_THE_WAY)]
         return sum(_spent(pid) for pid in on_the_way or pids)
-
-
-def _below(pid: int) -> list[int]:
-    found = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                found += [child, *_below(child)]
-    return found
 
 
 def _name(pid: int) -> str:
@@ -160,7 +152,7 @@ def started(command: list[str], folder: str | None = None) -> Iterator[subproces
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a server and the processes it made, which some leave behind."""
-    below = _below(process.pid)
+    below = descendants(process.pid)
     process.terminate()
     try:
         process.wait(20)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeserve.backends import Backend
 from edgeserve.backends.adapter import Adapter
-from edgeserve.backends.torch.blame import one_line
+from edgeserve.backends.torch.blame import chain_of, one_line
 from edgeserve.convert.target import try_routes
 from edgeserve.errors import EdgeError
 from edgeserve.types.source import Exported, Source
@@ -98,16 +98,10 @@ def part_fails(backend: Backend, part: Part) -> Failure | None:
 def _refused(error: EdgeError) -> Failure:
     words = error.thing.split()
     operator = words[1] if words[0] == "op" and len(words) > 1 else ""
-    chain = list(_chain(error.__cause__))
+    chain = list(chain_of(error.__cause__))
     kinds = tuple(type(each).__name__ for each in chain)
     root = one_line(chain[-1]).partition(": ")[2] if chain else ""
     return Failure(error.code, operator, kinds, error.message, root)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _compared(wanted: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> Failure | None:

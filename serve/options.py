@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from edgeserve.errors import ServeError
 from edgeserve.types.base import Value
+from edgeserve.wrapper.fallback.fields import is_this_machine
 
-__all__ = ["MB", "Options"]
+__all__ = ["MB", "Options", "wrong_option"]
 
 MB = 1 << 20
 
@@ -77,43 +76,35 @@ class Options(Value, frozen=True, kw_only=True):
         )  # fmt: skip
         _at_most(65535, port=self.port, grpc_port=self.grpc_port)
         if self.port and self.port == self.grpc_port:
-            raise _wrong("grpc_port", "another port than that of REST", repr(self.grpc_port))
+            raise wrong_option("grpc_port", "another port than that of REST", repr(self.grpc_port))
         if not 0 < self.body_s < float("inf"):
-            raise _wrong("body_s", "a number above 0", repr(self.body_s))
+            raise wrong_option("body_s", "a number above 0", repr(self.body_s))
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise _wrong("tls_cert and tls_key", "both or neither", "one of them")
+            raise wrong_option("tls_cert and tls_key", "both or neither", "one of them")
 
     @property
     def controllable(self) -> bool:
         """Whether load and unload are allowed."""
         if self.control is not None:
             return self.control
-        return self.keys is not None or _is_this_machine(self.host)
+        return self.keys is not None or is_this_machine(self.host)
 
 
 def _at_least(low: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not low <= value < float("inf"):
-            raise _wrong(name, f"a number from {low} up", repr(value))
+            raise wrong_option(name, f"a number from {low} up", repr(value))
 
 
 def _at_most(high: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and value > high:
-            raise _wrong(name, f"a number up to {high}", repr(value))
+            raise wrong_option(name, f"a number up to {high}", repr(value))
 
 
-def _wrong(name: str, wanted: str, got: str) -> ServeError:
+def wrong_option(name: str, wanted: str, got: str) -> ServeError:
+    """The coded error for an option that cannot be used: EDGE-SERVE-002."""
     return ServeError(
         "EDGE-SERVE-002", f"option {name}", wanted=wanted, got=got,
         hint="`edgeserve serve --help` lists the options and what they take",
     )  # fmt: skip
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -89,16 +89,12 @@ def collect_answers(request: AnswersRequest) -> Answers:
     check_reference(reference)
     data = _data(request, exported)
     fresh = _keys(request, exported, data)
-    holds = stored is not None and not request.refresh and _same(stored, fresh)
-    if stored is not None and holds and request.reference is None:
-        return msgspec.structs.replace(stored, cached=True)  # whoever gave them is not looked for
+    held = stored if stored is not None and not request.refresh and _same(stored, fresh) else None
+    if held is not None and request.reference is None:
+        return msgspec.structs.replace(held, cached=True)  # whoever gave them is not looked for
     code = code_key(reference, Path(request.folder))
-    if (
-        stored is not None
-        and holds
-        and (stored.reference, stored.reference_key) == (reference, code)
-    ):
-        return msgspec.structs.replace(stored, cached=True)
+    if held is not None and (held.reference, held.reference_key) == (reference, code):
+        return msgspec.structs.replace(held, cached=True)
     folder = Path(request.source_folder)
     with Oracle(exported, folder, reference, Path(request.folder)) as oracle, staged(out) as stage:
         answers = _collect(request, oracle, data, (*fresh, code), stage)

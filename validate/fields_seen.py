@@ -85,6 +85,7 @@ class Seen:
         ids: What was compared, in order.
         largest: Largest |answer - reference| of each input, float64 [fields] each.
         magnitudes: Largest |reference| of each input, float64 [fields] each.
+        magnitude: The largest of them all; asked for once an input.
     """
 
     def __init__(self, split: Split, is_number: bool) -> None:
@@ -92,6 +93,7 @@ class Seen:
         self.ids: list[str] = []
         self.largest: list[np.ndarray] = []
         self.magnitudes: list[np.ndarray] = []
+        self.magnitude = 0.0
         self._sums: _Sums | None = None
         self._by_place = [Places() for _ in split.fields]
         self._divergence = np.zeros((len(split.fields), 3))  # total, largest, how many answers
@@ -115,6 +117,7 @@ class Seen:
         self.ids.append(thing)
         self.largest.append(self._by_field(apart))
         self.magnitudes.append(self._by_field(_magnitude(low, high)))
+        self.magnitude = max(self.magnitude, float(self.magnitudes[-1].max(initial=0.0)))
         self._diverge(wanted, got)
 
     def _sum(
@@ -158,11 +161,6 @@ class Seen:
                 mean, largest = divergence(_of(wanted, field), _of(got, field))
                 total, before, count = self._divergence[i]
                 self._divergence[i] = total + mean, max(before, largest), count + 1
-
-    @property
-    def magnitude(self) -> float:
-        """Largest |reference| over all fields and inputs."""
-        return max((float(each.max(initial=0.0)) for each in self.magnitudes), default=0.0)
 
     def scale(self, index: int, floor: float) -> float:
         """Scale of a field: see `edgeserve.validate.difference`; 1 for whole numbers."""

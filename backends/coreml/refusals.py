@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeserve.backends.coreml.program import SourceProgram
 from edgeserve.backends.torch.advice import hint
-from edgeserve.backends.torch.blame import line_of_text, one_line
+from edgeserve.backends.torch.blame import chain_of, line_of_text, one_line
 from edgeserve.backends.torch.culprit import Culprit, by_mask, checks_itself, depends_on_values
 from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
 
@@ -37,7 +36,7 @@ def refusal(
         EDGE-OP-020 an op without a translation, -021 one that cannot be used in this way, else
         EDGE-CONVERT-051.
     """
-    chain = list(_chain(error))
+    chain = list(chain_of(error))
     said = one_line(chain[-1])
     name = _source(chain, program, source)
     effect = name is None and "TOKEN" in said
@@ -86,7 +85,7 @@ def unfit(error: Exception, source: SourceProgram, sizes: object, folder: Path) 
         EDGE-OP-023 where the size of an op's result depends on values, else EDGE-CONVERT-053.
     """
     name = _converting(error)
-    if depends_on_values(_chain(error)) and name in source.traces:
+    if depends_on_values(chain_of(error)) and name in source.traces:
         found = _culprit(name, source, folder)
         return UnsupportedOp(
             "EDGE-OP-023", found.thing, wanted="an op whose result has one size",
@@ -99,14 +98,6 @@ def unfit(error: Exception, source: SourceProgram, sizes: object, folder: Path) 
         source_line=line_of_text(source.traces[name], folder) if name in source.traces else None,
         hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
     )  # fmt: skip
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and what it was raised from, outermost first."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
 
 
 def _source(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeserve.backends.torch.advice import hint
-from edgeserve.backends.torch.blame import line_of_text, one_line
+from edgeserve.backends.torch.blame import chain_of, line_of_text, one_line
 from edgeserve.backends.torch.culprit import Culprit, checks_itself
 from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
 
@@ -33,7 +33,7 @@ def refusal(
     Returns:
         EDGE-OP-001 or EDGE-OP-002 where an op is to blame, else EDGE-CONVERT-020.
     """
-    chain = list(_chain(error))
+    chain = list(chain_of(error))
     source = _source(chain, traces)
     if source is None and "token" in str(chain[-1]).lower():
         source = checks_itself((n.name, str(n.target)) for n in program.graph.nodes)
@@ -68,14 +68,6 @@ def _culprit(
 
     node = next(node for node in program.graph.nodes if node.name == source)
     return Culprit(str(node.target), module_path(node), line_of_text(traces[source], folder))
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and what it was raised from, outermost first."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
 
 
 def _source(chain: list[BaseException], traces: Mapping[str, str]) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edgeserve.backends.tflite.labels import Origin
 from edgeserve.backends.torch.advice import hint
-from edgeserve.backends.torch.blame import line_of_text, one_line
+from edgeserve.backends.torch.blame import chain_of, line_of_text, one_line
 from edgeserve.backends.torch.culprit import (
     Culprit,
     by_mask,
@@ -52,7 +52,7 @@ class Blame:
             EDGE-OP-010, -011 or -013 where an op is to blame, EDGE-CONVERT-042 where the program
             does not hold for the sizes, else EDGE-CONVERT-040.
         """
-        chain = list(_chain(error))
+        chain = list(chain_of(error))
         source = self._source(chain)
         if source is not None and depends_on_values(chain):
             return self._sized_by_values(self._culprit(source))
@@ -138,14 +138,6 @@ class Blame:
                 meta = getattr(frame.f_locals.get(held), "meta", None)
                 if isinstance(meta, dict):
                     yield from self._marked(str(meta.get("stack_trace") or ""))
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and what it was raised from, outermost first."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
 
 
 def _exporting(error: BaseException) -> bool:

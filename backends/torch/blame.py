@@ -11,7 +11,9 @@ from typing import Any
 
 import edgeserve
 
-__all__ = ["line_of_error", "line_of_text", "one_line", "whole_traces"]
+__all__ = [
+    "chain_of", "line_of_error", "line_of_text", "one_line", "user_line", "whole_traces",
+]  # fmt: skip
 
 _CLASS = re.compile(r"<class '([^']+)'>")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
@@ -52,6 +54,11 @@ def line_of_text(text: str, folder: Path) -> str | None:
     return _nearest(((path, int(line)) for path, line in _FRAME.findall(text)), folder)
 
 
+def user_line(path: str, line: int, folder: Path) -> str | None:
+    """A ``file:line`` as errors show it, of the user's or a package's code; None of any other."""
+    return _nearest([(path, line)], folder)
+
+
 def _nearest(frames: Iterable[tuple[str, int]], folder: Path) -> str | None:
     """The last frame in the user's folder; failing that, the last of a package but machinery."""
     own = package = None
@@ -85,6 +92,13 @@ def _show(path: str, line: int, folder: Path) -> str:
     if full.is_relative_to(folder.absolute()):
         return f"{full.relative_to(folder.absolute()).as_posix()}:{line}"
     return f"{full}:{line}"
+
+
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what it was raised from, outermost first; nothing of None."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:

@@ -7,9 +7,11 @@ exactly is refused.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgeserve.convert.factory import Made
+from edgeserve.convert.huggingface.attention import ATTENTION
 from edgeserve.convert.needs import check_packages
 from edgeserve.types.words import Task
 
@@ -25,13 +27,16 @@ _NEEDED = {
 }
 
 
-def load_folder(root: Path, task: Task | None = None) -> Made:
+def load_folder(
+    root: Path, task: Task | None = None, attention: Sequence[str] = ATTENTION
+) -> Made:
     """Load a model folder as a module with examples, dynamic shapes and processing.
 
     Args:
         root: A folder with ``config.json``, safetensors and the files of a tokenizer, an image
             processor or a feature extractor, also as sentence-transformers writes it.
         task: What to make of it; None: what its architecture says.
+        attention: Ways of computing attention; the first that the network has is taken.
 
     Raises:
         ConvertError: EDGE-CONVERT-060 to -071; ``edgeserve explain`` tells more.
@@ -46,6 +51,6 @@ def load_folder(root: Path, task: Task | None = None) -> Made:
     from edgeserve.convert.huggingface.text import load_text_model
 
     folder = Folder(root)
-    planned = plan(folder, task)
+    planned = plan(folder, task, attention)
     loads = {"text": load_text_model, "image": load_image_model, "audio": load_sound_model}
     return loads[planned.medium](folder, planned)

@@ -17,6 +17,7 @@ from edgeserve.convert.factory import Made
 from edgeserve.convert.huggingface.folder import Folder
 from edgeserve.convert.huggingface.model import Plan, labels_of, load_model
 from edgeserve.convert.huggingface.pixels import input_steps, refused
+from edgeserve.convert.huggingface.preprocessor import preprocessor
 from edgeserve.convert.options import Options
 from edgeserve.processing import Processor
 from edgeserve.types.processing import (
@@ -75,16 +76,7 @@ def load_image_processor(folder: Path) -> Any:
     """
     import transformers
 
-    from edgeserve.backends.torch.program import log_warnings
-
-    auto: Any = transformers.AutoImageProcessor
-    try:
-        with log_warnings():
-            return auto.from_pretrained(
-                folder, backend="pil", local_files_only=True, trust_remote_code=False
-            )
-    except Exception as error:  # transformers raises many kinds here
-        raise refused("preprocessor_config.json", "an image processor", one_line(error)) from error
+    return preprocessor(transformers.AutoImageProcessor, folder, "image processor", backend="pil")
 
 
 def proven_steps(processor: Any) -> tuple[Step, ...]:

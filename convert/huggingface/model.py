@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgeserve.backends.torch.blame import one_line
+from edgeserve.convert.huggingface.attention import ATTENTION
 from edgeserve.convert.huggingface.folder import Folder
 from edgeserve.errors import ConvertError
 from edgeserve.types.words import Task
@@ -40,6 +41,7 @@ class Plan:
         task: What its outputs mean.
         medium: What it is made for.
         notes: What was decided on the way.
+        attention: Ways of computing attention, in the order in which they are tried.
     """
 
     config: Any
@@ -47,9 +49,10 @@ class Plan:
     task: Task
     medium: Medium
     notes: tuple[str, ...] = ()
+    attention: tuple[str, ...] = ATTENTION
 
 
-def plan(folder: Folder, task: Task | None) -> Plan:
+def plan(folder: Folder, task: Task | None, attention: Sequence[str] = ATTENTION) -> Plan:
     """Decide what a folder is, from its configuration alone.
 
     Raises:
@@ -69,7 +72,7 @@ def plan(folder: Folder, task: Task | None) -> Plan:
     if task != "feature-extraction":
         network = named
     notes = (head.why,) if head.why and task == "tensors" else ()
-    return Plan(config, network, task, medium, notes)
+    return Plan(config, network, task, medium, notes, tuple(attention))
 
 
 def _config(folder: Folder) -> Any:
@@ -226,7 +229,7 @@ def _loaded(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, dict[str, A
     if planned.task == "feature-extraction" and "add_pooling_layer" in takes:
         options["add_pooling_layer"] = False  # the token vectors are pooled, not its answer
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    for kind in ("sdpa", "eager"):  # the first makes the smaller graph; not every network has it
+    for kind in planned.attention:
         try:
             with log_warnings():
                 return planned.network.from_pretrained(  # type: ignore[return-value]
@@ -235,10 +238,18 @@ def _loaded(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, dict[str, A
                     ignore_mismatched_sizes=True, output_loading_info=True, **options,
                 )  # fmt: skip
         except Exception as error:  # transformers raises many kinds here
-            if kind == "sdpa" and "scaled_dot_product_attention" in str(error):
+            if kind != planned.attention[-1] and _lacks(kind, error):
+                print(f"attention {kind!r} failed: {one_line(error)}", flush=True)
                 continue
             raise _unknown(planned.network.__name__, one_line(error)) from error
-    raise AssertionError("both attentions were skipped")
+    raise AssertionError("there is no attention to try")
+
+
+def _lacks(kind: str, error: Exception) -> bool:
+    """Whether transformers says that a network, or this machine, has not this attention."""
+    return (
+        kind == "sdpa" and "scaled_dot_product_attention" in str(error)
+    ) or "attn_implementation" in str(error)
 
 
 def _half(files: Sequence[Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.convert.huggingface.preprocessor import not_carried
 from edgeserve.errors import ConvertError
 from edgeserve.types.processing import CenterCrop, Decode, Filter, Layout, Normalize, Resize, Step
 
@@ -116,8 +117,4 @@ def _float32(values: np.ndarray) -> tuple[float, ...]:
 
 def refused(setting: str, wanted: str, got: str) -> ConvertError:
     """The error for what cannot be carried over."""
-    return ConvertError(
-        "EDGE-CONVERT-069", f"image processor: {setting}", wanted=wanted, got=got,
-        hint="give the processing yourself in a factory (docs/processing.md), with your server as"
-        " --reference",
-    )  # fmt: skip
+    return not_carried("image processor", setting, wanted, got)

@@ -18,8 +18,8 @@ from edgeserve.backends.torch.blame import one_line
 from edgeserve.convert.factory import Made
 from edgeserve.convert.huggingface.folder import Folder
 from edgeserve.convert.huggingface.model import Plan, labels_of, load_model
+from edgeserve.convert.huggingface.preprocessor import not_carried, preprocessor
 from edgeserve.convert.options import Options
-from edgeserve.errors import ConvertError
 from edgeserve.processing import Processor, Sound
 from edgeserve.types.processing import (
     InputProcessing,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["extractor_of", "load_sound_model", "sound_steps"]
 
 _BATCH = 8
+_KIND = "feature extractor"
 #: Samples of a sound where the network takes any number: the fewest where it does not say how many
 #: its convolutions need, and half a minute, which is what servers hear at once.
 _FEWEST, _MOST, _EXAMPLE = 1600, 480_000, 16_000
@@ -88,15 +89,7 @@ def extractor_of(folder: Path) -> Any:
     """
     import transformers
 
-    from edgeserve.backends.torch.program import log_warnings
-
-    auto: Any = transformers.AutoFeatureExtractor
-    try:
-        with log_warnings():
-            return auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers raises many kinds here
-        said = one_line(error)
-        raise _refused("preprocessor_config.json", "a feature extractor", said) from error
+    return preprocessor(transformers.AutoFeatureExtractor, folder, _KIND)
 
 
 def sound_steps(extractor: Any, name: str) -> tuple[Step, ...]:
@@ -112,15 +105,15 @@ def sound_steps(extractor: Any, name: str) -> tuple[Step, ...]:
     kind = type(extractor).__name__
     make = _KNOWN.get(kind)
     if make is None:
-        raise _refused("preprocessor_config.json", f"one of {', '.join(_KNOWN)}", kind)
+        raise not_carried(_KIND, "preprocessor_config.json", f"one of {', '.join(_KNOWN)}", kind)
     try:
         steps = make(extractor)
     except ValueError as error:
-        raise _refused(kind, "settings that steps express", str(error)) from error
+        raise not_carried(_KIND, kind, "settings that steps express", str(error)) from error
     for probe in _probes(extractor.sampling_rate):
         if difference := _difference(steps, name, extractor, probe):
             wanted = f"what its settings say of {len(probe)} samples"
-            raise _refused(kind, wanted, f"{difference}: it has steps of its own")
+            raise not_carried(_KIND, kind, wanted, f"{difference}: it has steps of its own")
     return steps
 
 
@@ -230,11 +223,3 @@ def _wrap(model: Any, name: str, classifies: bool) -> str:
     forward.__signature__ = inspect.signature(forward)
     model.forward = forward
     return output
-
-
-def _refused(setting: str, wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-069", f"feature extractor: {setting}", wanted=wanted, got=got,
-        hint="give the processing yourself in a factory (docs/processing.md), with your server as"
-        " --reference",
-    )  # fmt: skip

@@ -121,12 +121,9 @@ def _emit(kind: str, fields: dict[str, Any], files: dict[str, Any], as_json: boo
 
 
 def _wrong(option: str, wanted: str, got: str) -> Exception:
-    from edgeserve.errors import ServeError
+    from edgeserve.serve.options import wrong_option
 
-    return ServeError(
-        "EDGE-SERVE-002", f"option {option}", wanted=wanted, got=got,
-        hint="`edgeserve serve --help` lists the options and what they take",
-    )  # fmt: skip
+    return wrong_option(option, wanted, got)
 
 
 COMMANDS = {"serve": serve}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -74,29 +74,39 @@ def _error(kept: Sequence[Judged]) -> float:
 def _made(
     bench: Bench, answers: Answers, kept: Sequence[Judged], folder: str | None
 ) -> Golden | None:
-    """Cases for all; failing that for ever fewer; None where that is no use either."""
-    first: ValidateError | None = None
-    for some in _fewer(kept):
-        try:
-            golden = _make(bench, answers, some, folder)
-        except ValidateError as refused:
-            if refused.code != _NONE_FAR_ENOUGH:
-                raise
-            first = first or refused
+    """Cases for all; failing that for as many as there are any for; None where that is none."""
+    by_error = sorted(kept, key=lambda j: plain(j.report.error))
+    golden, refused = _try(bench, answers, by_error, folder)
+    if refused is None:
+        return golden
+    # Whatever fits some fits fewer as well, so halving finds how many. What succeeds last is what
+    # lies in the workspace, and each success is of more than the one before.
+    fits, too_many = 0, len(by_error)
+    while too_many - fits > 1:
+        count = (fits + too_many) // 2
+        made, _ = _try(bench, answers, by_error[:count], folder)
+        if made is None:
+            too_many = count
         else:
-            return golden if len(some) == len(kept) else _without(golden, kept, some)
-    assert first is not None
+            golden, fits = made, count
+    if golden is not None:
+        return _without(golden, by_error[fits:])
     if folder is not None:
-        raise first
-    bench.ui.note(f"no golden cases: {first.message}; {first.hint}")
+        raise refused
+    bench.ui.note(f"no golden cases: {refused.message}; {refused.hint}")
     return None
 
 
-def _fewer(kept: Sequence[Judged]) -> Iterator[Sequence[Judged]]:
-    """All of them, then without those that move answers most, one after the other."""
-    by_error = sorted(kept, key=lambda j: plain(j.report.error))
-    for count in range(len(by_error), 0, -1):
-        yield by_error[:count]
+def _try(
+    bench: Bench, answers: Answers, some: Sequence[Judged], folder: str | None
+) -> tuple[Golden, None] | tuple[None, ValidateError]:
+    """The cases, or the error that says that no input is far enough from flipping."""
+    try:
+        return _make(bench, answers, some, folder), None
+    except ValidateError as refused:
+        if refused.code != _NONE_FAR_ENOUGH:
+            raise
+        return None, refused
 
 
 def _make(bench: Bench, answers: Answers, some: Sequence[Judged], folder: str | None) -> Golden:
@@ -114,8 +124,8 @@ def _make(bench: Bench, answers: Answers, some: Sequence[Judged], folder: str | 
     )
 
 
-def _without(golden: Golden, kept: Sequence[Judged], some: Sequence[Judged]) -> Golden:
+def _without(golden: Golden, left_out: Sequence[Judged]) -> Golden:
     """The cases, with a word on the artifacts that they were not chosen for."""
-    left = ", ".join(j.artifact.name for j in kept if j not in some)
+    left = ", ".join(j.artifact.name for j in left_out)
     said = f"none is far enough from flipping for {left}: a device uses it only if it holds them"
     return msgspec.structs.replace(golden, note="; ".join(filter(None, (golden.note, said))))

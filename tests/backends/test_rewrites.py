@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from testkit.nets import Calling
 from torch import fx, nn
 
 from edgeserve.backends.torch.rewrites import (
@@ -20,17 +20,6 @@ from edgeserve.backends.torch.rewrites import (
 from edgeserve.backends.torch.rewrites.parts import with_sizes
 
 Tensors = tuple[torch.Tensor, ...]
-
-
-class Net(nn.Module):
-    """Any function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def graph_of(module: nn.Module, inputs: Tensors) -> fx.GraphModule:
@@ -57,20 +46,22 @@ def test_checks_go_and_what_only_they_read() -> None:
         torch._assert_async((x > -100).all(), "too small")
         return x + 1
 
-    graph, names = rewritten(Net(checked), (torch.randn(3),), drop_asserts)
+    graph, names = rewritten(Calling(checked), (torch.randn(3),), drop_asserts)
     assert names == ("drop_asserts",)
     assert targets(graph) == ["add"]
 
 
 def test_dropout_and_aliases_go() -> None:
-    module = nn.Sequential(nn.Dropout(0.3), Net(lambda x: x.detach() + 1), nn.AlphaDropout(0.5))
+    module = nn.Sequential(nn.Dropout(0.3), Calling(lambda x: x.detach() + 1), nn.AlphaDropout(0.5))
     graph, names = rewritten(module, (torch.randn(2, 4),), drop_idle)
     assert names == ("drop_idle",)
     assert targets(graph) == ["add"]
 
 
 def test_dropout_in_training_stays() -> None:
-    graph = graph_of(Net(lambda x: nn.functional.dropout(x, 0.5, training=True)), (torch.ones(8),))
+    graph = graph_of(
+        Calling(lambda x: nn.functional.dropout(x, 0.5, training=True)), (torch.ones(8),)
+    )
     assert apply(graph, [drop_idle]) == ()
 
 
@@ -153,7 +144,7 @@ A, B = torch.randn(2, 3, 1, 1), torch.randn(2, 3, 4, 5)
      lambda a, b: (a.expand(-1, -1, 4, 5) + b) / a.expand_as(b)],
 )  # fmt: skip
 def test_an_expansion_that_broadcasting_does_goes(function: Any) -> None:
-    graph, names = rewritten(Net(function), (A, B), drop_expand)
+    graph, names = rewritten(Calling(function), (A, B), drop_expand)
     assert names == ("drop_expand",)
     assert not [target for target in targets(graph) if target.startswith("expand")]
 
@@ -164,14 +155,14 @@ def test_an_expansion_that_broadcasting_does_goes(function: Any) -> None:
      lambda a, b: a.expand_as(b) + 1],
 )  # fmt: skip
 def test_an_expansion_that_gives_the_shape_stays(function: Any) -> None:
-    graph, names = rewritten(Net(function), (A, B), drop_expand)
+    graph, names = rewritten(Calling(function), (A, B), drop_expand)
     assert names == ()
     assert "expand_as" in targets(graph) or "expand" in targets(graph)
 
 
 def test_of_two_expansions_to_one_shape_one_stays() -> None:
     inputs = (torch.randn(1, 4), torch.randn(1, 4))
-    graph, _ = rewritten(Net(lambda a, b: a.expand(3, 4) + b.expand(3, 4)), inputs, drop_expand)
+    graph, _ = rewritten(Calling(lambda a, b: a.expand(3, 4) + b.expand(3, 4)), inputs, drop_expand)
     assert targets(graph).count("expand") == 1
 
 
@@ -190,7 +181,7 @@ K, Q = torch.randn(1, 1, 6, 8), torch.randn(1, 4, 5, 8)
 def test_an_expansion_that_is_turned_becomes_a_concatenation(
     function: Any, inputs: Tensors
 ) -> None:
-    graph, names = rewritten(Net(function), inputs, expand_to_cat)
+    graph, names = rewritten(Calling(function), inputs, expand_to_cat)
     assert names == ("expand_to_cat",)
     assert not {"expand", "repeat"} & set(targets(graph))
     assert "cat" in targets(graph)
@@ -203,7 +194,7 @@ def test_an_expansion_that_is_turned_becomes_a_concatenation(
      (lambda x: x.expand(4, 5).t(), (torch.randn(4, 5),))],
 )  # fmt: skip
 def test_other_expansions_stay(function: Any, inputs: Tensors) -> None:
-    assert rewritten(Net(function), inputs, expand_to_cat)[1] == ()
+    assert rewritten(Calling(function), inputs, expand_to_cat)[1] == ()
 
 
 def test_sizes_are_tried_without_touching_buffers() -> None:
@@ -222,7 +213,7 @@ def test_sizes_are_tried_without_touching_buffers() -> None:
 
 
 def test_origins_are_handed_down() -> None:
-    graph = graph_of(Net(lambda x: x.expand(4, 5, 3).permute(2, 0, 1)), (torch.randn(4, 1, 3),))
+    graph = graph_of(Calling(lambda x: x.expand(4, 5, 3).permute(2, 0, 1)), (torch.randn(4, 1, 3),))
     for node in graph.graph.nodes:
         node.meta["stack_trace"] = node.name
     sized = with_sizes(graph, (torch.randn(4, 1, 3),))

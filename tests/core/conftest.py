@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from testkit.modules import load
 
 from edgeserve import jobs
 from edgeserve.files import Fs
@@ -20,12 +20,7 @@ from edgeserve.files import Fs
 @pytest.fixture(scope="session")
 def _verbs() -> Iterator[ModuleType]:
     name = "edgeserve.verbs_for_tests"
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("verbs.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+    module = load(Path(__file__).with_name("verbs.py"), name)
     yield module
     del sys.modules[name]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import io
 import json
 import queue
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.io import wavfile
+from testkit.modules import load
 
 from edgeserve import Wrapper
 from edgeserve.errors import InputError
@@ -35,11 +34,17 @@ CLIPS = 40
 
 def clip(number: int) -> bytes:
     """Bursts of one pitch over noise, as different devices would record them."""
+    return recorded(number)[0]
+
+
+def recorded(number: int) -> tuple[bytes, list[list[float]]]:
+    """`clip`, and from when to when the pitch is there, in seconds."""
     rng = np.random.default_rng((11, number))
     rate = (8000, 16_000, 44_100, 48_000, 11_025)[number % 5]
     time = np.arange(int(rate * rng.uniform(0.3, 1.4))) / rate
     pitch = (350, 900, 2200)[number % 3] * 2 ** rng.uniform(-0.3, 0.3)
     loud = np.sin(2 * np.pi * rng.uniform(1, 3) * time + rng.uniform(0, 6)) > -0.2
+    edges = np.flatnonzero(np.diff(loud, prepend=False, append=False)) / rate
     made = 0.5 * np.sin(2 * np.pi * pitch * time) * loud + rng.normal(0, 0.003, len(time))
     if number % 2:
         made = np.stack([made, 0.6 * made], axis=1)
@@ -47,7 +52,7 @@ def clip(number: int) -> bytes:
     full = np.iinfo(depth).max if depth is not np.float32 else 1
     out = io.BytesIO()
     wavfile.write(out, rate, (made * full).astype(depth))
-    return out.getvalue()
+    return out.getvalue(), edges.reshape(-1, 2).tolist()
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +70,7 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hear() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hear_oracle", HEAR)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(HEAR, "hear_oracle")
 
 
 def packaged(edgeserve: Run, studio: Path, factory: str, server: str, *words: str) -> Path:
@@ -251,6 +250,31 @@ def test_voice_is_heard_when_the_server_hears_it(
             np.testing.assert_array_equal(answer.prob[sure] >= 0.5, wanted["prob"][sure] >= 0.5)
             heard.append(answer.prob >= 0.5)
     assert 0.2 < np.mean(heard) < 0.8
+
+
+def test_true_segments_say_who_is_right(
+    voices: Path, edgeserve: Run, studio: Path, tmp_path: Path
+) -> None:
+    """On the terminal, in the numbers and on the page: both hear what was played, and alike."""
+    shutil.copytree(voices.with_suffix(""), tmp_path / "voice")
+    lines = [
+        {"input": str(studio / f"clips/{i:02}.wav"), "segments": recorded(i)[1]}
+        for i in range(CLIPS)
+    ]
+    (tmp_path / "true.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    words = ("--data", str(tmp_path / "true.jsonl"), "--reference", "hear:speech")
+    done = edgeserve("validate", str(tmp_path / "voice"), *words, cwd=studio)
+    assert done.code == 0, done.err
+    assert "onnx-fp32: F1: 0." in done.out
+    data = (tmp_path / "voice/reports/onnx-fp32.validate.json").read_bytes()
+    [stats] = json.loads(data)["metrics"]
+    assert (stats["metric"], stats["inputs"]) == ("f1", CLIPS // 2)
+    assert stats["reference"] > 0.8
+    assert stats["artifact"] == pytest.approx(stats["reference"], abs=0.01)
+    page = tmp_path / "report.html"
+    done = edgeserve("report", str(tmp_path / "voice"), "-o", str(page), cwd=studio)
+    assert done.code == 0, done.err
+    assert "true labels, F1" in page.read_text()
 
 
 def test_what_leaves_the_device_is_a_wav(pitches: Path, live_at: Callable[[Path], str]) -> None:

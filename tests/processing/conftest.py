@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from testkit.modules import load
 
 from edgeserve.processing import Processor
 from edgeserve.types.processing import Decode, Step
@@ -19,13 +18,7 @@ CONFORMANCE = Path(__file__).parents[1] / "conformance" / "processing"
 
 
 def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"conformance_{name}", CONFORMANCE / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(CONFORMANCE / f"{name}.py", f"conformance_{name}")
 
 
 @pytest.fixture(scope="session")

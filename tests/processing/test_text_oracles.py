@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from testkit.modules import load
 
 from edgeserve.files import describe
 from edgeserve.processing import Processor
@@ -95,12 +96,7 @@ def test_the_text_cases_are_what_their_generator_makes() -> None:
 
 
 def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"conformance_{name}", _FOLDER / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(_FOLDER / f"{name}.py", f"conformance_{name}")
 
 
 def test_tokens_of_200_sentences_are_those_of_transformers(

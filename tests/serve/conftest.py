@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import io
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from testkit.modules import load
 
 from edgeserve.serve import App, Options
 from edgeserve.serve.logs import Log
@@ -25,13 +24,7 @@ from edgeserve.serve.server import Running, serve
 def models() -> ModuleType:
     """The module that makes the Wrapper's test models."""
     path = Path(__file__).parents[1] / "wrapper" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("serve_models", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(path, "serve_models")
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,18 +11,13 @@ from typing import Any
 import grpc
 import pytest
 from hypothesis import HealthCheck, given, settings
+from testkit.modules import load
 
 from edgeserve.serve.grpc_messages import SERVICE, messages
 
 
 def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(Path(__file__).with_name(f"{name}.py"), name)
 
 
 hostile, properties = _load("hostile_grpc"), _load("properties")

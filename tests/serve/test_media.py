@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import io
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +16,7 @@ import onnx
 import pytest
 from scipy.io import wavfile
 from scipy.signal import resample_poly
+from testkit.modules import load
 
 from edgeserve import Wrapper, oip
 from edgeserve.types.base import decode
@@ -32,12 +31,7 @@ PREDICT, INFER = "/v2/models/words/predict", "/v2/models/words/infer"
 def text(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The Wrapper's text model; PyTorch and the library tokenizers know its answers."""
     path = Path(__file__).parents[1] / "wrapper/text/textmodel.py"
-    spec = importlib.util.spec_from_file_location("serve_textmodel", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    module = load(path, "serve_textmodel")
     return module.TextMake(tmp_path_factory.mktemp("texts"))
 
 

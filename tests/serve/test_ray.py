@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import importlib.util
 import json
 import os
 import signal
@@ -29,6 +28,7 @@ import msgspec
 import numpy as np
 import pytest
 import tritonclient.http as triton
+from testkit.modules import load
 
 from edgeserve import Wrapper, oip
 from edgeserve.errors import BundleError, EdgeError, ServeError
@@ -120,13 +120,7 @@ def named(root: Path, name: str) -> str:
 def grids() -> ModuleType:
     """The detector of coloured squares."""
     path = Path(__file__).parents[1] / "wrapper" / "test_many.py"
-    spec = importlib.util.spec_from_file_location("ray_grids", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(path, "ray_grids")
 
 
 @pytest.fixture(scope="module")

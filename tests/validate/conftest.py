@@ -194,6 +194,10 @@ class Model:
                 format="onnx", precision=request.pop("precision", "fp32"), entry=file.name,
                 files=(entry,), io=artifact.io,
             )  # fmt: skip
+        return self.judged_as(artifact, root, **request)
+
+    def judged_as(self, artifact: Artifact, root: Path, **request: Any) -> Report:
+        """Judge any artifact by this model's answers."""
         samples = str(self.root / request.pop("out", "samples"))
         return judge(
             JudgeRequest(

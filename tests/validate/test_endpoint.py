@@ -6,11 +6,9 @@ The strangers are written by hand over `http.server`: nothing of edgeserve's cod
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from testkit.modules import load
 from torch import nn
 
 from edgeserve.data import Feed
@@ -33,13 +32,7 @@ from edgeserve.validate.wire import KEY
 
 def _models() -> Any:
     path = Path(__file__).parents[1] / "wrapper" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("endpoint_models", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(path, "endpoint_models")
 
 
 MODELS = _models()

@@ -6,6 +6,7 @@ weights are set by hand, so that what it must find in each drawn photo is known.
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 from pathlib import Path
@@ -19,7 +20,7 @@ from PIL import Image
 from torch import nn
 
 from edgeserve import backends, decisions
-from edgeserve.errors import ValidateError
+from edgeserve.errors import DataError, ValidateError
 from edgeserve.processing import normalize_from
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.processing import (
@@ -32,11 +33,9 @@ from edgeserve.types.processing import (
     Slice,
 )
 from edgeserve.types.records import Detection
-from edgeserve.types.reports import Report
 from edgeserve.validate.deciding import processor_of
-from edgeserve.validate.gate import judge
 from edgeserve.validate.golden import make_golden
-from edgeserve.validate.request import GoldenRequest, JudgeRequest, Placed
+from edgeserve.validate.request import GoldenRequest, Placed
 from edgeserve.wrapper.compare import compare_records
 
 SIDE, CELL = 96, 8
@@ -137,16 +136,6 @@ def detector(build: Any, squares: Path) -> Any:
     return made
 
 
-def judged(good: Any, artifact: Artifact, root: Path) -> Report:
-    """The verdict on a file, by the good model's answers."""
-    return judge(
-        JudgeRequest(
-            artifact=artifact, root=str(root), source_folder=str(good.source),
-            samples=str(good.root / "samples"),
-        )
-    )  # fmt: skip
-
-
 def test_the_reference_finds_what_was_drawn(detector: Any, squares: Path) -> None:
     processor = processor_of(detector.exported, detector.source)
     network = Squares()
@@ -167,7 +156,7 @@ def test_the_reference_finds_what_was_drawn(detector: Any, squares: Path) -> Non
 
 
 def test_the_good_file_passes(detector: Any) -> None:
-    report = judged(detector, detector.artifact, detector.root / "candidate")
+    report = detector.judged_as(detector.artifact, detector.root / "candidate")
     assert report.judgement.verdict == "pass", report.judgement
     stats = report.decisions
     assert stats is not None
@@ -187,7 +176,7 @@ def test_a_broken_file_fails(detector: Any, build: Any, broken: Any) -> None:
             format="onnx", precision=precision, entry=other.artifact.entry,
             files=other.artifact.files, io=other.artifact.io,
         )  # fmt: skip
-        report = judged(detector, artifact, other.root / "candidate")
+        report = detector.judged_as(artifact, other.root / "candidate")
         assert report.judgement.verdict == "fail", broken
         stats = report.decisions
         assert stats is not None
@@ -205,7 +194,7 @@ def test_boxes_invented_just_above_the_threshold_are_no_close_calls(
         format="onnx", precision="w8a8", entry=other.artifact.entry, files=other.artifact.files,
         io=other.artifact.io,
     )  # fmt: skip
-    report = judged(detector, artifact, other.root / "candidate")
+    report = detector.judged_as(artifact, other.root / "candidate")
     assert report.judgement.verdict == "fail", report.judgement
     assert report.decisions is not None
     assert float(report.decisions.raw.rate) > 0.5
@@ -217,8 +206,59 @@ def test_boxes_that_match_badly_are_said(detector: Any, build: Any) -> None:
         format="onnx", precision="fp16", entry=other.artifact.entry, files=other.artifact.files,
         io=other.artifact.io,
     )  # fmt: skip
-    report = judged(detector, artifact, other.root / "candidate")
+    report = detector.judged_as(artifact, other.root / "candidate")
     assert "EDGE-CHECK-071" in {reason.code for reason in report.judgement.reasons}
+
+
+def _true_boxes(folder: Path, squares: Path) -> Path:
+    """Each photo with the squares that were drawn into it; two photos a group."""
+    lines = []
+    for i in range(PHOTOS):
+        boxes = [[a, b, c - a, d - b, label] for label, (a, b, c, d) in photo(i)[1]]
+        name = str(squares / f"photo-{i}.png")
+        lines.append(json.dumps({"input": name, "group": str(i // 2), "boxes": boxes}))
+    path = folder / "data.jsonl"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_true_boxes_say_who_is_right(
+    detector: Any, build: Any, squares: Path, tmp_path: Path
+) -> None:
+    data = _true_boxes(tmp_path, squares)
+    detector.answers(data=str(data), out="true")
+    root = detector.root / "candidate"
+    report = detector.judged_as(detector.artifact, root, out="true")
+    at_half, over_all = report.metrics
+    assert (at_half.metric, over_all.metric) == ("map50", "map")
+    assert (at_half.inputs, at_half.groups) == (PHOTOS // 2, PHOTOS // 4)
+    assert (at_half.reference, at_half.artifact) == (1.0, 1.0), "each square is found"
+    assert (at_half.lost, at_half.won, at_half.lower, at_half.upper) == (0, 0, 0.0, 0.0)
+    assert 0.5 < float(over_all.reference) < 1.0, "boxes are off by some pixels"
+    assert report.judgement.verdict == detector.judged_as(detector.artifact, root).judgement.verdict
+    assert detector.judged_as(detector.artifact, root).metrics == ()
+
+    other = _built(build, shift=5.0)  # of 24 pixels: an overlap of about two thirds
+    artifact = msgspec.structs.replace(other.artifact, precision="fp16")
+    at_half, over_all = detector.judged_as(artifact, other.root / "candidate", out="true").metrics
+    assert float(at_half.artifact) > 0.9, "still found"
+    assert float(over_all.upper) < 0, "and worse"
+    assert (over_all.lost, over_all.won) == (PHOTOS // 4, 0)
+    other = _built(build, zero=True)
+    artifact = msgspec.structs.replace(other.artifact, precision="fp16")
+    metrics = detector.judged_as(artifact, other.root / "candidate", out="true").metrics
+    assert [float(each.artifact) for each in metrics] == [0.0, 0.0]
+
+
+def test_bad_true_boxes_are_refused_before_the_reference_is_asked(
+    detector: Any, squares: Path, tmp_path: Path
+) -> None:
+    path = _true_boxes(tmp_path, squares)
+    path.write_text(path.read_text().replace('"red"', '"purple"'))
+    with pytest.raises(DataError, match="purple") as refused:
+        detector.answers(data=str(path), out="refused", reference="no_such_module:server")
+    assert refused.value.code == "EDGE-DATA-023"
+    assert not (detector.root / "refused").exists()
 
 
 def _from(threshold: float) -> Processing:
@@ -256,7 +296,7 @@ def test_a_threshold_that_is_not_the_servers(
     answers = other.answers(data=str(squares), reference="squares_server:find")
     assert 0.5 <= answers.least_score <= 0.8
     artifact = msgspec.structs.replace(other.artifact, precision="w8a8")
-    report = judged(other, artifact, other.root / "candidate")
+    report = other.judged_as(artifact, other.root / "candidate")
     assert report.judgement.verdict == verdict, report.judgement
     assert any("detect/1, threshold" in note for note in report.notes) == (verdict == "fail")
 
@@ -269,7 +309,7 @@ def test_tflite_is_judged_alike(detector: Any, build: Any, tmp_path: Path) -> No
     for verdict, other in (("pass", detector), ("fail", _built(build, zero=True))):
         root = tmp_path / verdict
         artifact = backend.export(other.exported, other.source, root)
-        report = judged(detector, artifact, root)
+        report = detector.judged_as(artifact, root)
         assert report.judgement.verdict == verdict, report.judgement
 
 

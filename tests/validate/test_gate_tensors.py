@@ -11,21 +11,18 @@ import onnxruntime
 import pytest
 import torch
 from onnx import helper
+from testkit.judging import codes
 from torch import nn
 
 from edgeserve import backends
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.reports import Limits, Report
+from edgeserve.types.reports import Limits
 from edgeserve.types.tensors import IO
 from edgeserve.validate.feeds import Runner
 from edgeserve.validate.findings import Findings
 from edgeserve.validate.invariants import check_optimizer
 from edgeserve.validate.promises import check_declared
-
-
-def codes(report: Report) -> list[str]:
-    return [reason.code for reason in report.judgement.reasons]
 
 
 def swapped_outputs(graph: Any) -> None:

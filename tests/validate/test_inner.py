@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from testkit.nets import Hot
 from torch import nn
 
 from edgeserve import backends
@@ -140,19 +141,6 @@ def test_infinity_inside_is_said() -> None:
     lost = Inner(100, np.array([0.0]), np.array([3.0]), finite=False)
     (said,) = said_of(ranged(0, 5), lost, "float32", "fp16")
     assert "infinite" in said
-
-
-class Hot(nn.Module):
-    """Inner values of 1e5, and outputs near one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.inner, self.out = nn.Linear(6, 16), nn.Linear(16, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        big = torch.relu(self.inner(x)) * 1e5
-        return self.out((big + big.flip(-1)) * 1e-5)
 
 
 def test_values_beyond_half_precision_are_named(build: Any, tmp_path: Path) -> None:

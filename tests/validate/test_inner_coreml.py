@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from testkit.nets import Hot
 from torch import nn
 
 from edgeserve import backends
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.reports import Report
 from edgeserve.types.source import Exported
-from edgeserve.validate.gate import judge
-from edgeserve.validate.request import JudgeRequest
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -37,32 +36,10 @@ class Small(nn.Module):
         return self.head(torch.sigmoid(self.second(y)).mean((2, 3)))
 
 
-class Hot(nn.Module):
-    """Inner values of 1e5, and outputs near one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.inner, self.out = nn.Linear(6, 16), nn.Linear(16, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        big = torch.relu(self.inner(x)) * 1e5
-        return self.out((big + big.flip(-1)) * 1e-5)
-
-
 def package(exported: Exported, source: Path, out: Path, precision: str = "fp32") -> Artifact:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return backends.get("coreml").export(exported, source, out, precision=precision)
-
-
-def judged(model: Any, artifact: Artifact, root: Path) -> Report:
-    return judge(
-        JudgeRequest(
-            artifact=artifact, root=str(root), source_folder=str(model.source),
-            samples=str(model.root / "samples"),
-        )
-    )  # fmt: skip
 
 
 def remarks(report: Report) -> dict[str, str]:
@@ -88,7 +65,7 @@ def good(small: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact
 
 
 def test_a_good_package_is_looked_into(small: Any, good: tuple[Artifact, Path]) -> None:
-    report = judged(small, *good)
+    report = small.judged_as(*good)
     assert report.judgement.verdict == "pass"
     assert report.judgement.reasons == ()
     assert compared(report) >= 4
@@ -118,7 +95,7 @@ def test_dead_channels_are_named(small: Any, build: Any, tmp_path: Path) -> None
         net.second.bias[2:5] = 0  # type: ignore[index]
     dead = build(net, torch.randn(1, 3, 8, 8), input_names=("x",))
     artifact = package(dead.exported, dead.source, tmp_path)
-    said = remarks(judged(small, artifact, tmp_path))["EDGE-CHECK-066"]
+    said = remarks(small.judged_as(artifact, tmp_path))["EDGE-CHECK-066"]
     assert "3 of 8 channels" in said
     assert "second" in said
 
@@ -135,7 +112,7 @@ def test_what_float16_has_no_room_for_is_named(build: Any, tmp_path: Path) -> No
     ) as session:
         dtypes = {array.dtype for array in session.run(feed).values()}
     assert np.dtype(np.float16) in dtypes
-    report = judged(made, found, half)
+    report = made.judged_as(found, half)
     assert compared(report) >= 1
     assert "EDGE-CHECK-067" in remarks(report), report.judgement
 
@@ -146,6 +123,6 @@ def test_quantized_programs_are_looked_into(
 ) -> None:
     samples = [{"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(8)]
     found = backends.get("coreml").quantize(*good, Recipe(precision=precision), samples, tmp_path)
-    report = judged(small, found, tmp_path)
+    report = small.judged_as(found, tmp_path)
     assert compared(report) >= 3
     assert "EDGE-CHECK-066" not in remarks(report)

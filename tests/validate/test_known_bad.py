@@ -22,6 +22,7 @@ from onnxruntime.quantization import (
     QuantType,
     quantize_static,
 )
+from testkit.judging import answers, codes, data
 from torch import nn
 from torch.nn import functional
 
@@ -29,25 +30,14 @@ from edgeserve import backends
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.reports import Report
-from edgeserve.validate.gate import judge
-from edgeserve.validate.request import JudgeRequest
 
 Answer = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
-
-
-def codes(report: Report) -> list[str]:
-    return [reason.code for reason in report.judgement.reasons]
 
 
 def scenes(count: int, channels: int = 3, side: int = 16, seed: int = 0) -> np.ndarray:
     generator = torch.Generator().manual_seed(seed)
     small = torch.randn(count, channels, 5, 5, generator=generator)
     return functional.interpolate(small, size=(side, side), mode="bilinear").numpy()
-
-
-def data(folder: Path, **arrays: np.ndarray) -> str:
-    np.savez(folder / "data.npz", **arrays)
-    return str(folder / "data.npz")
 
 
 class Reader(CalibrationDataReader):
@@ -91,21 +81,6 @@ def by_ai_edge(model: Any, folder: Path, samples: np.ndarray) -> Artifact:
         float_file, precision="w8a8", entry="model.tflite",
         files=(describe(folder, "model.tflite"),),
     )  # fmt: skip
-
-
-def judged(model: Any, artifact: Artifact, root: Path) -> Report:
-    return judge(
-        JudgeRequest(
-            artifact=artifact, root=str(root), source_folder=str(model.source),
-            samples=str(model.root / "samples"),
-        )
-    )  # fmt: skip
-
-
-def answers(artifact: Artifact, root: Path, feed: dict[str, np.ndarray]) -> np.ndarray:
-    """The first output, by the format's own engine."""
-    with backends.get(artifact.format).load(artifact, root) as session:
-        return session.run(feed)[artifact.io.outputs[0].name]
 
 
 class Detector(nn.Module):
@@ -164,7 +139,7 @@ def test_row_1_litert_scores_of_zero(detector: Any, tmp_path: Path) -> None:
     artifact = by_ai_edge(detector, tmp_path, scenes(16, seed=1))
     scene = scenes(1, seed=2)
     wrong_scores(answers(artifact, tmp_path, {"image": scene}), scene)
-    on_the_field(judged(detector, artifact, tmp_path))
+    on_the_field(detector.judged_as(artifact, tmp_path))
 
 
 @pytest.mark.parametrize("format", ["onnx", "tflite"])
@@ -176,7 +151,7 @@ def test_row_1_with_its_tail_in_float_passes(detector: Any, tmp_path: Path, form
     keep = tuple(s for s in dict.fromkeys(tail) if s.startswith(("cat", "mul", "add", "sigmoid")))
     recipe = Recipe(precision="w8a8", keep_float=keep)
     less = backend.quantize(made, tmp_path / "float", recipe, samples, tmp_path / "w8a8")
-    report = judged(detector, less, tmp_path / "w8a8")
+    report = detector.judged_as(less, tmp_path / "w8a8")
     assert report.judgement.verdict in ("pass", "degraded"), report.judgement
 
 

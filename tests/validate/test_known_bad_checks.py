@@ -15,34 +15,19 @@ import onnxruntime
 import pytest
 import torch
 from onnxruntime.transformers.float16 import convert_float_to_float16
+from testkit.judging import codes
 from torch import nn
 from torch.nn import functional
 
 from edgeserve import backends
 from edgeserve.backends.adapter import Adapter
-from edgeserve.types.artifact import Artifact, Recipe
-from edgeserve.types.reports import Report
-from edgeserve.validate.gate import judge
-from edgeserve.validate.request import JudgeRequest
-
-
-def codes(report: Report) -> list[str]:
-    return [reason.code for reason in report.judgement.reasons]
+from edgeserve.types.artifact import Recipe
 
 
 def scenes(count: int) -> np.ndarray:
     generator = torch.Generator().manual_seed(0)
     small = torch.randn(count, 3, 5, 5, generator=generator)
     return functional.interpolate(small, size=(16, 16), mode="bilinear").numpy()
-
-
-def judged(model: Any, artifact: Artifact, root: Path) -> Report:
-    return judge(
-        JudgeRequest(
-            artifact=artifact, root=str(root), source_folder=str(model.source),
-            samples=str(model.root / "samples"),
-        )
-    )  # fmt: skip
 
 
 class Attention(nn.Module):
@@ -115,7 +100,7 @@ def test_row_13_ours_is_right_or_refused(attention: Any, tmp_path: Path, format:
         float_file = backend.export(attention.exported, attention.source, tmp_path / "float")
         recipe = Recipe(precision="fp16")
         made = backend.quantize(float_file, tmp_path / "float", recipe, [], tmp_path / "half")
-    report = judged(attention, made, tmp_path / "half")
+    report = attention.judged_as(made, tmp_path / "half")
     with backends.get(format).load(made, tmp_path / "half") as session:
         run = Adapter(session, attention.exported.signature).run
         found = [run({"x": x[None], "mask": m[None]}) for x, m in zip(ROWS, MASKS, strict=True)]
@@ -158,7 +143,7 @@ def test_row_18_a_byte_changed_behind_the_hash(pair: Any, tmp_path: Path) -> Non
     raw = bytearray(pair.onnx.read_bytes())
     raw[len(raw) // 2] ^= 1
     (tmp_path / pair.artifact.entry).write_bytes(bytes(raw))
-    report = judged(pair, pair.artifact, tmp_path)
+    report = pair.judged_as(pair.artifact, tmp_path)
     assert report.judgement.verdict == "fail"
     assert codes(report) == ["EDGE-CHECK-001"]
 

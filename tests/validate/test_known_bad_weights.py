@@ -15,37 +15,11 @@ import onnxruntime
 import pytest
 import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
+from testkit.judging import answers, codes, data
 from torch import nn
 
 from edgeserve import backends
-from edgeserve.types.artifact import Artifact, Recipe
-from edgeserve.types.reports import Report
-from edgeserve.validate.gate import judge
-from edgeserve.validate.request import JudgeRequest
-
-
-def codes(report: Report) -> list[str]:
-    return [reason.code for reason in report.judgement.reasons]
-
-
-def data(folder: Path, **arrays: np.ndarray) -> str:
-    np.savez(folder / "data.npz", **arrays)
-    return str(folder / "data.npz")
-
-
-def judged(model: Any, artifact: Artifact, root: Path) -> Report:
-    return judge(
-        JudgeRequest(
-            artifact=artifact, root=str(root), source_folder=str(model.source),
-            samples=str(model.root / "samples"),
-        )
-    )  # fmt: skip
-
-
-def answers(artifact: Artifact, root: Path, feed: dict[str, np.ndarray]) -> np.ndarray:
-    """The first output, by the format's own engine."""
-    with backends.get(artifact.format).load(artifact, root) as session:
-        return session.run(feed)[artifact.io.outputs[0].name]
+from edgeserve.types.artifact import Recipe
 
 
 class Product(nn.Module):
@@ -126,7 +100,7 @@ def test_row_4_tied_weights_stored_twice(build: Any, tmp_path: Path) -> None:
         onnx.numpy_helper.to_array(w) for w in onnx.load(tmp_path / small.entry).graph.initializer
     ]
     copies = sum(array.size == 800 for array in held)
-    report = judged(made, small, tmp_path)
+    report = made.judged_as(small, tmp_path)
     assert ("EDGE-CHECK-068" in codes(report)) == (copies > 1), (copies, report.judgement)
     assert any(check.name == "weights-size" for check in report.checks)
 

@@ -6,7 +6,6 @@ value.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import shutil
@@ -21,6 +20,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
+from testkit.modules import load
 
 from edgeserve import backends
 from edgeserve.backends.onnx import OnnxBackend
@@ -318,11 +318,7 @@ def make(tmp_path: Path, write_reports: Callable[[Path], None]) -> Make:
 def app(tmp_path: Path) -> Callable[..., str]:
     """``app("numpy", ...)``: the Python of an environment with these distributions alone."""
     path = Path(__file__).with_name("apps.py")
-    spec = importlib.util.spec_from_file_location("wrapper_apps", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load(path, "wrapper_apps")
     return lambda *names: str(module.make_app(tmp_path, names))
 
 

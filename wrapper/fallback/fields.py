@@ -13,7 +13,7 @@ import msgspec
 
 from edgeserve.errors import FallbackError
 
-__all__ = ["check_model", "check_url", "typed", "wrong"]
+__all__ = ["check_model", "check_url", "is_this_machine", "typed", "wrong"]
 
 #: A model's name at a server, perhaps with a version's path behind it; nothing leads elsewhere.
 _MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~+@:=-]*(/[A-Za-z0-9_][A-Za-z0-9._~+@:=-]*)*")
@@ -77,14 +77,15 @@ def check_url(url: str, plain_http: bool, protocol: str) -> None:
             "url", f"the server's address alone: /{_ADDED[protocol]}/... is added here", repr(url),
             hint=f"write {parts.scheme}://{parts.netloc}, and the model's name there as model=...",
         )  # fmt: skip
-    if parts.scheme == "http" and not plain_http and not _is_this_machine(host):
+    if parts.scheme == "http" and not plain_http and not is_this_machine(host):
         raise FallbackError(
             "EDGE-FALLBACK-003", f"endpoint {url}", wanted="https to another machine", got="http",
             hint="serve it with TLS, or say plain_http=True where the network itself is yours",
         )  # fmt: skip
 
 
-def _is_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
+    """Whether only processes of this machine can answer there, or ask."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -6,27 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from edgeserve.backends.torch.onnx.table import Node, op
+from edgeserve.backends.torch.onnx.table import Node, op, same_as
 
 __all__: list[str] = []
 
 #: Up to this operator set softmax runs over all axes from the named one on.
 _COERCED = 12
 
-
-@op("Relu")
-def _relu(node: Node, x: Tensor) -> Tensor:
-    return torch.relu(x)
-
-
-@op("Sigmoid")
-def _sigmoid(node: Node, x: Tensor) -> Tensor:
-    return torch.sigmoid(x)
-
-
-@op("Tanh")
-def _tanh(node: Node, x: Tensor) -> Tensor:
-    return torch.tanh(x)
+same_as(
+    {
+        "Relu": torch.relu, "Sigmoid": torch.sigmoid, "Tanh": torch.tanh,
+        "Softplus": functional.softplus, "Softsign": functional.softsign, "Mish": functional.mish,
+        "HardSwish": functional.hardswish,
+    }
+)  # fmt: skip
 
 
 @op("LeakyRelu")
@@ -62,29 +55,9 @@ def _gelu(node: Node, x: Tensor) -> Tensor:
     return functional.gelu(x, approximate=word)
 
 
-@op("Softplus")
-def _softplus(node: Node, x: Tensor) -> Tensor:
-    return functional.softplus(x)
-
-
-@op("Softsign")
-def _softsign(node: Node, x: Tensor) -> Tensor:
-    return functional.softsign(x)
-
-
-@op("Mish")
-def _mish(node: Node, x: Tensor) -> Tensor:
-    return functional.mish(x)
-
-
 @op("HardSigmoid")
 def _hard_sigmoid(node: Node, x: Tensor) -> Tensor:
     return torch.clamp(x * node.get("alpha", 0.2) + node.get("beta", 0.5), 0.0, 1.0)
-
-
-@op("HardSwish")
-def _hard_swish(node: Node, x: Tensor) -> Tensor:
-    return functional.hardswish(x)
 
 
 @op("ThresholdedRelu")

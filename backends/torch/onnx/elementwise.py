@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgeserve.backends.torch.onnx.table import Node, op
+from edgeserve.backends.torch.onnx.table import Node, op, same_as
 
 __all__ = ["torch_dtype"]
 
@@ -33,18 +33,8 @@ _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }  # fmt: skip
 
 
-def _unary(name: str, function: Callable[[Tensor], Tensor]) -> None:
-    op(name)(lambda node, x: function(x))
-
-
-def _binary(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    op(name)(lambda node, a, b: function(a, b))
-
-
-for _name, _function in _UNARY.items():
-    _unary(_name, _function)
-for _name, _two in _BINARY.items():
-    _binary(_name, _two)
+same_as(_UNARY)
+same_as(_BINARY)
 
 
 @op("Div")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Entry", "Node", "Unimportable", "entry_of", "known_ops", "op"]
+__all__ = ["Entry", "Node", "Unimportable", "entry_of", "known_ops", "op", "same_as"]
 
 
 class Unimportable(Exception):
@@ -108,6 +108,16 @@ def op(*names: str, host: Sequence[int] = ()) -> Callable[[Callable[..., Any]], 
         return function
 
     return enter
+
+
+def same_as(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Enter operators that a function of PyTorch does as it is, whatever the node says."""
+
+    def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda node, *inputs: function(*inputs)
+
+    for name, function in functions.items():
+        op(name)(plainly(function))
 
 
 def known_ops() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from testkit.nets import Calling
 from torch import fx, nn
 
 from edgeserve.backends.torch.program import log_warnings
@@ -14,23 +15,6 @@ from edgeserve.backends.torch.rewrites import apply
 from edgeserve.backends.torch.rewrites.parts import with_sizes
 
 Tensors = tuple[torch.Tensor, ...]
-
-
-class Calling(nn.Module):
-    """Any function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
-
-
-@pytest.fixture(scope="session")
-def calling() -> type[Calling]:
-    """A module that calls a function."""
-    return Calling
 
 
 @pytest.fixture(scope="session")

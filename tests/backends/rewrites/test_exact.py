@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from testkit.nets import Calling
 from torch import nn
 from torch.nn import functional
 
@@ -105,10 +106,8 @@ def test_numbers_and_shared_constants_are_folded(rewritten: Any, targets: Any) -
     assert targets(graph) <= {"add.Tensor", "mul.Tensor", "_assert_scalar.default"}
 
 
-def test_what_is_random_large_or_written_is_not_folded(
-    rewritten: Any, targets: Any, calling: Any
-) -> None:
-    graph = torch.export.export(calling(lambda x: x + torch.rand(4)), (X,)).module(
+def test_what_is_random_large_or_written_is_not_folded(rewritten: Any, targets: Any) -> None:
+    graph = torch.export.export(Calling(lambda x: x + torch.rand(4)), (X,)).module(
         check_guards=False
     )
     assert apply(with_sizes(graph, (X,)), [fold_constants]) == ()
@@ -204,11 +203,11 @@ def test_strides_of_a_turned_tensor_are_those_of_its_memory(rewritten: Any) -> N
     rewritten(lambda x: x.transpose(0, 2).as_strided((2, 12), (12, 1)) * 1, (X,), relabel_strides)
 
 
-def test_a_program_is_rewritten_in_place_with_its_outputs(calling: Any) -> None:
+def test_a_program_is_rewritten_in_place_with_its_outputs() -> None:
     def function(x: torch.Tensor) -> Any:
         return x.detach(), x.view(6, 4), x + x.new_ones(4)
 
-    program = torch.export.export(calling(function), (X,))
+    program = torch.export.export(Calling(function), (X,))
     wanted = program.module()(X)
     names = apply_in_place(program, (plain_names, copy_contiguous))
     with log_warnings():

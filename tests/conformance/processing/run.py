@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from run_readings import check_reading_case  # noqa: E402
-from run_sounds import check_sound_case, sound_processor  # noqa: E402, F401
+from run_sounds import check_sound_case, made, sound_processor  # noqa: E402, F401
 from run_text import check_batch_case, check_text_case, check_vector_case  # noqa: E402
 
 
@@ -82,17 +82,10 @@ def results() -> Iterator[tuple[str, str, str | None]]:
 
 def check_input_case(case: dict[str, Any], blob: bytes) -> str | None:
     """Run one case of ``cases.json``; what is wrong, or None."""
-    raw = (HERE / case["input"]).read_bytes()
-    try:
-        steps = tuple(msgspec.convert(case["steps"], list[Step]))
-        tensor = input_processor(steps).prepare(raw)["x"]
-    except EdgeError as error:
-        return None if error.code == case.get("error") else f"raised {error}"
-    if "error" in case:
-        return f"gave {tensor.dtype} {list(tensor.shape)} instead of {case['error']}"
+    tensor = made(case, input_processor)
+    if tensor is None or isinstance(tensor, str):
+        return tensor
     wanted = case["expected"]
-    if (tensor.dtype.name, list(tensor.shape)) != (wanted["dtype"], wanted["shape"]):
-        return f"gave {tensor.dtype} {list(tensor.shape)}"
     data = blob[wanted["offset"] : wanted["offset"] + wanted["bytes"]]
     expected = np.frombuffer(data, tensor.dtype.newbyteorder("<")).reshape(tensor.shape)
     if tensor.tobytes() != expected.astype(tensor.dtype).tobytes():

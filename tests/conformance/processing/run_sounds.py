@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,19 @@ from edgeserve.processing import Processor
 from edgeserve.types.processing import InputProcessing, LogMel, Processing, Step
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = ["check_sound_case", "sound_processor"]
+__all__ = ["check_sound_case", "made", "sound_processor"]
 
 HERE = Path(__file__).resolve().parent
 
 
-def check_sound_case(case: dict[str, Any], blob: bytes) -> str | None:
-    """Run one case of ``sounds.json``; what is wrong, or None."""
+def made(
+    case: dict[str, Any], processor: Callable[[tuple[Step, ...]], Processor]
+) -> np.ndarray | str | None:
+    """The tensor of a case that wants one, of its dtype and shape; else what is wrong, or None."""
     raw = (HERE / case["input"]).read_bytes()
     try:
         steps = tuple(msgspec.convert(case["steps"], list[Step]))
-        tensor = sound_processor(steps).prepare(raw)["x"]
+        tensor = processor(steps).prepare(raw)["x"]
     except EdgeError as error:
         return None if error.code == case.get("error") else f"raised {error}"
     if "error" in case:
@@ -31,6 +34,15 @@ def check_sound_case(case: dict[str, Any], blob: bytes) -> str | None:
     wanted = case["expected"]
     if (tensor.dtype.name, list(tensor.shape)) != (wanted["dtype"], wanted["shape"]):
         return f"gave {tensor.dtype} {list(tensor.shape)}"
+    return tensor
+
+
+def check_sound_case(case: dict[str, Any], blob: bytes) -> str | None:
+    """Run one case of ``sounds.json``; what is wrong, or None."""
+    tensor = made(case, sound_processor)
+    if tensor is None or isinstance(tensor, str):
+        return tensor
+    wanted = case["expected"]
     values = np.frombuffer(blob, "<f4", wanted["bytes"] // 4, wanted["offset"])
     expected = values.reshape(wanted["shape"]).astype(np.float64)
     apart = np.abs(tensor - expected)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from testkit.modules import load
 
 from edgeserve.types.artifact import Artifact
 
@@ -18,13 +17,7 @@ from edgeserve.types.artifact import Artifact
 def text_module() -> ModuleType:
     """The text model; loaded once, since PyTorch takes its time."""
     path = Path(__file__).with_name("textmodel.py")
-    spec = importlib.util.spec_from_file_location("wrapper_textmodel", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(path, "wrapper_textmodel")
 
 
 @pytest.fixture
