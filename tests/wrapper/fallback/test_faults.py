@@ -19,9 +19,9 @@ def test_with_a_model_on_the_device_every_call_is_answered_in_time(
     assert one.p99 <= faults.DEADLINE_MS
     assert max(one.took) <= faults.DEADLINE_MS + 100
     assert one.extra <= 0.1
-    if share == 1.0:
+    if share >= 0.5:
         assert one.opened_calls <= 20 or one.opened_s <= 2
-        assert one.closed_s <= 5
+    assert one.closed_s <= 5
 
 
 def test_without_faults_the_cloud_answers_all(faults: Any) -> None:
@@ -38,7 +38,7 @@ def test_hedging_pays(faults: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "share"), [("rst", 0.5), ("black hole", 0.2), ("slow body", 0.5), ("garbage", 0.5)]
 )
-def test_the_same_over_real_sockets(faults: Any, fault: str, share: float) -> None:
+def test_the_same_over_real_sockets(faulty: Any, fault: str, share: float) -> None:
     """No machine's speed is asserted: only that all are answered, by whom it may be."""
-    one = faults.live(fault, share, 25)
+    one = faulty.live(fault, share, 25)
     assert (one.calls, one.failed) == (25, 0)
