@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from edgeserve.report.cost import step_order
 from edgeserve.report.load import Loaded
 from edgeserve.report.page import BoxLine, CheckLine, Detail, Fact, Marked, Timed, Worst
-from edgeserve.report.sentence import figures_said, labels_said, metric_said, sentence
+from edgeserve.report.sentence import (
+    figures_said,
+    labels_said,
+    metric_called,
+    metric_said,
+    sentence,
+)
 from edgeserve.report.thumbs import Thumbnails
 from edgeserve.report.words import (
     VERDICT_WORD,
@@ -96,7 +102,9 @@ def _outputs(report: Report) -> tuple[Fact, ...]:
         facts.append(
             Fact(f"true labels, {clean(report.labels.metric)}", labels_said(report.labels))
         )
-    facts += [Fact(f"true labels, {clean(m.metric)}", metric_said(m)) for m in report.metrics]
+    facts += [
+        Fact(f"true labels, {clean(metric_called(m))}", metric_said(m)) for m in report.metrics
+    ]
     if plain(report.error) != 0.0:
         embeds = report.decisions is not None and report.decisions.embedding is not None
         what = "deciding cosine" if embeds else "score"

@@ -9,7 +9,7 @@ from edgeserve.types.base import plain
 from edgeserve.types.reports import DecisionStats, LabelStats, MetricStats, Report, WorstInput
 from edgeserve.types.words import Task
 
-__all__ = ["figures_said", "labels_said", "metric_said", "sentence"]
+__all__ = ["figures_said", "labels_said", "metric_called", "metric_said", "sentence"]
 
 #: What a figure of a task is called, against the reference's own decisions.
 _FIGURES = {
@@ -17,6 +17,12 @@ _FIGURES = {
     "miou": "mean overlap of classes (mIoU)", "agreement": "share that agrees",
     "abs_rel": "mean relative error", "f1": "F1 of spans", "wer": "word errors a word",
     "kl": "mean divergence of the probabilities, nats", "kl_worst": "worst divergence, nats",
+}  # fmt: skip
+
+#: What a metric against true labels is called, where its short name says too little.
+_METRICS = {
+    "map50": "mAP at an overlap of 0.5", "map": "mAP over overlaps 0.5 to 0.95", "miou": "mIoU",
+    "f1": "F1",
 }  # fmt: skip
 
 #: What one input is called; tasks that decide many things at once count those.
@@ -78,8 +84,13 @@ def labels_said(stats: LabelStats) -> str:
     )
 
 
+def metric_called(stats: MetricStats) -> str:
+    """The metric's name, for people."""
+    return _METRICS.get(stats.metric, stats.metric)
+
+
 def metric_said(stats: MetricStats) -> str:
-    """What reference and artifact come to against true labels; less is better."""
+    """What reference and artifact come to against true labels."""
     low, high = plain(stats.lower), plain(stats.upper)
     return (
         f"{plain(stats.artifact):.4g} on {plural(stats.inputs, 'labelled input')}, the reference "

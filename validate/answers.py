@@ -44,6 +44,7 @@ from edgeserve.validate.store import (
     write_answers,
     write_fillers,
 )
+from edgeserve.validate.truths import known_of
 
 __all__ = ["collect_answers"]
 
@@ -107,7 +108,7 @@ def _data(request: AnswersRequest, exported: Exported) -> _Data:
     if request.data is None:
         return _Data()
     medium = processor_of(exported, Path(request.source_folder)).medium
-    found = scan(Path(request.data), exported.signature, medium)
+    found = scan(Path(request.data), exported.signature, medium, known_of(exported))
     samples = split(found.samples, request.seed)["evaluation"]
     hashes: dict[str, Sample] = {}
     with Reader(exported.signature) as reader:
@@ -117,6 +118,8 @@ def _data(request: AnswersRequest, exported: Exported) -> _Data:
     if found.skipped:
         names = ", ".join(found.skipped[:3]) + (", ..." if len(found.skipped) > 3 else "")
         notes.append(f"{len(found.skipped)} files of the data are no inputs: {names}")
+    if found.unused:
+        notes.append(f"true {', '.join(found.unused)} of the data are of no use to {exported.task}")
     if len(hashes) < len(samples):
         notes.append(f"{len(samples) - len(hashes)} inputs repeat others byte by byte: left out")
     return _Data(found.path, tuple(hashes.values()), tuple(hashes), tuple(notes))

@@ -253,7 +253,8 @@ def _report(
     trial = trial or Trial.of(case, findings)
     evidence = _evidence(trial)
     thresholds = said_of_thresholds(answers, rule_of(case.exported.task, case.exported.processing))
-    notes = (*answers.notes, *findings.notes, *thresholds, *_drift_note(case, evidence))
+    seen = (*answers.notes, *findings.notes, *thresholds, *_drift_note(case, evidence))
+    notes = (*case.exported.notes, *seen)
     error = trial.error.largest() if case.decides else _largest(evidence)
     return Report(
         artifact_sha256=artifact.sha256, format=artifact.format, precision=artifact.precision,
@@ -270,7 +271,7 @@ def _report(
 def _metrics(trial: Trial) -> tuple[MetricStats, ...]:
     """The task's metrics against true labels; a text that is predicted is its own truth."""
     found = metric_stats("perplexity", trial.likelihood.costs, perplexity)
-    return (*trial.tally.metrics(), *([found] if found else []))
+    return (*trial.tally.metrics(), *trial.truths.stats(), *([found] if found else []))
 
 
 def _worst(trial: Trial) -> tuple[WorstInput, ...]:

@@ -38,6 +38,7 @@ from edgeserve.validate.steady import Steady
 from edgeserve.validate.store import FillerTensors, TensorReader, read_fillers
 from edgeserve.validate.tally import Tally
 from edgeserve.validate.threshold import counted_from
+from edgeserve.validate.truths import Truths
 
 __all__ = ["Case", "Stopped", "Trial"]
 
@@ -90,6 +91,7 @@ class Trial:
         synthetic: Decisions on generated inputs compared.
         error: How far decisions moved from the exported program's.
         likelihood: Distributions over a vocabulary compared.
+        truths: Both sides held against true boxes, masks, spans or segments.
         by_id: Largest relative tensor difference by sample id; filled by `run`.
         probes: A few feeds, and the reference's outputs for them.
         first: The first natural inputs: those whose inner tensors the reference noted.
@@ -104,6 +106,7 @@ class Trial:
     synthetic: Tally
     error: Error
     likelihood: Likelihood
+    truths: Truths
     by_id: dict[str, float] = field(default_factory=dict)
     probes: list[FillerTensors] = field(default_factory=list)
     first: list[Feed] = field(default_factory=list)
@@ -135,7 +138,7 @@ class Trial:
         difference = Difference(case.limits.scale_floor)
         return cls(
             case, findings, difference, tally_of(rule), tally_of(rule), error_of(rule),
-            Likelihood(case.exported),
+            Likelihood(case.exported), Truths(case.exported),
         )  # fmt: skip
 
     def run(self, session: Session) -> Runner:
@@ -233,6 +236,7 @@ class Trial:
         if self.case.decides:
             record = self._decide(sample.id, outputs, feed)
             self.tally.add(sample, stored, record)
+            self.truths.add(sample, feed, stored.record, record)
             own = self.case.answers.own_tensors or reference is None
             program = stored.record if own else self._reference(reference or {}, feed)
             self.error.add(program, record, natural=True)

@@ -92,10 +92,24 @@ def print_outcome(outcome: Outcome) -> None:
         name = f"{refused.format}-{refused.precision}"
         rows.append((name, refused.verdict, "-", "-", refused.code))
     _table(("artifact", "verdict", "size", "max abs diff", "decides as the reference"), rows)
+    for name, report in outcome.reports.items():
+        _print_truths(name, report)
     _print_reasons(outcome)
     print(f"\nmodel_id {outcome.manifest.model_id[:16]}…  in {_near(outcome.out)}")
     for kind, path in outcome.made.items():
         print(f"{kind:<8} {_near(path)}")
+
+
+def _print_truths(name: str, report: Report) -> None:
+    """What is known of it against true labels; nothing where the data hold none."""
+    if report.labels is None and not report.metrics:
+        return
+    from edgeserve.report.sentence import labels_said, metric_called, metric_said
+
+    if report.labels is not None:
+        print(escaped(f"{name}: {report.labels.metric}: {labels_said(report.labels)}"))
+    for stats in report.metrics:
+        print(escaped(f"{name}: {metric_called(stats)}: {metric_said(stats)}"))
 
 
 def _near(path: str) -> str:

@@ -14,9 +14,11 @@ from __future__ import annotations
 from edgeserve.data.arrays import Rows, read_arrays, write_arrays
 from edgeserve.data.halves import split
 from edgeserve.data.load import DataSet, load_data, scan
+from edgeserve.data.masks import true_mask
 from edgeserve.data.reading import Feed, Reader, fingerprint
+from edgeserve.data.truths import Known
 
 __all__ = [
-    "DataSet", "Feed", "Reader", "Rows", "fingerprint", "load_data", "read_arrays", "scan", "split",
-    "write_arrays",
+    "DataSet", "Feed", "Known", "Reader", "Rows", "fingerprint", "load_data", "read_arrays", "scan",
+    "split", "true_mask", "write_arrays",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""COCO json: the list of images, and a label where an image's annotations agree on one class."""
+"""COCO json: the list of images, their labels, and their boxes or masks for whoever has a use."""
 
 from __future__ import annotations
 
@@ -6,49 +6,43 @@ from pathlib import Path
 
 import msgspec
 
+from edgeserve.data.coco_truths import Annotation, Category, Image, truths_of
 from edgeserve.data.media import check_file
+from edgeserve.data.truths import Known
 from edgeserve.errors import DataError
 from edgeserve.types.samples import Sample
 
 __all__ = ["read_coco"]
 
 
-class _Image(msgspec.Struct):
-    id: int | str
-    file_name: str
-
-
-class _Annotation(msgspec.Struct):
-    image_id: int | str
-    category_id: int | str
-
-
-class _Category(msgspec.Struct):
-    id: int | str
-    name: str
-
-
 class _Coco(msgspec.Struct):
     """The members of a COCO file that are read; it may hold any others."""
 
-    images: list[_Image]
-    annotations: list[_Annotation] = []
-    categories: list[_Category] = []
+    images: list[Image]
+    annotations: list[Annotation] = []
+    categories: list[Category] = []
 
 
-def read_coco(path: Path) -> tuple[Sample, ...]:
+def read_coco(path: Path, known: Known | None = None) -> tuple[Sample, ...]:
     """The images of a COCO json in its order; each is a group of its own.
 
     ``file_name`` is relative to the json's folder. The label is the class's name where all
-    annotations of an image have the same class, else None (boxes are not read in this version).
+    annotations of an image have the same class, else None.
+
+    Args:
+        path: The json.
+        known: The model whose true answers are wanted: a detector's boxes (``bbox``), the masks of
+            a segmentation (``segmentation``). None: boxes and masks are not looked at.
 
     Raises:
         DataError: EDGE-DATA-005 unreadable, -009 not COCO or inconsistent, -006 no image, -008 an
-            image listed twice, -003 and -004 a file that is missing or empty.
+            image listed twice, -003 and -004 a file that is missing or empty; with ``known`` -023
+            classes that it does not have, -024 a bad box, -025 a bad mask.
     """
     coco = _parse(path)
     labels = _labels(path, coco)
     samples = []
+    files: dict[int | str, Path] = {}
     first: dict[str, int] = {}
     for index, image in enumerate(coco.images):
         file = path.parent / image.file_name
@@ -62,13 +56,18 @@ def read_coco(path: Path) -> tuple[Sample, ...]:
             )  # fmt: skip
         first[key] = index
         name = Path(image.file_name).as_posix()
+        files[image.id] = file
         samples.append(Sample(id=name, group=name, path=key, label=labels.get(image.id)))
     if not samples:
         raise DataError(
             "EDGE-DATA-006", str(path), wanted="a list of images", got="an empty one",
             hint="give the json that lists the images",
         )  # fmt: skip
-    return tuple(samples)
+    truths = truths_of(path.name, coco.annotations, coco.categories, files, known) if known else {}
+    return tuple(
+        msgspec.structs.replace(sample, truth=truths[image.id]) if image.id in truths else sample
+        for image, sample in zip(coco.images, samples, strict=True)
+    )
 
 
 def _parse(path: Path) -> _Coco:

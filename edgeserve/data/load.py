@@ -10,6 +10,7 @@ from edgeserve.data.folder import read_folder
 from edgeserve.data.media import Medium
 from edgeserve.data.npz import read_npz
 from edgeserve.data.table import read_table
+from edgeserve.data.truths import Known
 from edgeserve.errors import DataError
 from edgeserve.types.base import Value
 from edgeserve.types.samples import Sample
@@ -30,12 +31,14 @@ class DataSet(Value, frozen=True):
         path: Absolute path of what was read (a folder's ``data.jsonl`` where it holds one).
         samples: In natural order (files) or in the file's own (lines, rows).
         skipped: Files that were left out because they are not media, relative and sorted.
+        unused: Kinds of true answers ("boxes", "mask", ...) that are not of the model's task.
     """
 
     kind: Kind
     path: str
     samples: tuple[Sample, ...]
     skipped: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def load_data(
@@ -49,7 +52,10 @@ def load_data(
     return scan(path, signature, medium).samples
 
 
-def scan(path: Path, signature: Signature | None = None, medium: Medium | None = None) -> DataSet:
+def scan(
+    path: Path, signature: Signature | None = None, medium: Medium | None = None,
+    known: Known | None = None,
+) -> DataSet:  # fmt: skip
     """Read what ``path`` names.
 
     A folder that holds ``data.jsonl`` is described by that file: its groups must not be lost by
@@ -60,14 +66,17 @@ def scan(path: Path, signature: Signature | None = None, medium: Medium | None =
         signature: The model's, against which the arrays of an ``.npz`` are checked.
         medium: What the model takes (`edgeserve.processing.Processor.medium`): it says whether a
             line of a ``data.jsonl`` is a text or a file. None: not known yet.
+        known: The model whose true answers (boxes, masks, spans, ...) are to be read; None: none
+            are, and none are checked.
 
     Raises:
-        DataError: EDGE-DATA-001 nothing there, -002 unknown form, -003 to -016 what is wrong.
+        DataError: EDGE-DATA-001 nothing there, -002 unknown form, -003 to -016 what is wrong, -023
+            to -026 what is wrong with true answers.
     """
     path = path.absolute()
     if path.is_dir():
         table = path / "data.jsonl"
-        return _table(table, medium) if table.is_file() else _folder(path)
+        return _table(table, medium, known) if table.is_file() else _folder(path)
     if not path.exists():
         raise DataError(
             "EDGE-DATA-001", str(path), wanted=_FORMS, got="nothing at this path",
@@ -75,9 +84,9 @@ def scan(path: Path, signature: Signature | None = None, medium: Medium | None =
         )  # fmt: skip
     match path.suffix.lower():
         case ".jsonl":
-            return _table(path, medium)
+            return _table(path, medium, known)
         case ".json":
-            return DataSet(kind="coco", path=str(path), samples=read_coco(path))
+            return DataSet(kind="coco", path=str(path), samples=read_coco(path, known))
         case ".npz":
             return DataSet(kind="npz", path=str(path), samples=read_npz(path, signature))
         case suffix:
@@ -87,8 +96,9 @@ def scan(path: Path, signature: Signature | None = None, medium: Medium | None =
             )  # fmt: skip
 
 
-def _table(path: Path, medium: Medium | None) -> DataSet:
-    return DataSet(kind="jsonl", path=str(path), samples=read_table(path, medium))
+def _table(path: Path, medium: Medium | None, known: Known | None) -> DataSet:
+    samples, unused = read_table(path, medium, known)
+    return DataSet(kind="jsonl", path=str(path), samples=samples, unused=unused)
 
 
 def _folder(path: Path) -> DataSet:

@@ -1,14 +1,24 @@
-"""``data.jsonl``: a JSON object a line: ``{"input": path or text, "label": ..., "group": ...}``."""
+"""``data.jsonl``: a JSON object a line: ``{"input": path or text, "label": ..., "group": ...}``.
+
+In place of ``label``, the true answers of other tasks: ``boxes``, ``mask``, ``spans`` or
+``segments``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from edgeserve.data.masks import checked_mask
 from edgeserve.data.media import Medium, check_file, medium_of
+from edgeserve.data.truths import KINDS, Known, checked_box, segments, spans, unknown_classes
 from edgeserve.errors import DataError
+from edgeserve.processing.geometry import Size
+from edgeserve.processing.sizes import picture_size, sound_seconds
 from edgeserve.types.samples import Sample
+from edgeserve.types.truths import TrueBoxes, Truth
 
 __all__ = ["read_table"]
 
@@ -21,9 +31,15 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     input: str
     label: str | int | None = None
     group: str | int | None = None
+    boxes: list[tuple[float, float, float, float, str | int]] | None = None
+    mask: str | None = None
+    spans: list[tuple[int, int, str | int]] | None = None
+    segments: list[tuple[float, float]] | None = None
 
 
-def read_table(path: Path, medium: Medium | None = None) -> tuple[Sample, ...]:
+def read_table(
+    path: Path, medium: Medium | None = None, known: Known | None = None
+) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
     """The samples that a ``data.jsonl`` lists, in its order; empty lines are passed over.
 
     For a model that takes text, an ``input`` is the text itself, unless it names an existing
@@ -34,17 +50,24 @@ def read_table(path: Path, medium: Medium | None = None) -> tuple[Sample, ...]:
     Args:
         path: The table.
         medium: What the model takes; None: not known.
+        known: The model whose true answers are wanted; None: they are not looked at.
+
+    Returns:
+        The samples, and the kinds of true answers that the model has no use for.
 
     Raises:
         DataError: EDGE-DATA-005 unreadable, -006 no line, -007 a bad line, -008 an input listed
-            twice, -003 and -004 a file that is missing or empty. All name the line.
+            twice, -003 and -004 a file that is missing or empty; with ``known`` -023 a class that
+            it does not have, -024 to -026 a bad box, mask, span or segment. All name the line.
     """
     samples: list[Sample] = []
+    kinds: set[str] = set()
     lines: dict[str, int] = {}
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
-        sample = _sample(path, number, _parse(path, number, line), medium)
+        parsed = _parse(path, number, line)
+        sample = _sample(path, number, parsed, medium)
         key = sample.path or sample.id
         if key in lines:
             raise DataError(
@@ -53,13 +76,48 @@ def read_table(path: Path, medium: Medium | None = None) -> tuple[Sample, ...]:
                 hint="remove one of the two lines: an input counts as evidence once",
             )  # fmt: skip
         lines[key] = number
+        if known is not None:
+            kinds |= {kind for kind in KINDS.values() if getattr(parsed, kind) is not None}
+            truth = _truth(path, f"{path.name} line {number}", parsed, sample, known)
+            sample = msgspec.structs.replace(sample, truth=truth)
         samples.append(sample)
     if not samples:
         raise DataError(
             "EDGE-DATA-006", str(path), wanted="one JSON object a line", got="no line",
             hint='write lines such as {"input": "cat.jpg", "group": "photo-1"}',
         )  # fmt: skip
-    return tuple(samples)
+    return tuple(samples), tuple(sorted(kinds - {known.kind if known else None}))
+
+
+def _truth(path: Path, where: str, line: _Line, sample: Sample, known: Known) -> Truth | None:
+    """The true answer of the model's task, where the line gives one."""
+    file = Path(sample.path) if sample.path is not None else None
+    size = picture_size(file, exif=known.exif) if file and (line.boxes or line.mask) else None
+    if known.kind == "boxes" and line.boxes is not None:
+        return _boxes(line.boxes, where, size, known)
+    if known.kind == "mask" and line.mask is not None:
+        return checked_mask(path.parent / line.mask, known, where, size)
+    if known.kind == "spans" and line.spans is not None:
+        text = file.read_bytes().decode("utf-8-sig", "replace") if file else sample.text or ""
+        return spans(line.spans, known, where, len(text))
+    if known.kind == "segments" and line.segments is not None:
+        return segments(line.segments, where, sound_seconds(file) if file else None)
+    return None
+
+
+def _boxes(
+    given: Sequence[tuple[float, float, float, float, str | int]], where: str, size: Size | None,
+    known: Known,
+) -> TrueBoxes:  # fmt: skip
+    named = [known.named(label) for *_, label in given]
+    if unknown := [each[4] for each, name in zip(given, named, strict=True) if name is None]:
+        raise unknown_classes(known, where, unknown)
+    return TrueBoxes(
+        boxes=tuple(
+            checked_box(each[:4], name or "", f"{where}, box {i}", size)
+            for i, (each, name) in enumerate(zip(given, named, strict=True), 1)
+        )
+    )
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -79,7 +137,8 @@ def _parse(path: Path, number: int, line: bytes) -> _Line:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataError(
             "EDGE-DATA-007", f"{path.name} line {number}",
-            wanted='{"input": path or text} with, where known, "label" and "group"', got=str(error),
+            wanted='{"input": path or text} with, where known, "label" (or "boxes", "mask", "spans"'
+            ', "segments") and "group"', got=str(error),
             hint="each line is one whole JSON object in UTF-8, with no other keys",
         ) from error  # fmt: skip
     if not parsed.input.strip():

@@ -15,7 +15,7 @@ from edgeserve.processing.scores import check_numbers, softmax
 from edgeserve.types.processing import Picks, Spans
 from edgeserve.types.records import Span, Text, Tokens
 
-__all__ = ["Speller", "positions", "spans", "spelled", "text"]
+__all__ = ["Speller", "positions", "span_labels", "spans", "spelled", "text"]
 
 #: Spells token ids.
 Speller = Callable[[Sequence[int]], str]
@@ -89,6 +89,12 @@ def spans(
             open_ = True
     unsure = offsets[np.asarray(_leads(shares)) < DECIDED_MARGIN["token-classification"]]
     return Tokens(spans=tuple(found), unsure=tuple((int(a), int(b)) for a, b in unsure))
+
+
+def span_labels(step: Spans, labels: Sequence[str]) -> tuple[str, ...]:
+    """What spans may be called: the labels without B- and I-, and not the one of no span."""
+    named = (_named(label, step)[0] for label in labels)
+    return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 def _named(label: str, step: Spans) -> tuple[str | None, bool]:

@@ -49,3 +49,20 @@ class Way:
         height, width = self.size
         found = (np.asarray(boxes, np.float64) - shift) / scale
         return np.asarray(np.clip(found, 0, (width, height, width, height)))
+
+    def seen(self, shape: Size) -> tuple[np.ndarray, np.ndarray]:
+        """Where the picture's pixels lie in a map that the model made of it.
+
+        Args:
+            shape: Height and width of the map, which spans all that the steps made.
+
+        Returns:
+            For the centre of each row, and of each column, the map's row or column that it lies in:
+            int64 [height] and [width]; -1 where the model did not see it.
+        """
+        found = []
+        for axis in (0, 1):
+            places = (np.arange(self.size[axis]) + 0.5) * self._scale[axis] + self._shift[axis]
+            index = np.floor(places * (shape[axis] / self.end[axis])).astype(np.int64)
+            found.append(np.where((index >= 0) & (index < shape[axis]), index, -1))
+        return found[0], found[1]

@@ -120,11 +120,13 @@ class LabelStats(Value, frozen=True):
 
 
 class MetricStats(Value, frozen=True):
-    """A task's metric against true labels, on the same inputs for both; less is better.
+    """A task's metric against true labels, on the same inputs for both.
 
     Attributes:
         metric: "wer" (word errors a word of the transcript), "perplexity" (of a text's next
-            tokens).
+            tokens); "map50" and "map" (mean average precision of boxes, at an overlap of 0.5 and
+            over overlaps from 0.5 to 0.95), "miou" (mean overlap of classes over the photos'
+            pixels), "f1" (of spans, of frames with speech).
         inputs: How many inputs have a label.
         groups: How many independent groups they fall into.
         reference: What the reference comes to.
@@ -135,6 +137,7 @@ class MetricStats(Value, frozen=True):
         won: Groups in which it does better.
         p: Probability that chance alone gives so many lost ones among those that differ (sign
             test, exact, one-sided).
+        more_is_better: As of precisions, overlaps and F1; of the others less is.
     """
 
     metric: str
@@ -147,3 +150,4 @@ class MetricStats(Value, frozen=True):
     lost: int
     won: int
     p: Number
+    more_is_better: bool = False

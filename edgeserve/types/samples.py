@@ -8,6 +8,7 @@ from typing import Literal
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Number, Value
 from edgeserve.types.records import Record
+from edgeserve.types.truths import Truth
 
 __all__ = ["Golden", "GoldenCase", "GoldenField", "Half", "Sample", "StoredAnswer"]
 
@@ -27,6 +28,7 @@ class Sample(Value, frozen=True):
         text: The text itself.
         row: Row of the ``.npz``.
         label: True label, where known.
+        truth: What else is true of it, for the task that it was read for; None: nothing is known.
     """
 
     id: str
@@ -35,6 +37,7 @@ class Sample(Value, frozen=True):
     text: str | None = None
     row: int | None = None
     label: str | None = None
+    truth: Truth | None = None
 
 
 class StoredAnswer(Value, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,43 @@ def test_masks(build: Any, pictures: Path, tmp_path: Path) -> None:
     rule = decisions.rule_of("image-segmentation", PICTURES)
     [same] = compare_records([record], [record], [case.tolerance], rule)
     assert same.wrong == ""
+
+
+def test_true_masks_say_who_is_right(build: Any, pictures: Path, tmp_path: Path) -> None:
+    """What was drawn is known: it stands at full size in a mask file and in outlines alike."""
+    lines, images, notes = [], [], []
+    for i in range(PHOTOS):
+        with Image.open(pictures / f"{i}.png") as image:
+            pixels = np.asarray(image)
+        mask = (pixels[..., 0] > 200) + 2 * (pixels[..., 1] > 200).astype(np.uint8)
+        Image.fromarray(mask.astype(np.uint8)).save(tmp_path / f"{i}.mask.png")
+        name = str(pictures / f"{i}.png")
+        lines.append(json.dumps({"input": name, "mask": f"{i}.mask.png"}))
+        images.append({"id": i, "file_name": name})
+        for kind in (0, 1, 2):
+            inner = (mask == kind).T.ravel()
+            edges = np.flatnonzero(np.diff(np.concatenate([[False], inner]))).tolist()
+            runs = {"counts": np.diff([0, *edges, inner.size]).tolist(), "size": [60, 80]}
+            notes.append({"image_id": i, "category_id": kind, "segmentation": runs})
+    categories = [{"id": i, "name": name} for i, name in enumerate(LABELS)]
+    (tmp_path / "data.jsonl").write_text("\n".join(lines))
+    coco = {"images": images, "annotations": notes, "categories": categories}
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+
+    good, turned = masks(build), masks(build, turn=1)
+    good.answers(data=str(tmp_path / "data.jsonl"))
+    [known] = judged(good, good).metrics
+    assert (known.metric, known.inputs, known.groups) == ("miou", PHOTOS // 2, PHOTOS // 2)
+    assert known.reference == known.artifact
+    assert 0.7 < float(known.reference) < 1.0
+    [lost] = judged(good, turned).metrics
+    assert float(lost.artifact) < 0.3
+    assert float(lost.upper) < -0.3
+    assert (lost.lost, lost.won) == (PHOTOS // 2, 0)
+    good.answers(data=str(tmp_path / "coco.json"))
+    [drawn] = judged(good, good).metrics
+    assert drawn.metric == "miou"
+    assert float(drawn.reference) == pytest.approx(float(known.reference))
 
 
 class Rows(nn.Module):

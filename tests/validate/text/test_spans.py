@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -67,3 +69,32 @@ def test_spans(build: Any, embedder: Any, texts: Path) -> None:
     report = good.judged(bad.onnx, precision="fp16")
     assert report.judgement.verdict == "fail"
     assert report.worst[0].text
+
+
+def test_true_spans_say_who_is_right(
+    build: Any, embedder: Any, texts: Path, tmp_path: Path
+) -> None:
+    """The truth lacks each text's first span; so F1 follows from how many there are."""
+    good, bad = spotter(build, embedder), spotter(build, embedder, turn=1)
+    answers = good.answers(data=str(texts))
+    found = {
+        sample.text: [[s.start, s.end, s.label] for s in answer.record.spans]
+        for sample, answer in zip(answers.samples, answers.answers, strict=True)
+        if isinstance(answer.record, Tokens)
+    }
+    lines = [json.loads(line)["input"] for line in texts.read_text().splitlines()]
+    path = tmp_path / "data.jsonl"
+    path.write_text(
+        "\n".join(json.dumps({"input": t, "spans": found.get(t, [])[1:]}) for t in lines)
+    )
+    good.answers(data=str(path), out="true")
+    [stats] = good.judged(out="true").metrics
+    assert (stats.metric, stats.inputs, stats.more_is_better) == ("f1", len(found), True)
+    total = sum(len(spans) for spans in found.values())
+    kept = sum(len(spans[1:]) for spans in found.values())
+    assert 0 < kept < total
+    assert float(stats.reference) == pytest.approx(2 * kept / (kept + total))
+    assert stats.artifact == stats.reference
+    [stats] = good.judged(bad.onnx, precision="fp16", out="true").metrics
+    assert float(stats.artifact) < float(stats.reference)
+    assert float(stats.upper) < 0

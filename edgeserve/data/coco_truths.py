@@ -1,0 +1,192 @@
+"""Boxes and masks of a COCO json's annotations, in the model's own classes.
+
+Source:
+    COCO, "Data format", https://cocodataset.org/#format-data: boxes from the upper left corner,
+    polygons in pixels, runs column by column.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from edgeserve.data.truths import Known, bad_box, bad_mask, checked_box, unknown_classes
+from edgeserve.errors import DataError
+from edgeserve.processing.geometry import Size
+from edgeserve.processing.sizes import picture_size
+from edgeserve.types.truths import Area, DrawnMask, TrueBoxes, Truth
+
+__all__ = ["Annotation", "Category", "Image", "truths_of"]
+
+_T = TypeVar("_T")
+_NOTHING = msgspec.Raw(b"null")
+_YES = (b"1", b"true")
+#: What the class of all that is not annotated is called, underscores and case aside.
+_REST = "background"
+#: How far a corner may lie outside of the picture, in pixels: labelling tools round.
+_BEYOND = 1.0
+
+
+class Image(msgspec.Struct):
+    """An image that a json lists."""
+
+    id: int | str
+    file_name: str
+
+
+class Annotation(msgspec.Struct):
+    """What is in an image. Box and outline are read where somebody wants them."""
+
+    image_id: int | str
+    category_id: int | str
+    bbox: msgspec.Raw = _NOTHING
+    segmentation: msgspec.Raw = _NOTHING
+    iscrowd: msgspec.Raw = _NOTHING
+
+
+class Category(msgspec.Struct):
+    """A class."""
+
+    id: int | str
+    name: str
+
+
+class _Runs(msgspec.Struct):
+    """RLE; ``counts`` may be a string, which is another encoding of it."""
+
+    counts: list[int]
+    size: tuple[int, int]
+
+
+def truths_of(
+    name: str, annotations: Sequence[Annotation], categories: Sequence[Category],
+    files: Mapping[int | str, Path], known: Known,
+) -> dict[int | str, Truth]:  # fmt: skip
+    """What is true of each image; nothing where no annotation says it.
+
+    An image without annotations, in a json that has some, holds nothing.
+
+    Args:
+        name: What to call the json in errors.
+        annotations: All of them; each of an image and a class that exist.
+        categories: All classes.
+        files: The images' files by id.
+        known: The model. Where it has labels, categories count by name, else by id.
+
+    Raises:
+        DataError: EDGE-DATA-023 to -025.
+    """
+    field = {"boxes": "bbox", "mask": "segmentation"}.get(known.kind or "")
+    if field is None or all(_empty(getattr(note, field)) for note in annotations):
+        return {}
+    classes = _classes(name, annotations, categories, known)
+    sizes = lru_cache(maxsize=None)(lambda image: picture_size(files[image], exif=known.exif))
+    grouped: defaultdict[int | str, list[tuple[str, Annotation]]] = defaultdict(list)
+    for index, note in enumerate(annotations):
+        where = f"{name} annotations[{index}] ({files[note.image_id].name})"
+        grouped[note.image_id].append((where, note))
+    if known.kind == "boxes":
+        return {image: _boxes(grouped[image], classes, sizes(image)) for image in files}
+    rest = _rest(known, classes)
+    return {image: _mask(grouped[image], classes, rest, known, sizes(image)) for image in files}
+
+
+def _empty(value: msgspec.Raw) -> bool:
+    return bytes(value) in (b"null", b"[]", b"{}")
+
+
+def _classes(
+    name: str, annotations: Sequence[Annotation], categories: Sequence[Category], known: Known
+) -> dict[int | str, str]:
+    """The model's name of each category that is used."""
+    used = {note.category_id for note in annotations}
+    said = {c.id: c.name if known.labels else c.id for c in categories if c.id in used}
+    found = {id: known.named(label) for id, label in said.items()}
+    if unknown := [said[id] for id, label in found.items() if label is None]:
+        raise unknown_classes(known, f"{name} categories", unknown)
+    return {id: label for id, label in found.items() if label is not None}
+
+
+def _rest(known: Known, classes: Mapping[int | str, str]) -> int:
+    """Class of what no annotation covers: the background, where the model has one."""
+    if not known.labels:
+        return -1 if "0" in classes.values() else 0
+    plain = [label.strip("_").casefold() for label in known.labels]
+    return plain.index(_REST) if _REST in plain else -1
+
+
+def _boxes(
+    notes: Sequence[tuple[str, Annotation]], classes: Mapping[int | str, str], size: Size | None
+) -> TrueBoxes:
+    return TrueBoxes(
+        boxes=tuple(
+            checked_box(
+                _read(note.bbox, list[float], where, "[left, top, width, height]", bad_box),
+                classes[note.category_id], where, size, crowd=bytes(note.iscrowd) in _YES,
+            )
+            for where, note in notes
+        )
+    )  # fmt: skip
+
+
+def _mask(
+    notes: Sequence[tuple[str, Annotation]], classes: Mapping[int | str, str], rest: int,
+    known: Known, size: Size | None,
+) -> DrawnMask:  # fmt: skip
+    def area(where: str, note: Annotation) -> Area:
+        label = classes[note.category_id]
+        index = known.labels.index(label) if known.labels else int(label)
+        if bytes(note.segmentation)[:1] == b"{":
+            return Area(index=index, runs=_runs(note, where, size))
+        return Area(index=index, polygons=tuple(_polygons(note, where, size)))
+
+    return DrawnMask(areas=tuple(area(where, note) for where, note in notes), rest=rest)
+
+
+def _runs(note: Annotation, where: str, size: Size | None) -> tuple[int, ...]:
+    wanted = 'runs as {"counts": [numbers], "size": [height, width]}'
+    read = _read(note.segmentation, _Runs, where, wanted, bad_mask)
+    if size is not None and read.size != size:
+        raise bad_mask(where, f"runs of size {list(size)}, as the photo's", f"{list(read.size)}")
+    if min(read.counts, default=0) < 0 or sum(read.counts) != read.size[0] * read.size[1]:
+        covered = f"runs of {sum(read.counts)} pixels"
+        raise bad_mask(where, f"runs of {read.size[0] * read.size[1]} pixels in all", covered)
+    return tuple(read.counts)
+
+
+def _polygons(note: Annotation, where: str, size: Size | None) -> Iterator[tuple[float, ...]]:
+    wanted = "polygons as [[x0, y0, x1, y1, x2, y2, ...], ...]"
+    read = _read(note.segmentation, list[list[float]], where, wanted, bad_mask)
+    if not read:
+        raise bad_mask(where, wanted, "none, where other annotations have some")
+    for polygon in read:
+        if len(polygon) < 6 or len(polygon) % 2 or not np.isfinite(polygon).all():
+            raise bad_mask(where, f"{wanted}, three corners at least", f"{len(polygon)} numbers")
+        corners = np.reshape(polygon, (-1, 2))
+        if size is not None and not (
+            corners.min() >= -_BEYOND and (corners.max(0) <= np.array(size[::-1]) + _BEYOND).all()
+        ):
+            low, high = corners.min(0), corners.max(0)
+            raise bad_mask(
+                where, f"a polygon within the picture of {size[1]} x {size[0]} pixels",
+                f"one from ({low[0]:g}, {low[1]:g}) to ({high[0]:g}, {high[1]:g})",
+            )  # fmt: skip
+        yield tuple(polygon)
+
+
+def _read(
+    value: msgspec.Raw, type_: type[_T], where: str, wanted: str,
+    bad: Callable[[str, str, str], DataError],
+) -> _T:  # fmt: skip
+    try:
+        return msgspec.json.decode(value, type=type_)
+    except msgspec.MsgspecError as error:
+        raise bad(
+            where, wanted, f"{bytes(value)[:40].decode(errors='replace')} ({error})"
+        ) from error
