@@ -36,7 +36,11 @@ FIGURES: dict[str, tuple[str, ...]] = {
     ),
     "processing against naive code": ("benchmarks/processing.py",),
     "the endpoint beside the bare run, and under too much load": ("-m", "benchmarks.serve"),
-    "the fallback contract under every fault": ("-m", "benchmarks.faults", "--live", "1000"),
+    "the fallback contract under every fault": ("-m", "benchmarks.faults", "--live", "10000"),
+    "photos answered by the device and by the endpoint": (
+        "-m", "benchmarks.endpoint_agreement", "demo-out/tagger", "demo-out/photos",
+    ),
+    "a node of two killed under load": ("-m", "benchmarks.ray_kill"),
     "Wrapper against the bare session, photo to label against its bare sum": (
         "-m", "benchmarks.wrapper", "demo-out/tagger.edge",
     ),

@@ -1,7 +1,7 @@
 """The endpoint beside others' servers: processor time a request beyond the bare run's.
 
     python -m benchmarks.serve_peers --setup peers      # once: their environments, from peers.txt
-    python -m benchmarks.serve_peers peers [--requests 60] [--rounds 5]
+    python -m benchmarks.serve_peers peers [--requests 60] [--rounds 5] [--leave-out KServe]
 
 All serve the same ONNX file on one core; the load runs on another. A request is a tensor of 588 KB,
 in binary where a server takes that and as JSON where it takes that; rounds of all servers and of
@@ -25,7 +25,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,9 +107,7 @@ class PeerClient(Client):
     async def ask(self) -> tuple[int, float]:
         """Status, and seconds to the whole answer, which may come in chunks."""
         began = time.perf_counter()
-        reader, writer = self._idle.pop() if self._idle else await self._open()
-        writer.write(self.request)
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        reader, writer, head = await self._head()
         if b"transfer-encoding: chunked" in head:
             while size := int(await reader.readuntil(b"\r\n"), 16):
                 await reader.readexactly(size + 2)
@@ -122,6 +120,18 @@ class PeerClient(Client):
         else:
             self._idle.append((reader, writer))
         return int(head[9:12]), time.perf_counter() - began
+
+    async def _head(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+        """Ask; again on a new connection where a server had closed the idle one meanwhile."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+                writer.write(self.request)
+                return reader, writer, (await reader.readuntil(b"\r\n\r\n")).lower()
+            writer.close()
+        reader, writer = await self._open()
+        writer.write(self.request)
+        return reader, writer, (await reader.readuntil(b"\r\n\r\n")).lower()
 
 
 def setup(folder: Path) -> None:
@@ -258,20 +268,23 @@ async def _compare(
             client.close()
 
 
-def compare(folder: Path, root: str, name: str, requests: int, rounds: int) -> None:
+def compare(
+    folder: Path, root: str, name: str, requests: int, rounds: int, without: Sequence[str] = ()
+) -> None:
     """Print the overhead of each server, then what falling back to the protocol's two gives."""
     with contextlib.ExitStack() as stack:
         ours, port = stack.enter_context(server(root, "--workers", "1", "--threads", "1"))
         mine = Peer(ours.pid, port, ("binary", "json"), f"/v2/models/{name}/infer")
         peers = {"edgeserve": mine, **_others(stack, folder, root, name)}
+        peers = {who: peer for who, peer in peers.items() if who not in without}
         runtime = stack.enter_context(bare(root))
         for who, peer in peers.items():
             _until_answering(who, peer)
         _runs(runtime, 20)
         asyncio.run(_compare(name, peers, runtime, requests, rounds))
-        _fall_back(root, "MLServer", peers["MLServer"].port, binary=False)
-        _fall_back(root, "KServe", peers["KServe"].port, binary=True)
-        _fall_back(root, "KServe", peers["KServe"].port, binary=False)
+        for who, binary in (("MLServer", False), ("KServe", True), ("KServe", False)):
+            if who in peers:
+                _fall_back(root, who, peers[who].port, binary)
 
 
 def _fall_back(root: str, who: str, port: int, binary: bool) -> None:
@@ -295,6 +308,7 @@ def main() -> int:
     parser.add_argument("--setup", action="store_true", help="make them, and measure nothing")
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--leave-out", action="append", default=[], help="a peer by name")
     parser.add_argument("--model", choices=["identity", "convs"], action="append")
     given = parser.parse_args()
     if given.setup:
@@ -304,7 +318,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in given.model or ("identity", "convs"):
             root = bundle(Path(folder), name)
-            compare(Path(given.peers), root, name, given.requests, given.rounds)
+            compare(Path(given.peers), root, name, given.requests, given.rounds, given.leave_out)
     return 0
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from edgeserve import jobs
 from edgeserve.convert.parse import parse_source
@@ -30,6 +30,7 @@ def convert(
     precision: Sequence[str] = ("fp32",), *, folder: str | Path = ".", timeout: float = 3600.0,
     trust_pickle: bool = False, data: str | Path | None = None,
     on_progress: Callable[[jobs.Progress], None] | None = None,
+    shapes: Literal["auto", "dynamic"] = "auto",
 ) -> tuple[Artifact, ...]:  # fmt: skip
     """Export a source and convert it, each step in a worker process; nothing is judged.
 
@@ -43,6 +44,7 @@ def convert(
         trust_pickle: Load a foreign ``.pt2`` even if that could run code it carries.
         data: What 8-bit activations are calibrated with (one half of it, docs/quantization.md).
         on_progress: Called with each step forward.
+        shapes: See `ExportRequest`.
 
     Returns:
         The candidates, files relative to ``out``.
@@ -56,7 +58,9 @@ def convert(
     with staged(root / "source") as stage:
         jobs.run(
             "edgeserve.convert.source:export_source",
-            ExportRequest(source=what, out=str(stage), trust_pickle=trust_pickle),
+            ExportRequest(
+                source=what, out=str(stage), trust_pickle=trust_pickle, shapes=shapes
+            ),
             Exported, root / "logs" / "export", timeout=timeout, on_progress=on_progress,
         )  # fmt: skip
     made = []

@@ -22,6 +22,8 @@ class ExportRequest(Value, frozen=True):
         task: Goes before the task that the source names.
         processing: Goes before the processing that the source declares.
         trust_pickle: Load a foreign ``.pt2`` even if that could run code it carries.
+        shapes: What becomes of a dynamic size with which the export is refused: "auto" fixes it at
+            the example's, with a note; "dynamic" refuses.
     """
 
     source: Source
@@ -29,6 +31,7 @@ class ExportRequest(Value, frozen=True):
     task: Task | None = None
     processing: Processing | None = None
     trust_pickle: bool = False
+    shapes: Literal["auto", "dynamic"] = "auto"
 
 
 class TargetRequest(Value, frozen=True):

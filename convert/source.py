@@ -6,7 +6,7 @@ import dataclasses
 import platform
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -73,29 +73,37 @@ def _exported(request: ExportRequest, out: Path) -> Exported:
         from edgeserve.convert.onnx_source import export_file
 
         return export_file(request.source, out)
-    return _export(request, _load(request), out)
-
-
-def _load(request: ExportRequest) -> Made:
     where = Path(request.source.location)
-    if request.source.kind == "factory":
-        return make(request.source)
     if request.source.kind == "huggingface":
         from edgeserve.convert.huggingface import load_folder
+        from edgeserve.convert.huggingface.attention import first_attention
 
-        return load_folder(where, request.task)
+        return first_attention(
+            lambda attention: load_folder(where, request.task, attention),
+            lambda made, shapes: _export(request, made, out, shapes),
+            request.shapes,
+        )
+    return _export(request, _load(request, where), out, request.shapes)
+
+
+def _load(request: ExportRequest, where: Path) -> Made:
+    if request.source.kind == "factory":
+        return make(request.source)
     from edgeserve.convert.foreign import load_pt2
 
     return load_pt2(where, request.trust_pickle)
 
 
-def _export(request: ExportRequest, made: Made, out: Path) -> Exported:
+def _export(
+    request: ExportRequest, made: Made, out: Path, shapes: Literal["auto", "dynamic"]
+) -> Exported:
     from edgeserve.backends.torch.export import Wishes, export_module
     from edgeserve.backends.torch.identity import graph_sha256, weights_of
     from edgeserve.backends.torch.program import write_program
 
     options = made.options
-    wishes = Wishes(options.dynamic_shapes, options.input_names, options.output_names, made.probes)
+    names = options.input_names, options.output_names
+    wishes = Wishes(options.dynamic_shapes, *names, made.probes, shapes)
     progress("trace the module")
     program = export_module(made.module, made.examples, wishes, Path(request.source.folder))
     _check_fields(options, program)

@@ -147,7 +147,8 @@ def _first_route(
                 target = out / entry.path
                 fs.mkdir(target.parent)
                 shutil.move(Path(stage) / entry.path, target)
-        print(f"route {route!r} worked", flush=True)
+        rewritten = ", ".join(artifact.provenance.rewrites) or "nothing"
+        print(f"route {route!r} worked; rewritten on the way: {rewritten}", flush=True)
         return artifact
     assert first is not None  # a backend has at least one route
     raise first

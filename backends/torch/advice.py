@@ -15,18 +15,14 @@ __all__ = ["INSTEAD", "hint", "takers"]
 
 _NAMES = {"onnx": "ONNX", "tflite": "TFLite", "coreml": "Core ML"}
 
-_BITS = (
-    "for masks use bool tensors and torch.logical_*; of whole numbers take the bits apart, bit k "
-    "is x // 2**k % 2, and join them: "
-)
+#: What is refused is a transform of more than some 2000 values: its whole matrix is too large.
 _FOURIER = (
-    "multiply with two constant matrices: x @ torch.cos(a) is the real part and "
-    "-(x @ torch.sin(a)) the imaginary one, where a = 2 * pi / n * outer(arange(n), arange(n))"
+    "of a long transform compute only the k values that you need, by two constant matrices: "
+    "x @ torch.cos(a) is the real part and -(x @ torch.sin(a)) the imaginary one, where "
+    "a = 2 * pi / n * outer(arange(n), arange(k)); back, the real part of the answer is "
+    "(re @ torch.cos(a) - im @ torch.sin(a)) / n"
 )
-_COMPLEX = (
-    "keep real and imaginary part as two real tensors: the absolute value is "
-    "torch.sqrt(re * re + im * im), a product (a*c - b*d, a*d + b*c)"
-)
+#: What is refused is one of more than 4 by 4.
 _INVERSE = (
     "invert a constant matrix in __init__; of one that varies and is well conditioned repeat "
     "y = y @ (2 * eye - a @ y) some fifteen times from y = a.mT / (a.abs().sum(-1).max() * "
@@ -35,14 +31,8 @@ _INVERSE = (
 
 #: What to write instead, by the operator's name without overload.
 INSTEAD: Mapping[str, str] = {
-    "bitwise_and": f"{_BITS}a * b",
-    "bitwise_or": f"{_BITS}a + b - a * b",
-    "bitwise_xor": f"{_BITS}a + b - 2 * a * b",
-    "__lshift__": "multiply by a power of two: x * 2**k, or where k is a tensor "
-    "x * torch.exp2(k.float()).round().to(x.dtype)",
-    "embedding_bag": "use nn.Embedding and its .mean(1), .sum(1) or .amax(1) over the bag",
-    "linalg_det": "write it out up to 4 by 4 with torch.linalg.cross or by minors; of larger ones "
-    "compute it outside the model",
+    "linalg_det": "up to 4 by 4 it is taken; of a larger one expand along its first row: a sum of "
+    "(-1)**i * x[..., 0, i] * torch.linalg.det(minor), until the minors are 4 by 4",
     "linalg_inv": _INVERSE,
     "linalg_solve": f"{_INVERSE}; then multiply y @ b",
     "histc": "compare with the edges: ((x >= edges[:-1, None]) & (x < edges[1:, None])).sum(1)",
@@ -53,12 +43,6 @@ INSTEAD: Mapping[str, str] = {
     "fft_rfft": _FOURIER,
     "fft_irfft": _FOURIER,
     "stft": f"cut the windows with x.unfold(-1, n, hop) * window and {_FOURIER}",
-    "view_as_complex": _COMPLEX,
-    "complex": _COMPLEX,
-    "polar": _COMPLEX,
-    "conv_transpose3d": "put stride - 1 zeros between the values (F.interpolate by nearest, "
-    "times a mask), pad by kernel - 1 - padding, and use F.conv3d with "
-    "weight.flip(2, 3, 4).transpose(0, 1)",
     "index_by_mask": "keep the size: torch.where(mask, x, 0), or weigh by mask.float()",
     "masked_select": "keep the size: torch.where(mask, x, 0), or weigh by mask.float()",
     "nonzero": "keep the size: work with the mask itself, and torch.where(mask, x, 0)",

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx.experimental import _config as symbolic_config
 
 from edgeserve.backends.torch.blame import line_of_error, one_line, whole_traces
 from edgeserve.backends.torch.check import check_program
 from edgeserve.backends.torch.flat import FlatModule, flatten
 from edgeserve.backends.torch.identity import dtype_word
+from edgeserve.backends.torch.narrow import Declared, fits, narrow
 from edgeserve.backends.torch.program import Program, log_warnings
-from edgeserve.backends.torch.refusals import refusal
 from edgeserve.backends.torch.shapes import Axes, DimNames, corner, parse, widen
 from edgeserve.backends.torch.trees import fill, leaves, unique
+from edgeserve.backends.torch.ways import Traced, trace
 from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.types.tensors import Signature, TensorSpec
 
@@ -37,12 +38,15 @@ class Wishes:
         input_names: Names for the inputs, in order; empty: from forward's arguments.
         output_names: Names for the outputs, in order; empty: from what forward returns.
         probes: Further inputs to compare the program on: tensors in the order of the inputs.
+        shapes: "dynamic" refuses what cannot vary as ``dynamic_shapes`` says; "auto" fixes it at
+            the example's size, with a note.
     """
 
     dynamic_shapes: object = None
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     probes: tuple[Sequence[torch.Tensor], ...] = ()
+    shapes: Literal["auto", "dynamic"] = "dynamic"
 
 
 def export_module(
@@ -67,12 +71,43 @@ def export_module(
     _check_dtypes(names, flat)
     output_names = _output_names(flat, names, wishes, notes, folder)
     axes = parse(wishes.dynamic_shapes, flat.inputs, names)
-    with log_warnings(), whole_traces():
-        program = _trace(flat, names, axes, folder)
-        check_program(program, flat, [*_probes(flat, axes), *wishes.probes], folder)
+    traced, axes, fixed = _traced(Declared(flat, names, axes, folder), wishes)
+    notes += [*fixed, *filter(None, [traced.way.note])]
     arrays = {name: leaf.value.numpy() for name, leaf in zip(names, flat.inputs, strict=True)}
-    signature = _signature(program, names, output_names, axes)
-    return Program(program, signature, arrays, tuple(notes))
+    signature = _signature(traced.program, names, output_names, axes)
+    return Program(traced.program, signature, arrays, tuple(notes))
+
+
+def _traced(declared: Declared, wishes: Wishes) -> tuple[Traced, tuple[Axes, ...], list[str]]:
+    """The program, the axes that are open in it, and notes on those that are not as asked."""
+
+    def attempt(axes: tuple[Axes, ...]) -> Traced:
+        with log_warnings(), whole_traces():
+            return _checked(declared, axes, wishes.probes)
+
+    try:
+        return attempt(declared.axes), declared.axes, []
+    except ConvertError as refused:
+        if wishes.shapes == "dynamic":
+            raise
+        made, axes, notes = narrow(attempt, declared, refused)
+    for note in notes:
+        print(note, flush=True)
+    return made, axes, notes
+
+
+def _checked(
+    declared: Declared, axes: tuple[Axes, ...], probes: Sequence[Sequence[torch.Tensor]]
+) -> Traced:
+    """Traced with these axes open, and compared with the module on all inputs of such sizes."""
+    flat, folder = declared.flat, declared.folder
+    with flat.flat_forward(declared.names) as module:
+        shapes = [per or None for per in axes]
+        traced = trace(module, widen(flat.examples, axes), shapes, folder)
+    traced.program._example_inputs = None  # saved as a pickle they would be; ours lie beside it
+    fitting = [probe for probe in probes if fits(probe, flat.examples, axes)]
+    check_program(traced.program, flat, [*_probes(flat, axes), *fitting], folder)
+    return traced
 
 
 def _prepare(module: torch.nn.Module) -> list[str]:
@@ -153,29 +188,6 @@ def _output_names(
             raise _bad_names("output", "names that no input bears", f"{sorted(both)}")
         names = [f"{name}_out" if name in both else name for name in names]
     return unique(names, frozenset(inputs))
-
-
-def _trace(
-    flat: FlatModule, names: list[str], axes: tuple[Axes, ...], folder: Path
-) -> ExportedProgram:
-    """`torch.export`, first without, then with its assumption that a dynamic size is never 1.
-
-    Tracing without it holds at size 1 and notices a branch on it; a few modules cannot be traced
-    so.
-    """
-    examples = tuple(widen(flat.examples, axes))
-    shapes = tuple(per or None for per in axes)
-    with flat.flat_forward(names) as module:
-        for last, careful in ((False, True), (True, False)):
-            try:
-                with symbolic_config.patch(backed_size_oblivious=careful):  # type: ignore[attr-defined]
-                    program = torch.export.export(module, examples, dynamic_shapes=shapes)
-                break
-            except Exception as error:  # torch raises many kinds here
-                if last or not any(axes):
-                    raise refusal(error, folder) from error
-    program._example_inputs = None  # they would be saved as a pickle; ours lie beside it as .npz
-    return program
 
 
 def _probes(flat: FlatModule, axes: tuple[Axes, ...]) -> list[list[torch.Tensor]]:

@@ -27,9 +27,7 @@ _NEEDED = {
 }
 
 
-def load_folder(
-    root: Path, task: Task | None = None, attention: Sequence[str] = ATTENTION
-) -> Made:
+def load_folder(root: Path, task: Task | None = None, attention: Sequence[str] = ATTENTION) -> Made:
     """Load a model folder as a module with examples, dynamic shapes and processing.
 
     Args:

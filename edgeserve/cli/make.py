@@ -82,6 +82,13 @@ def convert(
         bool,
         typer.Option("--bisect", help="Find the part that a format fails on; writes a script."),
     ] = False,
+    shapes: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|dynamic",
+            help="A size that cannot vary as declared: fixed, and said (auto), or refused.",
+        ),
+    ] = "auto",
     via: Annotated[
         str | None, typer.Option(metavar="ROUTE", help="Take this way to a format: optimum, ...")
     ] = None,
@@ -110,6 +117,7 @@ def convert(
         trust_pickle=trust_pickle,
         bisect=bisect,
         via=via,
+        shapes=shapes,
     )
     return _finish(stage(options, terminal_ui()), json_)
 

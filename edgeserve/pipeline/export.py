@@ -41,8 +41,11 @@ def export(bench: Bench, options: ConvertOptions) -> Exported:
             out=str(stage),
             task=options.task,  # type: ignore[arg-type]
             trust_pickle=options.trust_pickle,
+            shapes=options.shapes,  # type: ignore[arg-type]
         )
         exported = bench.work("export", _VERB, request, Exported, "export", HEAVY)
+        for note in exported.notes:
+            bench.ui.note(f"source: {note}")
         exported = _overridden(exported, options)
         write_atomic(stage / "source.json", encode(exported))
     _lay_assets(bench.root, exported)

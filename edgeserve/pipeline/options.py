@@ -46,6 +46,8 @@ class ConvertOptions(Value, frozen=True):
         trust_pickle: Load a foreign ``.pt2`` that may run code on loading.
         via: Route to take, by the formats that have it; None: each format's own.
         bisect: Find the smallest part that a format fails on, and write a script of it.
+        shapes: "auto" fixes a dynamic size with which the export is refused at the example's, and
+            says so; "dynamic" refuses.
     """
 
     source: str
@@ -65,6 +67,7 @@ class ConvertOptions(Value, frozen=True):
     trust_pickle: bool = False
     via: str | None = None
     bisect: bool = False
+    shapes: str = "auto"
 
 
 class ValidateOptions(Value, frozen=True):
@@ -242,6 +245,7 @@ def checked(options: ConvertOptions) -> ConvertOptions:
     seconds("--timeout", options.timeout)
     if options.via is not None:
         choice("--via", options.via, routes(formats(options.to)))
+    choice("--shapes", options.shapes, ("auto", "dynamic"))
     if options.task is not None:
         choice("--task", options.task, TASKS)
     if options.require is not None:

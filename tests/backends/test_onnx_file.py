@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -22,6 +23,7 @@ from edgeserve import __version__, backends
 from edgeserve.backends.onnx.export import save
 from edgeserve.backends.onnx.inspect import io_of
 from edgeserve.backends.torch.export import Wishes
+from edgeserve.convert.target import try_routes
 from edgeserve.errors import BackendError, UnsupportedOp
 from edgeserve.files import describe
 
@@ -55,6 +57,30 @@ def test_it_is_the_same_every_time(zoo: Any, tmp_path: Path) -> None:
     net = zoo.net("conv")
     again = backends.get("onnx").export(net.exported, net.root, tmp_path)
     assert again.sha256 == zoo.onnx("conv")[0].sha256
+
+
+class Rewritten(nn.Module):
+    """Two uses that the converter gets wrong or refuses, and one that it does not."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.avg_pool2d(x, 2, divisor_override=3)
+        return nn.functional.adaptive_max_pool2d(torch.relu(y), (2, 3))
+
+
+def test_what_was_rewritten_is_recorded(
+    zoo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8)
+    net = zoo.export("rewritten", Rewritten().eval(), (x,), Wishes())
+    artifact = try_routes(backends.get("onnx"), net.exported, net.root, tmp_path)
+    assert artifact.provenance.rewrites == ("spell_divisor", "pool_adaptively")
+    assert "rewritten on the way: spell_divisor, pool_adaptively" in capsys.readouterr().out
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (got,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    np.testing.assert_allclose(got, Rewritten()(x).numpy(), atol=1e-6)
+    plain = zoo.export("not_rewritten", nn.ReLU().eval(), (x,), Wishes())
+    untouched = try_routes(backends.get("onnx"), plain.exported, plain.root, tmp_path / "plain")
+    assert untouched.provenance.rewrites == ()
 
 
 def test_its_provenance_is_recorded(zoo: Any) -> None:

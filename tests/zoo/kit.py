@@ -144,14 +144,8 @@ def _see(module: nn.Module, norms: list[Any], examples: Sequence[Tensor]) -> Non
         hook.remove()
 
 
-#: Set by who could not export a model with its batch left open: factories then fix it.
-STATIC = False
-
-
 def vary(names: Sequence[str], **axes: dict[int, Any]) -> dict[str, Any]:
     """Options that name inputs and let the batch vary, and further axes of some."""
-    if STATIC:
-        return {"input_names": list(names)}
     shapes = {name: {0: ("batch", 1, 4), **axes.get(name, {})} for name in names}
     return {"input_names": list(names), "dynamic_shapes": shapes}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from edgeserve import backends
 from edgeserve.backends.adapter import Adapter
+from edgeserve.backends.torch.narrow import INSIST
 from edgeserve.backends.torch.trees import name_outputs
 from edgeserve.convert.factory import Made, make
 from edgeserve.convert.request import ExportRequest
@@ -48,6 +50,9 @@ FLOOR = 1e-3
 _MOVES = 1e-2
 
 _SETS = 3
+
+#: Of the refusal that a note tells of.
+_CODE = re.compile(r"EDGE-CONVERT-\d+")
 
 
 def measure(
@@ -98,22 +103,12 @@ def _answers(made: Made, sets: Sequence[tuple[Tensor, ...]]) -> list[list[np.nda
 
 
 def _export(source: Source, root: Path) -> tuple[Exported, dict[str, Any]]:
-    """Exported with what may vary left open, or fixed where that is refused, and said."""
-    from zoo import kit
-
+    """Exported as `convert` does it: what cannot vary is fixed, and said."""
     start = time.perf_counter()
-    refused = None
-    try:
-        exported = export_source(ExportRequest(source=source, out=str(root)))
-    except EdgeError as error:
-        refused = error
-        kit.STATIC = True
-        try:
-            exported = export_source(ExportRequest(source=source, out=str(root)))
-        finally:
-            kit.STATIC = False
+    exported = export_source(ExportRequest(source=source, out=str(root)))
     seconds = round(time.perf_counter() - start, 2)
-    said = {"code": refused.code, "said": str(refused)[:300]} if refused else {}
+    fixed = [note for note in exported.notes if INSIST in note]
+    said = {"code": _CODE.findall(fixed[0])[0], "said": fixed[0][:300]} if fixed else {}
     return exported, {
         "ok": True,
         "seconds": seconds,
