@@ -311,6 +311,7 @@ def main() -> int:
     parser.add_argument("--leave-out", action="append", default=[], help="a peer by name")
     parser.add_argument("--model", choices=["identity", "convs"], action="append")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no server is left behind
     if given.setup:
         setup(Path(given.peers))
         return 0

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from edgeserve.oip import numbers
 from edgeserve.oip.flat import FlatRequest, Output, read_flat
 from edgeserve.oip.tensors import (
     BadMessage,
@@ -282,14 +283,13 @@ def _written(
     return heads, blobs
 
 
-def _plain(array: np.ndarray) -> list[Any]:
+def _plain(array: np.ndarray) -> list[Any] | msgspec.Raw:
     flat = array.reshape(-1)
     if array.dtype.kind == "O":
         return [item.decode("utf-8") for item in flat]
     if array.dtype.kind == "f" and not np.isfinite(flat).all():
         raise BadMessage("NaN or infinity, which JSON has no word for: ask for binary data")
-    listed: list[Any] = flat.tolist()
-    return listed
+    return numbers.written(flat)
 
 
 def _joined(said: dict[str, Any], blobs: Sequence[bytes]) -> tuple[bytes, int | None]:

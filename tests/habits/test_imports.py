@@ -37,7 +37,7 @@ RULES: dict[str, set[str]] = {
 
 #: What the core may use of others' libraries, at module level and inside functions.
 CORE_LIBRARIES = {"numpy", "msgspec", "filelock", "platformdirs"}
-CORE_LIBRARIES_INSIDE = CORE_LIBRARIES | {"PIL", "simdjson", "tokenizers"}
+CORE_LIBRARIES_INSIDE = CORE_LIBRARIES | {"PIL", "orjson", "simdjson", "tokenizers"}
 
 #: Arrows that the rules forbid and that are right all the same.
 EXCEPTIONS = {
