@@ -4,7 +4,8 @@ A file may take int32 where the source took int64, one sample where the source t
 few fixed lengths (buckets) where the source took any. `Adapter` feeds such a file what callers feed
 the source: it converts integers, splits batches, pads to the smallest bucket that fits, and cuts
 the padding off the answers again. How an input is padded is what its processing says of it; zeros
-go where the source was tried to allow them (`Signature.padded`).
+go where the source was tried to allow them (`Signature.padded`), and never to an empty row of an
+input that must have none (`Signature.nonempty`).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Adapter:
         self._session = session
         self._padding = dict(padding or {})
         self._zeros = frozenset(signature.padded)
+        self._nonempty = frozenset(signature.nonempty)
         self._batch = _fixed_batch(signature, session.io)
         named = {dim for spec in session.io.inputs for dim in spec.shape if isinstance(dim, str)}
         free = named | {signature.batch_dim}
@@ -77,7 +79,7 @@ class Adapter:
     def takes(self, feed: Mapping[str, np.ndarray]) -> bool:
         """Whether a feed of the signature's shapes can be made to fit the file."""
         try:
-            self._bucket(_named_sizes(self._inputs, feed))
+            self._check_rows(feed, self._bucket(_named_sizes(self._inputs, feed)))
         except BackendError:
             return False
         return all(self._fits(spec, feed) for spec in self._session.io.inputs)
@@ -100,6 +102,7 @@ class Adapter:
                 given[fit.inner] = given[fit.inner].reshape(1)
         sizes = _named_sizes(self._inputs, feed)
         bucket = self._bucket(sizes)
+        self._check_rows(feed, bucket)
         for fit in self._inputs:
             given[fit.inner] = self._padded(given[fit.inner], fit, bucket)
         found = self._in_pieces(given)
@@ -122,6 +125,20 @@ class Adapter:
             got="none that holds them",
             hint="give inputs of such a size, or an artifact of a format with dynamic sizes",
         )  # fmt: skip
+
+    def _check_rows(self, feed: Mapping[str, np.ndarray], bucket: Mapping[str, int]) -> None:
+        """Refuse an empty row that would be filled up: what is added would reach the answers."""
+        for fit in self._inputs:
+            array = feed[fit.outer]
+            for axis, name in fit.axes if fit.outer in self._nonempty else ():
+                if array.shape[axis] < bucket[name] and not array.any(axis).all():
+                    raise BackendError(
+                        "EDGE-BACKEND-022", f"input {fit.outer!r}", got="a row of zeros",
+                        wanted=f"rows with a number other than 0, or size {bucket[name]}"
+                        f" for {name!r}",
+                        hint="leave such rows out, give one of the file's own sizes"
+                        f" ({[each[name] for each in self._buckets]}), or use onnx",
+                    )  # fmt: skip
 
     def _padded(self, array: np.ndarray, fit: _Fit, bucket: Mapping[str, int]) -> np.ndarray:
         for axis, name in fit.axes:

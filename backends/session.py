@@ -20,6 +20,12 @@ from edgeserve.types.tensors import IO
 
 __all__ = ["Session"]
 
+#: What to do where an engine fails on a feed that has the right types and shapes.
+_COMPARE = (
+    "compare the feed's sizes with those the model was exported for, and its values with what the "
+    "model takes: ids and indices lie below the size of their table"
+)
+
 
 class Session(ABC):
     """A loaded artifact, ready to run; a context manager. `run` may be called from several threads.
@@ -79,7 +85,7 @@ class Session(ABC):
             raise BackendError(
                 "EDGE-BACKEND-013", f"{self.runtime.name} {self.runtime.version}",
                 wanted="an answer", got=_first_line(error),
-                hint="compare the feed with the sizes the model was exported for",
+                hint=_COMPARE,
             ) from error  # fmt: skip
 
     def inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, Inner]:
@@ -95,7 +101,7 @@ class Session(ABC):
             raise BackendError(
                 "EDGE-BACKEND-013", f"{self.runtime.name} {self.runtime.version}",
                 wanted="an answer", got=_first_line(error),
-                hint="compare the feed with the sizes the model was exported for",
+                hint=_COMPARE,
             ) from error  # fmt: skip
 
     def _bucket(self, feed: Mapping[str, np.ndarray]) -> int:

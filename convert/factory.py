@@ -83,9 +83,19 @@ def _import(name: str, folder: Path) -> ModuleType:
         raise ConvertError(
             "EDGE-CONVERT-005", f"module {name!r}", wanted="a module that imports",
             got=_said(error),
-            hint=f"make `python -c 'import {name}'` work in your folder, with this interpreter",
+            hint=_import_hint(name, folder, error),
             source_line=line_of_error(error, folder),
         ) from error  # fmt: skip
+
+
+def _import_hint(name: str, folder: Path, error: BaseException) -> str:
+    """What to do about a module that does not import; one of a package needs the package's name."""
+    if isinstance(error, ImportError) and "no known parent package" in str(error):
+        return (
+            f"call edgeserve from {folder.parent}, with {folder.name}.{name} before the colon: "
+            "relative imports need the package's name"
+        )
+    return f"make `python -c 'import {name}'` work in your folder, with this interpreter"
 
 
 def _no_module(name: str, folder: Path) -> ConvertError:

@@ -109,8 +109,13 @@ def check_model(model: ModelProto) -> None:
     _check_weights(model)
 
 
-def check_valid(path: Path, model: ModelProto) -> bool:
+def check_valid(path: Path, model: ModelProto, name: str) -> bool:
     """Hold a file and the data beside it against ONNX's own rules.
+
+    Args:
+        path: A copy of the file, the data beside it.
+        model: What it holds.
+        name: The user's own name of the file, for the error.
 
     Returns:
         Whether the shapes that it declares follow from its operators. Where not, those of outputs
@@ -133,7 +138,7 @@ def check_valid(path: Path, model: ModelProto) -> bool:
             onnx.shape_inference.infer_shapes(bare, check_type=True, strict_mode=True)
             return False
     except Exception as error:  # ValidationError, InferenceError
-        raise _invalid(path.name, "a file that onnx.checker accepts", one_line(error)) from error
+        raise _invalid(name, "a file that onnx.checker accepts", one_line(error)) from error
     return True
 
 

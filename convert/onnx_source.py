@@ -58,7 +58,7 @@ def export_file(source: Source, out: Path) -> Exported:
     names = data_files(model, path.parent)
     check_model(model)
     program, data = _copied(path, names, out)
-    declared = check_valid(out / program.path, model)
+    declared = check_valid(out / program.path, model, path.name)
     artifact = Artifact(
         format="onnx",
         precision="fp32",

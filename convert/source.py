@@ -132,14 +132,17 @@ def _tried(program: Program, processing: Processing) -> Program:
     """Note the dimensions that may be padded with zeros; what a tokenizer pads is known already."""
     import torch
 
-    from edgeserve.backends.torch.padding import open_dims, paddable
+    from edgeserve.backends.torch.padding import nonempty, open_dims, paddable
 
     signature = program.signature
     text = {d for name in processing.padding for d in signature.input(name).shape}
     dims = [dim for dim in open_dims(signature) if dim not in text]
     examples = [torch.from_numpy(program.examples[spec.name]) for spec in signature.inputs]
     padded = paddable(program.program, signature, examples, dims)
-    signature = msgspec.structs.replace(signature, padded=padded)
+    filled = [dim for dim in signature.dims
+              if dim in padded or (dim in text and dim != signature.batch_dim)]  # fmt: skip
+    full = nonempty(program.program, signature, examples, filled, processing.padding)
+    signature = msgspec.structs.replace(signature, padded=padded, nonempty=full)
     return dataclasses.replace(program, signature=signature)
 
 

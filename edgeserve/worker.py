@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import importlib
@@ -15,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
-from typing import get_type_hints
+from typing import NoReturn, get_type_hints
 
 import msgspec
 
@@ -129,5 +130,17 @@ def _note_usage(folder: Path, began: float) -> None:
         write_atomic(folder / "usage.json", encode(usage))
 
 
+def _leave(code: int) -> NoReturn:
+    """End the process. Python would wait for threads that the user's code left running."""
+    main_thread = threading.main_thread()
+    left = [t.name for t in threading.enumerate() if t is not main_thread and not t.daemon]
+    if left:
+        print(f"threads are left running, and end with the job: {left}", flush=True)
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    _leave(main(sys.argv))

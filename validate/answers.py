@@ -31,6 +31,7 @@ from edgeserve.validate.feeds import in_batches
 from edgeserve.validate.fillers import Statistics
 from edgeserve.validate.generated import Generated, edge_inputs, media
 from edgeserve.validate.inner import INPUTS, note_inner
+from edgeserve.validate.mixing import mixed_batch
 from edgeserve.validate.oracle import Answered, Oracle
 from edgeserve.validate.request import Answers, AnswersRequest, Candidate, Filler
 from edgeserve.validate.server import PT2, check_reference, code_key
@@ -73,6 +74,7 @@ class _Collected:
     fillers: list[Filler] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     natural: list[Feed] = field(default_factory=list)  # the first of them
+    mixes: bool = False
 
 
 def collect_answers(request: AnswersRequest) -> Answers:
@@ -167,6 +169,7 @@ def _collect(
         vectors=vectors, candidates=candidates, candidates_file=candidates_file,
         seed=request.seed, invariant_seconds=number(apart),
         least_score=None if oracle.least_score is None else number(oracle.least_score),
+        mixes=collected.mixes,
     )  # fmt: skip
 
 
@@ -234,12 +237,24 @@ def _over_generated(
         tensors.append(FillerTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)
+    _ask_batch(oracle, collected, tensors)
     file, bare = write_fillers(stage, tensors)
     collected.fillers[:] = [
         msgspec.structs.replace(filler, answer=answer)
         for filler, answer in zip(collected.fillers, bare, strict=True)
     ]
     return file
+
+
+def _ask_batch(oracle: Oracle, collected: _Collected, tensors: list[FillerTensors]) -> None:
+    """Whether rows depend on each other; a batch in which they do is one more generated input."""
+    mixed = mixed_batch(oracle.runner, oracle.exported.signature, collected.natural)
+    if mixed is None:
+        return
+    collected.mixes = True
+    natural = oracle.processor.medium == "tensors"  # alone, such rows may be nothing but zeros
+    collected.fillers.append(Filler(name="rows in a batch", natural=natural))
+    tensors.append(FillerTensors(feed=mixed[0], outputs=mixed[1]))
 
 
 def _trembles(

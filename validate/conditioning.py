@@ -52,8 +52,10 @@ def movement(outputs: Feed, moved: Feed) -> float:
     for name, array in outputs.items():
         if array.dtype.kind != "f" or not array.size or array.shape != moved[name].shape:
             continue
-        scale = float(np.abs(array).max())
-        difference = float(np.abs(moved[name].astype(np.float64) - array).max())
-        if np.isfinite(difference) and np.isfinite(scale) and difference:
+        known = np.isfinite(array) & np.isfinite(moved[name])
+        before = array[known].astype(np.float64)
+        scale = float(np.abs(before).max(initial=0.0))
+        difference = float(np.abs(moved[name][known] - before).max(initial=0.0))
+        if difference:
             most = max(most, difference / scale if scale else np.inf)
     return most

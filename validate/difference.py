@@ -60,7 +60,10 @@ def _on_scale(reference: np.ndarray, answer: np.ndarray, floor: float) -> float:
     if reference.shape != answer.shape:
         return float("inf")
     wanted_finite = np.isfinite(plain_floats(reference))
-    if (wanted_finite & ~np.isfinite(plain_floats(answer))).any():
+    got = plain_floats(answer)
+    if (wanted_finite & ~np.isfinite(got)).any():
+        return float("inf")
+    if _is_number(reference) and _lost_infinity(reference, got):
         return float("inf")
     scale = max(_magnitude(reference), floor) if _is_number(reference) else 1.0
     return difference(reference, answer)[0] / scale
@@ -73,13 +76,16 @@ class _Output:
         self.name = name
         self.seen = Seen(split, is_number)
         self.not_finite: list[str] = []
+        self.not_infinite: list[str] = []  # the reference is infinite, and the answer is not so
         self.senseless: list[str] = []  # the reference itself gives NaN, or nothing finite
         self.varies = [False, False]  # the reference, the answer
         self.first: list[np.ndarray | None] = [None, None]
         self.count = 0
 
-    def add(self, thing: str, wanted: np.ndarray, got: np.ndarray) -> None:
-        """Take in one input, as `plain_floats` gave it."""
+    def add(
+        self, thing: str, wanted: np.ndarray, got: np.ndarray, exact: np.ndarray | None = None
+    ) -> None:
+        """Take in one input, as `plain_floats` gave it; ``exact`` is the reference's untouched."""
         self.seen.add(thing, wanted, got)
         self.count += 1
         finite = np.isfinite(wanted)
@@ -87,6 +93,8 @@ class _Output:
             self.senseless.append(thing)
         if (finite & ~np.isfinite(got)).any():
             self.not_finite.append(thing)
+        if exact is not None and _lost_infinity(exact, got):
+            self.not_infinite.append(thing)
         for side, array in enumerate((wanted, got)):
             self._look(side, array)
 
@@ -97,6 +105,15 @@ class _Output:
             self.first[side] = np.array(array)
         elif not self.varies[side]:
             self.varies[side] = _differ(first, array)
+
+
+def _lost_infinity(exact: np.ndarray, got: np.ndarray) -> bool:
+    """Whether an infinity of the reference is a number, NaN or of the other sign in the answer.
+
+    Only a true one: the largest float, which fills masks, may become another large number.
+    """
+    places = np.isinf(exact)
+    return bool(places.any() and (got[places] != exact[places]).any())
 
 
 def _differ(first: np.ndarray, array: np.ndarray) -> bool:
@@ -132,7 +149,7 @@ class Difference:
             if name not in outputs:
                 outputs[name] = _Output(name, _is_number(wanted), split)
             pair = plain_floats(wanted), plain_floats(answer[name])
-            outputs[name].add(thing, *pair)
+            outputs[name].add(thing, *pair, wanted if outputs[name].seen.is_number else None)
             moving = self._moving.setdefault(name, Moving(name, split))
             if natural and outputs[name].seen.is_number and not moving.full:
                 moving.add(*pair)
@@ -191,6 +208,14 @@ class Difference:
             name: things
             for name in self._natural
             if (things := [t for o in self._both(name) for t in o.not_finite])
+        }
+
+    def not_infinite(self) -> dict[str, list[str]]:
+        """Inputs on which the reference is infinite and an answer is not so, by output."""
+        return {
+            name: things
+            for name in self._natural
+            if (things := [t for o in self._both(name) for t in o.not_infinite])
         }
 
     def senseless(self) -> dict[str, list[str]]:
@@ -253,8 +278,8 @@ def _summary(output: _Output, field: int, scales: Sequence[float]) -> OutputDiff
     largest = [float(each[field]) for each in seen.largest]
     shares = [apart / scale for apart, scale in zip(largest, scales, strict=True)]
     at = int(np.argmax(shares))
-    if output.not_finite:
-        at, shares[at] = seen.ids.index(output.not_finite[0]), float("inf")
+    if off := output.not_finite or output.not_infinite:
+        at, shares[at] = seen.ids.index(off[0]), float("inf")
     return OutputDiff(
         output=output.name,
         scale=number(scales[at]),

@@ -62,10 +62,10 @@ def _judged(request: JudgeRequest, answers: Answers, folder: Path, timeout: floa
 
 
 def crash_report(request: JudgeRequest, answers: Answers, error: EdgeError) -> Report:
-    """The report on an artifact whose worker died or hung.
+    """The report on an artifact whose worker died, hung or met an unexpected error.
 
     Raises:
-        EdgeError: ``error`` itself, when it is neither a crash nor a hang.
+        EdgeError: ``error`` itself, when it is none of these.
     """
     judgement = crashed(error)
     artifact: Artifact = request.artifact

@@ -43,7 +43,8 @@ def rows(array: np.ndarray, axis: int | None) -> np.ndarray:
     """The array as [channels, all else]; one channel where it has no such axis."""
     if axis is None or axis >= array.ndim:
         return array.reshape(1, -1)
-    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+    size = array.size // max(1, array.shape[axis])  # -1 cannot be told of an empty array
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], size)
 
 
 def decibels(signal: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -109,7 +110,7 @@ class Seen:
         low, high = _ends(wanted, sure)
         self._sum(wanted, sure, low, high)
         everywhere, apart = self._apart(wanted, got, known)
-        if len(reference) == 1 and self.is_number:
+        if reference.shape[:1] == (1,) and self.is_number:
             shape = tuple(n for a, n in enumerate(reference.shape) if a not in (0, self.split.axis))
             for field, places in zip(self.split.fields, self._by_place, strict=True):
                 sure_of = None if sure is None else _of(sure, field)

@@ -121,7 +121,10 @@ def _judged(
     """Try the session, and put what was found into a report."""
     trial = Trial.of(case, findings)
     check_weights(case.request.artifact, findings)
-    if check_declared(case.request.artifact, case.exported.signature, findings):
+    declared = check_declared(case.request.artifact, case.exported.signature, findings)
+    if declared and case.split:
+        findings.check("batch", False, case.split)  # the cause of all else that would be found
+    elif declared:
         try:
             _examine(trial, backend, session)
         except Stopped:
@@ -149,7 +152,7 @@ def _check_itself(trial: Trial, backend: Backend, runner: Runner) -> None:
     limit = self_limit(precision, case.limits)
     feeds = [probe.feed for probe in trial.probes]
     together = Together.of(case.processor, case.exported)
-    check_batch(runner, feeds, findings, floor, limit, together)
+    check_batch(runner, feeds, findings, floor, limit, together, case.answers.mixes)
     check_repeatable(runner, feeds, findings, floor)
     reference = [probe.outputs for probe in trial.probes]
     check_places(runner, case.exported.signature, feeds, reference, findings, floor, limit)
@@ -162,9 +165,10 @@ def _check_itself(trial: Trial, backend: Backend, runner: Runner) -> None:
 def _check_values(trial: Trial) -> None:
     """NaN and constant outputs, and whether the reference's own outputs prove anything."""
     findings, difference = trial.findings, trial.difference
-    bad = difference.not_finite()
-    said = "; ".join(f"output {n!r} is NaN or infinite on {t[0]}" for n, t in bad.items())
-    findings.check("finite", not bad, said or "finite wherever the reference is")
+    bad, lacking = difference.not_finite(), difference.not_infinite()
+    faults = [f"output {n!r} is NaN or infinite on {t[0]}" for n, t in bad.items()]
+    faults += [f"output {n!r} lacks the reference's infinity on {t[0]}" for n, t in lacking.items()]
+    findings.check("finite", not faults, "; ".join(faults) or "finite wherever the reference is")
     lost = difference.senseless()
     said = "; ".join(f"output {n!r} of the reference is NaN on {t[0]}" for n, t in lost.items())
     findings.check("reference-finite", not lost, said or "the reference gives numbers")

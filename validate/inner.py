@@ -149,6 +149,8 @@ class _Recorder:
 
 def _axis(shape: tuple[int, ...], channels: int) -> int | None:
     """Where a file has so many channels; None where that cannot be told."""
+    if not shape:
+        return None
     first = channel_axis(shape)
     places = [axis for axis in (first, len(shape) - 1) if axis is not None]
     return next((axis for axis in places if channels > 1 and shape[axis] == channels), None)

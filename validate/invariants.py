@@ -49,9 +49,9 @@ def check_repeatable(
 
 def check_batch(
     runner: Runner, feeds: Sequence[Feed], findings: Findings, floor: float, limit: float,
-    together: Together | None = None,
+    together: Together | None = None, mixes: bool = False,
 ) -> None:  # fmt: skip
-    """Inputs answered one by one and together get the same answers.
+    """Inputs answered one by one and together get the same answers, if the reference's do.
 
     Args:
         runner: Runs the file.
@@ -60,7 +60,11 @@ def check_batch(
         floor: No scale counts as smaller.
         limit: Largest difference allowed.
         together: How inputs of different length become one batch; None: only those of one shape do.
+        mixes: The reference answers a batch otherwise than its rows; its batch was compared.
     """
+    if mixes:
+        findings.check("batch", True, "not asked: the reference's rows depend on each other")
+        return
     some = _together(feeds, together)[: runner.most]
     if runner.fixed or len(some) < 2:
         why = "the batch is fixed" if runner.fixed else "inputs of one shape are too few"
@@ -82,7 +86,8 @@ def _together(feeds: Sequence[Feed], together: Together | None) -> list[Feed]:
     """Those inputs that fit into one batch."""
     if together:
         return [feed for feed in feeds if together.takes(feed)]
-    return [feed for feed in feeds if _alike(feed, feeds[0])]
+    ones = [feed for feed in feeds if _alike(feed, feed)]  # an example may be a batch itself
+    return [feed for feed in ones if _alike(feed, ones[0])]
 
 
 def _singly(runner: Runner, feeds: Sequence[Feed]) -> list[Feed]:

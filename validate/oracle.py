@@ -104,6 +104,11 @@ class Oracle:
         return self._session
 
     @property
+    def runner(self) -> Runner:
+        """Runs the exported program with feeds."""
+        return self._runner
+
+    @property
     def is_server(self) -> bool:
         """The reference is a callable or an endpoint."""
         return self._server is not None

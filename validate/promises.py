@@ -51,9 +51,30 @@ def check_declared(artifact: Artifact, signature: Signature, findings: Findings)
     wrong = list(dict.fromkeys(said for io in ios for said in _unlike_io(io, signature)))
     wrong += [] if wrong else _disordered(ios)
     said = "; ".join(wrong) or "names, dtypes and shapes as the source has them"
+    if kinds := _other_kinds(ios, signature):
+        said += f" (give {kinds} examples and cast inside forward: the format has no other here)"
     if not wrong:
         findings.notes += _narrower(ios, signature)
     return findings.check("declared", not wrong, said)
+
+
+def _other_kinds(ios: tuple[IO, ...], signature: Signature) -> str:
+    """The dtypes that a file has where the source's are others of the same kind."""
+    pairs = [
+        pair
+        for io in ios
+        for ours, theirs in ((signature.inputs, io.inputs), (signature.outputs, io.outputs))
+        for pair in zip(ours, theirs, strict=False)
+    ]
+    found = {b.dtype for a, b in pairs if _same_kind(a.dtype, b.dtype)}
+    return " and ".join(sorted(found))
+
+
+def _same_kind(ours: str, theirs: str) -> bool:
+    """Whether a file has the usual width of a dtype, which may not stand for the source's own."""
+    kinds = [dtype.rstrip("0123456789").lstrip("u") for dtype in (ours, theirs)]
+    other = ours != theirs and (ours, theirs) not in _STANDS_FOR and kinds[0] == kinds[1]
+    return other and theirs in ("float32", "int32")
 
 
 def _unlike_io(io: IO, signature: Signature) -> list[str]:

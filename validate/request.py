@@ -124,6 +124,7 @@ class Answers(Value, frozen=True):
         seed: Of what was generated.
         invariant_seconds: CPU seconds that generated inputs and inner tensors took.
         least_score: Of a detector with a server: the least score of a box that it listed.
+        mixes: A row gets another answer within a batch than alone, from the reference itself.
     """
 
     program_key: str
@@ -147,6 +148,7 @@ class Answers(Value, frozen=True):
     seed: int = 0
     invariant_seconds: Number = 0.0
     least_score: Number | None = None
+    mixes: bool = False
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.answers):

@@ -30,6 +30,7 @@ from edgeserve.validate.fields import LOOKED_AT
 from edgeserve.validate.findings import Findings
 from edgeserve.validate.inner import INPUTS
 from edgeserve.validate.likelihood import Likelihood
+from edgeserve.validate.mixing import said_of_split
 from edgeserve.validate.natural import first_answers, splits_of
 from edgeserve.validate.promises import check_outputs
 from edgeserve.validate.request import Answers, JudgeRequest
@@ -72,6 +73,13 @@ class Case:
     def decides(self) -> bool:
         """The task has decisions."""
         return self.exported.task in DECIDED_MARGIN
+
+    @property
+    def split(self) -> str:
+        """Why a file that takes fewer rows at a time than the source cannot be right; or empty."""
+        if not self.answers.mixes:
+            return ""
+        return said_of_split(self.request.artifact.io, self.exported.signature)
 
     @property
     def limits(self) -> Limits:

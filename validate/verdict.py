@@ -110,11 +110,15 @@ def decide(evidence: Evidence, executed_by: str) -> Judgement:
 
 
 def crashed(error: EdgeError, executed_by: str = "") -> Judgement:
-    """The verdict on an artifact whose worker died or hung while running it.
+    """The verdict on an artifact whose worker died, hung or met an unexpected error.
 
     Raises:
-        EdgeError: ``error`` itself, when it says something else than a crash or a hang.
+        EdgeError: ``error`` itself, when it says something else than that.
     """
+    if error.code == "EDGE-WORKER-001":
+        said = f"judging it ended with an error: {error.code} {error.message}; {error.hint}"
+        reason = Reason(code="EDGE-CHECK-015", message=said)
+        return Judgement(verdict="fail", reasons=(reason,), executed_by=executed_by)
     if error.code not in ("EDGE-WORKER-002", "EDGE-WORKER-003"):
         raise error
     reason = Reason(code="EDGE-CHECK-012", message=f"crashed or hung: {error.message}")

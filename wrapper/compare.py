@@ -18,6 +18,8 @@ from edgeserve.types.samples import GoldenField
 __all__ = ["Compared", "compare_arrays", "compare_records"]
 
 _FLOOR = Limits().scale_floor
+#: Floats above this stand for infinity: masks are filled with the largest float, not with inf.
+_HUGE = 1e30
 
 
 class Compared(Value, frozen=True):
@@ -175,13 +177,27 @@ def _parts(
 def _relative(wanted: np.ndarray, got: np.ndarray, scale: float) -> float:
     """Largest difference over the scale, or over the largest wanted float where that is larger.
 
-    Infinite where one is not finite.
+    Of the finite numbers. Infinite where the others (infinities of one sign, NaN) are not the same.
     """
     if np.array_equal(wanted, got, equal_nan=wanted.dtype.kind in "fc"):
         return 0.0
-    if wanted.dtype.kind not in "biufc" or not (np.isfinite(wanted) & np.isfinite(got)).all():
+    if wanted.dtype.kind not in "biufc" or got.dtype.kind not in "biufc":
         return float("inf")
-    exact, seen = wanted.astype(np.float64), got.astype(np.float64)
+    exact, seen = _plain(wanted), _plain(got)
+    known = np.isfinite(exact)
+    if not np.array_equal(exact[~known], seen[~known], equal_nan=True):
+        return float("inf")
+    exact, seen = exact[known], seen[known]
+    if not np.isfinite(seen).all():
+        return float("inf")
     whole = wanted.dtype.kind not in "fc" and scale == 1  # a declared field of whole numbers
-    own = 0.0 if whole else float(np.abs(exact).max())
-    return float(np.abs(exact - seen).max() / max(own, scale))
+    own = 0.0 if whole else float(np.abs(exact).max(initial=0.0))
+    return float(np.abs(exact - seen).max(initial=0.0) / max(own, scale))
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """As float64; floats beyond `_HUGE` as infinity, as the gate has them."""
+    values = array.astype(np.float64)
+    if array.dtype.kind != "f":
+        return values
+    return np.where(np.abs(values) >= _HUGE, np.copysign(np.inf, values), values)

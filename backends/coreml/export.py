@@ -23,6 +23,7 @@ from edgeserve.backends.coreml.flexible import opened, try_open
 from edgeserve.backends.coreml.image import check_picture
 from edgeserve.backends.coreml.library import checked_at_the_end, coremltools
 from edgeserve.backends.coreml.lowerings import register_lowerings
+from edgeserve.backends.coreml.lowerings.node_names import part_names
 from edgeserve.backends.coreml.merge import merge, read_package
 from edgeserve.backends.coreml.metadata import describe_package, sources_of
 from edgeserve.backends.coreml.order import TARGETS, WHOLE, Order
@@ -130,6 +131,7 @@ def _convert_all(
     parts = []
     for each, fixed in zip(sizes, _fix(source, sizes, order), strict=True):
         folder = stage / f"{each.name or 'main'}.mlpackage"
+        part_names(fixed.program)
         try:
             made = _call(order, fixed.program, each, folder, target)
         except Exception as error:  # the converter raises many kinds

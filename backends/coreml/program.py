@@ -172,8 +172,8 @@ def _rewrites(whole: bool) -> list[Any]:
 
     always = [
         rewrites.fold_batch_norm, rewrites.drop_asserts, rewrites.drop_idle, drop_state,
-        rewrites.plain_names, rewrites.spell_alpha, rewrites.spell_divisor,
-        rewrites.copy_contiguous, rewrites.blank_blind_rows, float_bounds,
+        rewrites.keep_inputs, rewrites.choose_by_mask, rewrites.plain_names, rewrites.spell_alpha,
+        rewrites.spell_divisor, rewrites.copy_contiguous, rewrites.blank_blind_rows, float_bounds,
     ]  # fmt: skip
     return [*always, name_relu6] if whole else always
 

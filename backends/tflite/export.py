@@ -31,6 +31,7 @@ from edgeserve.backends.torch.program import load_program, log_warnings
 from edgeserve.backends.torch.rewrites import (
     apply,
     blank_blind_rows,
+    choose_by_mask,
     copy_contiguous,
     drop_asserts,
     drop_expand,
@@ -63,7 +64,7 @@ __all__ = ["export_tflite"]
 #: What is rewritten whatever the sizes, and what once they are fixed.
 _REWRITES = (
     drop_asserts, drop_idle, fold_batch_norm, plain_names, spell_alpha, spell_division,
-    spell_divisor, copy_contiguous, blank_blind_rows,
+    spell_divisor, choose_by_mask, copy_contiguous, blank_blind_rows,
 )  # fmt: skip
 _SIZED = (
     spell_complex, spread_transposed, split_groups, spell_padding, pool_adaptively,

@@ -18,7 +18,7 @@ from edgeserve.backends.torch.buffers import Buffers
 from edgeserve.backends.torch.flat import FlatModule
 from edgeserve.errors import ConvertError, EdgeError
 
-__all__ = ["check_program"]
+__all__ = ["check_program", "difference"]
 
 #: Largest difference allowed, relative to each output's largest value: the same kernels run on both
 #: sides, so anything above rounding is another path.
@@ -28,19 +28,28 @@ TOLERANCE = 1e-4
 def check_program(
     program: ExportedProgram,
     flat: FlatModule,
+    first: Sequence[torch.Tensor],
     probes: Sequence[Sequence[torch.Tensor]],
     folder: Path,
 ) -> None:
     """Compare a program with its module on each probe.
+
+    Args:
+        program: As traced.
+        flat: The module with its examples.
+        first: What the module answered to its examples before anything else had run it.
+        probes: Further inputs, on which the module is asked now.
+        folder: The user's folder, so that an error can name the user's own line.
 
     Raises:
         ConvertError: EDGE-CONVERT-012 the module itself fails on a probe, -017 the answers differ.
     """
     runner = program.module()
     buffers = Buffers(runner)
-    for probe in probes:
+    examples = flat.examples
+    for probe in [examples, *probes]:
         try:
-            wanted = flat.call(probe).tensors
+            wanted = first if probe is examples else flat.call(probe).tensors
         except EdgeError:
             raise
         except Exception as error:  # the user's own code
@@ -56,19 +65,22 @@ def check_program(
             buffers.restore()
         except Exception as error:  # an assertion of the trace
             raise _differs(probe, one_line(error), _BRANCH) from error
-        worst = _worst(wanted, got)
+        worst = difference(wanted, got)
         if worst:
-            again = _worst(wanted, flat.call(probe).tensors)
-            raise _differs(probe, worst, _RANDOM if again else _BRANCH)
+            again = difference(wanted, flat.call(probe).tensors)
+            raise _differs(probe, worst, _UNSTEADY if again else _BRANCH)
 
 
 _BRANCH = (
     "forward takes another path at this size or value: remove that branch, or narrow dynamic_shapes"
 )
-_RANDOM = "forward draws random numbers: make them an input, or remove them in eval mode"
+_UNSTEADY = (
+    "the module itself answers otherwise when it is asked again at this size or value: make the"
+    " random numbers or the state behind that an input"
+)
 
 
-def _worst(wanted: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:
+def difference(wanted: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:
     """What differs, in words; empty when the answers are the same."""
     for i, (ours, theirs) in enumerate(zip(wanted, got, strict=True)):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:

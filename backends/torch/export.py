@@ -14,16 +14,19 @@ from typing import Literal
 import torch
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.blame import line_of_error, one_line, whole_traces
+from edgeserve.backends.torch.blame import whole_traces
 from edgeserve.backends.torch.check import check_program
 from edgeserve.backends.torch.flat import FlatModule, flatten
+from edgeserve.backends.torch.forms import eager, refuse_forms
 from edgeserve.backends.torch.identity import dtype_word
+from edgeserve.backends.torch.lifted import refuse_kept_inputs
 from edgeserve.backends.torch.narrow import Declared, fits, narrow
 from edgeserve.backends.torch.program import Program, log_warnings
 from edgeserve.backends.torch.shapes import Axes, DimNames, corner, parse, widen
+from edgeserve.backends.torch.steady import First, ask_twice
 from edgeserve.backends.torch.trees import fill, leaves, unique
 from edgeserve.backends.torch.ways import Traced, trace
-from edgeserve.errors import ConvertError, EdgeError
+from edgeserve.errors import ConvertError
 from edgeserve.types.tensors import Signature, TensorSpec
 
 __all__ = ["Wishes", "export_module"]
@@ -61,29 +64,35 @@ def export_module(
         folder: The user's folder, so that errors can name the user's own lines.
 
     Raises:
-        ConvertError: EDGE-CONVERT-011 to -017, -022, -025 to -027; ``edgeserve explain`` tells
+        ConvertError: EDGE-CONVERT-011 to -017, -022, -025 to -030; ``edgeserve explain`` tells
         more.
     """
+    module = eager(module)
+    refuse_forms(module)
     notes = _prepare(module)
     flat = flatten(module, _plain(examples, half=any("half precision" in note for note in notes)))
     notes += [f"input {leaf.name!r} is fixed at {leaf.value!r}" for leaf in flat.constants]
     names = _given("input", wishes.input_names, flat.names)
     _check_dtypes(names, flat)
-    output_names = _output_names(flat, names, wishes, notes, folder)
+    first = ask_twice(flat, folder)
+    notes += first.notes
+    output_names = _output_names(first, names, wishes)
     axes = parse(wishes.dynamic_shapes, flat.inputs, names)
-    traced, axes, fixed = _traced(Declared(flat, names, axes, folder), wishes)
+    traced, axes, fixed = _traced(Declared(flat, names, axes, folder), first, wishes)
     notes += [*fixed, *filter(None, [traced.way.note])]
     arrays = {name: leaf.value.numpy() for name, leaf in zip(names, flat.inputs, strict=True)}
     signature = _signature(traced.program, names, output_names, axes)
     return Program(traced.program, signature, arrays, tuple(notes))
 
 
-def _traced(declared: Declared, wishes: Wishes) -> tuple[Traced, tuple[Axes, ...], list[str]]:
+def _traced(
+    declared: Declared, first: First, wishes: Wishes
+) -> tuple[Traced, tuple[Axes, ...], list[str]]:
     """The program, the axes that are open in it, and notes on those that are not as asked."""
 
     def attempt(axes: tuple[Axes, ...]) -> Traced:
         with log_warnings(), whole_traces():
-            return _checked(declared, axes, wishes.probes)
+            return _checked(declared, first, axes, wishes.probes)
 
     try:
         return attempt(declared.axes), declared.axes, []
@@ -97,16 +106,20 @@ def _traced(declared: Declared, wishes: Wishes) -> tuple[Traced, tuple[Axes, ...
 
 
 def _checked(
-    declared: Declared, axes: tuple[Axes, ...], probes: Sequence[Sequence[torch.Tensor]]
-) -> Traced:
+    declared: Declared, first: First, axes: tuple[Axes, ...],
+    probes: Sequence[Sequence[torch.Tensor]],
+) -> Traced:  # fmt: skip
     """Traced with these axes open, and compared with the module on all inputs of such sizes."""
     flat, folder = declared.flat, declared.folder
     with flat.flat_forward(declared.names) as module:
         shapes = [per or None for per in axes]
         traced = trace(module, widen(flat.examples, axes), shapes, folder)
+    refuse_kept_inputs(
+        traced.program, flat, first, [flat.examples, widen(flat.examples, axes)], folder
+    )
     traced.program._example_inputs = None  # saved as a pickle they would be; ours lie beside it
     fitting = [probe for probe in probes if fits(probe, flat.examples, axes)]
-    check_program(traced.program, flat, [*_probes(flat, axes), *fitting], folder)
+    check_program(traced.program, flat, first.tensors, [*_probes(flat, axes), *fitting], folder)
     return traced
 
 
@@ -165,24 +178,9 @@ def _bad_names(kind: str, wanted: str, got: str) -> ConvertError:
     )  # fmt: skip
 
 
-def _output_names(
-    flat: FlatModule, inputs: list[str], wishes: Wishes, notes: list[str], folder: Path
-) -> list[str]:
-    """Run the module once on its own examples and name what it returns."""
-    try:
-        answer = flat.call(flat.examples)
-    except EdgeError:
-        raise
-    except Exception as error:  # the user's own code
-        raise ConvertError(
-            "EDGE-CONVERT-012", "forward", wanted="an answer to its own example inputs",
-            got=one_line(error), hint="make module(*example_inputs) work in eval mode on the CPU",
-            source_line=line_of_error(error, folder),
-        ) from error  # fmt: skip
-    if answer.changed:
-        names_of = f"its buffers {list(answer.changed)}"
-        notes.append(f"forward changes {names_of}: a change is not kept between runs")
-    names = _given("output", wishes.output_names, list(answer.names))
+def _output_names(first: First, inputs: list[str], wishes: Wishes) -> list[str]:
+    """Name what the module returned."""
+    names = _given("output", wishes.output_names, list(first.names))
     if both := set(inputs) & set(names):
         if wishes.output_names:
             raise _bad_names("output", "names that no input bears", f"{sorted(both)}")
@@ -191,8 +189,8 @@ def _output_names(
 
 
 def _probes(flat: FlatModule, axes: tuple[Axes, ...]) -> list[list[torch.Tensor]]:
-    """Inputs to compare on: the user's own, the widened ones, the smallest allowed."""
-    probes = [flat.examples]
+    """Inputs to compare on besides the user's own: the widened ones, the smallest allowed."""
+    probes = []
     widened = widen(flat.examples, axes)
     if any(a.shape != b.shape for a, b in zip(widened, flat.examples, strict=True)):
         probes.append(widened)

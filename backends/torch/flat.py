@@ -21,11 +21,10 @@ _Parameter = inspect.Parameter
 
 @dataclass(frozen=True)
 class Answer:
-    """What a module returned: names and tensors in order, and the buffers that it changed."""
+    """What a module returned: names and tensors in order."""
 
     names: tuple[str, ...]
     tensors: tuple[torch.Tensor, ...]
-    changed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,24 @@ class FlatModule:
         Raises:
             ConvertError: EDGE-CONVERT-016.
         """
-        positional, named = self._arguments([tensor.clone() for tensor in tensors])
         buffers = Buffers(self.module)
+        try:
+            return Answer(*self.run(tensors))
+        finally:
+            buffers.restore()
+
+    def run(
+        self, tensors: Sequence[torch.Tensor]
+    ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
+        """Names and copies of what the module returns; its buffers stay as that left them.
+
+        Raises:
+            ConvertError: EDGE-CONVERT-016.
+        """
+        positional, named = self._arguments([tensor.clone() for tensor in tensors])
         with torch.no_grad():
             names, found = name_outputs(self.module(*positional, **named))
-        copies = tuple(tensor.clone() for tensor in found)
-        return Answer(tuple(names), copies, buffers.restore())
+        return tuple(names), tuple(tensor.clone() for tensor in found)
 
     @contextlib.contextmanager
     def flat_forward(self, names: Sequence[str]) -> Iterator[torch.nn.Module]:

@@ -156,7 +156,8 @@ def _note(declared: Declared, dim: str, refused: ConvertError) -> str:
     line = refused.source_line or _line(declared, dim)
     where = f" at {line}" if line else ""
     known = f"{dim} = {sizes} " in refused.hint  # torch advises what is done here
-    hint = "" if known or refused.code not in _HINTED else f" ({refused.hint})"
+    advice = refused.hint.partition("; ")[2] if known else refused.hint
+    hint = f" ({advice})" if advice and refused.code in _HINTED else ""
     return (
         f"dimension {dim!r} is fixed at {sizes}, the example's size: exporting it dynamic was"
         f" refused, {refused.code} {refused.got}{where}{hint}; {INSIST}"

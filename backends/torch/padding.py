@@ -13,21 +13,29 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.buffers import Buffers
+from edgeserve.backends.torch.padding_trial import (
+    Tensors,
+    agrees,
+    inputs_of,
+    kept,
+    numbers_in,
+    runner,
+    sizes_of,
+)
 from edgeserve.backends.torch.program import log_warnings
 from edgeserve.backends.torch.shapes import UNBOUNDED
-from edgeserve.types.tensors import Signature, TensorSpec
+from edgeserve.types.processing import Tokenize
+from edgeserve.types.tensors import Signature
 
-__all__ = ["open_dims", "paddable"]
+__all__ = ["nonempty", "open_dims", "paddable"]
 
-#: How far apart two answers may be, relative to the largest: the same kernels at two sizes.
-_TOLERANCE = 1e-5
+#: How far apart answers may be where an input of zeros is tried, relative to the largest: what
+#: that changes is far larger than rounding.
+_EMPTY_TOLERANCE = 1e-4
 #: Numbers that the inputs of one trial may hold.
 _MOST = 1 << 21
 #: Longest size that is tried.
 _LONGEST = 256
-
-Tensors = list[torch.Tensor]
 
 
 def paddable(
@@ -37,7 +45,8 @@ def paddable(
     """Those of some dimensions in which zeros at an input's end change no answer before them.
 
     Each is tried alone, at its smallest size, a prime and one below its largest, filled up by one
-    and by many, with inputs of both signs and small and large values.
+    and by many, with inputs of both signs and small and large values, and with masks: inputs that
+    are zero but at the first place, the last, or every other. All zero is `nonempty`'s matter.
 
     Args:
         program: Flat, as `edgeserve.backends.torch.export.export_module` makes it.
@@ -50,17 +59,61 @@ def paddable(
     if not candidates or not given <= own:  # an answer whose size is not one of the inputs'
         return ()
     with log_warnings(), torch.no_grad():
-        module: Any = program.module()
-        buffers = Buffers(module)
-
-        def run(tensors: Tensors) -> Tensors:
-            found = [each.clone() for each in module(*(tensor.clone() for tensor in tensors))]
-            buffers.restore()
-            return found
-
+        run = runner(program)
         return tuple(
             dim for dim in candidates if all(_holds(run, signature, examples, dim))
         )  # fmt: skip
+
+
+def nonempty(
+    program: ExportedProgram, signature: Signature, examples: Sequence[torch.Tensor],
+    dims: Sequence[str], padding: Mapping[str, Tokenize],
+) -> tuple[str, ...]:  # fmt: skip
+    """Inputs whose rows may not be all zero where a dimension is filled up.
+
+    A mask of zeros is the usual one: with scores of `finfo.min` everywhere, a softmax spreads over
+    all places alike, those that were added too. Padding is exact for every other mask.
+
+    Args:
+        program: As for `paddable`.
+        signature: Its names and ranges.
+        examples: One tensor for each input.
+        dims: Dimensions that are filled up.
+        padding: How inputs of text are.
+    """
+    found: set[str] = set()
+    with log_warnings(), torch.no_grad():
+        run = runner(program) if dims else None
+        for dim in dims:
+            found.update(_changed_when_empty(run, signature, examples, dim, padding))
+    return tuple(spec.name for spec in signature.inputs if spec.name in found)
+
+
+def _changed_when_empty(
+    run: Any, signature: Signature, examples: Sequence[torch.Tensor], dim: str,
+    padding: Mapping[str, Tokenize],
+) -> set[str]:  # fmt: skip
+    """Those that, all zero, let what is added along a dimension into the answers."""
+    sizes = sizes_of(signature, examples)
+    low, high = signature.dims[dim]
+    size = max(1, low, min(sizes[dim], high - 1))
+    larger = min(high, 2 * size + 3)
+    inputs = inputs_of(signature, examples, sizes | {dim: size}, 0)
+    holders = [spec.name for spec in signature.inputs if dim in spec.shape]
+
+    def same(empty: Sequence[str]) -> bool:
+        pairs = zip(signature.inputs, inputs, strict=True)
+        zeroed = [torch.zeros_like(x) if spec.name in empty else x for spec, x in pairs]
+        try:
+            return agrees(run, signature, zeroed, dim, larger, padding, _EMPTY_TOLERANCE)
+        except Exception as error:  # torch raises many kinds
+            print(f"{list(empty)} may not be zero: {type(error).__name__} at {size} and {larger}")
+            return False
+
+    if size >= larger or not same(()):  # then it is not the zeros that make the difference
+        return set()
+    found = {name for name in holders if not same([name])}
+    return found if found or same(holders) else set(holders)
 
 
 def _holds(
@@ -68,24 +121,39 @@ def _holds(
 ) -> Iterator[bool]:
     """Whether each trial of one dimension shows the same answers."""
     low, high = signature.dims[dim]
-    base = _sizes(signature, examples)
+    base = sizes_of(signature, examples)
     tried = False
     for size, larger in _pairs(max(1, low), min(high, max(_LONGEST, base[dim]))):
-        if _numbers(signature, base | {dim: larger}) > _MOST:
+        if numbers_in(signature, base | {dim: larger}) > _MOST:
             continue
-        for kind in range(4):
+        for inputs in _trials(signature, examples, base | {dim: size}, dim):
             tried = True
-            inputs = _inputs(signature, examples, base | {dim: size}, kind)
             try:
-                right = run(inputs)
-                got = run([_filled(*pair, dim, larger) for pair in _named(signature, inputs)])
+                yield agrees(run, signature, inputs, dim, larger)
             except Exception as error:  # torch raises many kinds; then it may not be padded
                 print(f"{dim!r} is not padded: {type(error).__name__} at {size} and {larger}")
                 yield False
                 return
-            specs = zip(signature.outputs, right, got, strict=True)
-            yield all(_same(r, _cut(spec, g, dim, size)) for spec, r, g in specs)
     yield tried
+
+
+def _trials(
+    signature: Signature, examples: Sequence[torch.Tensor], sizes: Mapping[str, int], dim: str
+) -> Iterator[Tensors]:
+    """Inputs of one size: of each kind of values, then masked in each way that keeps a place."""
+    for kind in range(4):
+        yield inputs_of(signature, examples, sizes, kind)
+    whole = inputs_of(signature, examples, sizes, 0)
+    if sizes[dim] == 1:
+        return
+    holders = [i for i, spec in enumerate(signature.inputs) if dim in spec.shape]
+    for which in holders:
+        for place in (slice(0, 1), slice(-1, None), slice(0, None, 2)):
+            yield kept(signature, whole, dim, {which: place})
+        if len(holders) > 1:  # masks that have no place in common
+            yield kept(signature, whole, dim, {
+                each: slice(0, 1) if each == which else slice(-1, None) for each in holders
+            })  # fmt: skip
 
 
 def _pairs(low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -99,88 +167,6 @@ def _pairs(low: int, high: int) -> Iterator[tuple[int, int]]:
 
 def _is_prime(number: int) -> bool:
     return all(number % divisor for divisor in range(2, int(number**0.5) + 1))
-
-
-def _sizes(signature: Signature, examples: Sequence[torch.Tensor]) -> dict[str, int]:
-    """The examples' own sizes."""
-    pairs = zip(signature.inputs, examples, strict=True)
-    return {
-        dim: size
-        for spec, tensor in pairs
-        for dim, size in zip(spec.shape, tensor.shape, strict=True)
-        if isinstance(dim, str)
-    }
-
-
-def _numbers(signature: Signature, sizes: Mapping[str, int]) -> int:
-    total = 0
-    for spec in signature.inputs:
-        count = 1
-        for dim in spec.shape:
-            count *= dim if isinstance(dim, int) else sizes[dim]
-        total += count
-    return total
-
-
-def _inputs(
-    signature: Signature, examples: Sequence[torch.Tensor], sizes: Mapping[str, int], kind: int
-) -> Tensors:
-    generator = torch.Generator().manual_seed(kind)
-    made = []
-    for spec, example in zip(signature.inputs, examples, strict=True):
-        shape = [dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape]
-        made.append(_drawn(example, shape, kind, generator))
-    return made
-
-
-def _drawn(
-    example: torch.Tensor, shape: list[int], kind: int, generator: torch.Generator
-) -> torch.Tensor:
-    """Floats of both signs, all negative, all positive, or large; others from the example."""
-    if example.dtype.is_floating_point:
-        values = torch.rand(shape, generator=generator, dtype=torch.float64)
-        ways = (values * 2 - 1, -values - 0.01, values + 0.01, (values * 2 - 1) * 100)
-        return ways[kind].to(example.dtype)
-    flat = example.reshape(-1)
-    if not flat.numel():
-        return torch.zeros(shape, dtype=example.dtype)
-    count = 1
-    for size in shape:
-        count *= size
-    picks = torch.randint(0, flat.numel(), (count,), generator=generator)
-    return flat[picks].reshape(shape)
-
-
-def _named(signature: Signature, tensors: Tensors) -> Iterator[tuple[TensorSpec, torch.Tensor]]:
-    yield from zip(signature.inputs, tensors, strict=True)
-
-
-def _filled(spec: TensorSpec, tensor: torch.Tensor, dim: str, larger: int) -> torch.Tensor:
-    for axis, name in enumerate(spec.shape):
-        if name == dim:
-            shape = list(tensor.shape)
-            shape[axis] = larger - shape[axis]
-            tensor = torch.cat([tensor, torch.zeros(shape, dtype=tensor.dtype)], axis)
-    return tensor
-
-
-def _cut(spec: TensorSpec, tensor: torch.Tensor, dim: str, size: int) -> torch.Tensor:
-    for axis, name in enumerate(spec.shape):
-        if name == dim:
-            tensor = tensor.narrow(axis, 0, size)
-    return tensor
-
-
-def _same(right: torch.Tensor, got: torch.Tensor) -> bool:
-    if right.shape != got.shape:
-        return False
-    if not right.dtype.is_floating_point:
-        return torch.equal(right, got)
-    finite = right.double().nan_to_num(0.0, 0.0, 0.0)
-    scale = max(float(finite.abs().max()) if finite.numel() else 0.0, 1e-6)
-    return torch.allclose(
-        got.double(), right.double(), rtol=0.0, atol=_TOLERANCE * scale, equal_nan=True
-    )
 
 
 def open_dims(signature: Signature) -> tuple[str, ...]:

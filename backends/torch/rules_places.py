@@ -46,8 +46,10 @@ def _scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
 def _scatter_reduce(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
 ) -> Any:
-    if reduce not in _FILLERS or not include_self or not x.is_floating_point() or not x.dim():
+    if reduce not in _FILLERS or not x.is_floating_point() or not x.dim():
         return NotImplemented
+    if not include_self:
+        return _reduced_alone(x, dim, index, src, reduce)
     dim, filler = dim % x.dim(), _FILLERS[reduce]
     src = src[tuple(slice(0, size) for size in index.shape)]
     parts = _spread(x, dim, index, src, filler)
@@ -56,6 +58,14 @@ def _scatter_reduce(
     if reduce == "amax":
         return torch.maximum(x, _wide(parts.amax(dim + 1), x, filler))
     return torch.minimum(x, _wide(parts.amin(dim + 1), x, filler))
+
+
+def _reduced_alone(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Any:
+    """What the sources alone come to where there is one, ``x`` elsewhere."""
+    zeros = torch.zeros_like(x)
+    count = _scatter_reduce(zeros, dim, index, torch.ones_like(src), "sum")
+    filler = zeros if reduce == "sum" else torch.full_like(x, _FILLERS[reduce])
+    return torch.where(count > 0, _scatter_reduce(filler, dim, index, src, reduce), x)
 
 
 def _along(index: Tensor, x: Tensor, dim: int) -> Tensor:

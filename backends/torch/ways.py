@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_config
 
 from edgeserve.backends.torch.blame import one_line
+from edgeserve.backends.torch.places import Place, fixed_sizes
 from edgeserve.backends.torch.refusals import refusal
 from edgeserve.errors import ConvertError
 
@@ -80,12 +81,14 @@ def trace(
     for way in WAYS:
         if not _helps(way, any(shapes), said):
             continue
+        places: dict[int, Place] = {}
         try:
-            program = _trace(way, module, examples, shapes)
+            with fixed_sizes(module, folder) as places:
+                program = _trace(way, module, examples, shapes)
         except Exception as error:  # torch raises many kinds here
             print(f"way {way.name!r} failed: {one_line(error)}", flush=True)
             if said is None or not way.bytecode:
-                said, cause = refusal(error, folder), error
+                said, cause = refusal(error, folder, module, places), error
             continue
         print(f"way {way.name!r} worked", flush=True)
         return Traced(program, way)

@@ -19,8 +19,10 @@ class Onnx(kserve.Model):
         x = payload.inputs[0].as_numpy()
         [y] = self.session.run(["y"], {"x": x})
         output = kserve.InferOutput("y", list(y.shape), "FP32")
-        output.set_data_from_numpy(y, binary_data=bool(payload.use_binary_outputs))
-        return kserve.InferResponse(payload.id or uuid.uuid4().hex, self.name, [output])
+        binary = bool(payload.use_binary_outputs)
+        output.set_data_from_numpy(y, binary_data=binary)
+        answer = payload.id or uuid.uuid4().hex
+        return kserve.InferResponse(answer, self.name, [output], use_binary_outputs=binary)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeserve import decisions
+from edgeserve.cli.sizes import fixed_sizes
 from edgeserve.types.base import Number, encode, plain
 from edgeserve.types.controls import escaped
 from edgeserve.types.profile import DeviceProfile, Profile
@@ -92,6 +93,9 @@ def print_outcome(outcome: Outcome) -> None:
         name = f"{refused.format}-{refused.precision}"
         rows.append((name, refused.verdict, "-", "-", refused.code))
     _table(("artifact", "verdict", "size", "max abs diff", "decides as the reference"), rows)
+    for artifact in outcome.artifacts:
+        for said in fixed_sizes(artifact, outcome.manifest):
+            print(escaped(f"{artifact.name}: {said}"))
     for name, report in outcome.reports.items():
         _print_truths(name, report)
     _print_reasons(outcome)

@@ -106,4 +106,6 @@ def _judged_before(bench: Bench, artifact: Artifact, key: str) -> Report | None:
         report = decode(data, Report)
     except (OSError, msgspec.MsgspecError):
         return None
+    if any(reason.code == "EDGE-CHECK-015" for reason in report.judgement.reasons):
+        return None  # a fault of the judging, which may be gone
     return report if report.artifact_sha256 == artifact.sha256 else None

@@ -53,12 +53,15 @@ class Signature(Value, frozen=True):
         dims: Inclusive range of each dynamic dimension, by name.
         padded: Those of them in which zeros at the end of an input change no answer before them, as
             was tried on the source: files of fixed sizes take smaller inputs filled up.
+        nonempty: Inputs for which that, and a text's padding, was seen not to hold where a row is
+            all zeros (a mask that hides every place): such a row is never filled up.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dims: dict[str, tuple[int, int]] = {}
     padded: tuple[str, ...] = ()
+    nonempty: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_names("input", self.inputs)
@@ -71,6 +74,8 @@ class Signature(Value, frozen=True):
                 raise ValueError(f"dimension {name!r} has the impossible range [{low}, {high}]")
         if unknown := set(self.padded) - set(self.dims):
             raise ValueError(f"padded dimensions that are not dynamic: {sorted(unknown)}")
+        if unknown := set(self.nonempty) - {spec.name for spec in self.inputs}:
+            raise ValueError(f"inputs that may not be empty and are not there: {sorted(unknown)}")
 
     def input(self, name: str) -> TensorSpec:
         """Look up an input by name (KeyError if there is none)."""

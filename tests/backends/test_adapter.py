@@ -147,3 +147,37 @@ def test_a_session_refuses_what_none_of_its_signatures_takes() -> None:
     with pytest.raises(BackendError) as caught:
         session.run({name: x.astype(np.int32) for name, x in feed(1, 5).items()})
     assert caught.value.code == "EDGE-BACKEND-010"
+
+
+def _holding(*names: str) -> Signature:
+    return Signature(SIGNATURE.inputs, SIGNATURE.outputs, SIGNATURE.dims, ("sequence",), names)
+
+
+def test_an_empty_row_is_never_filled_up() -> None:
+    session = Fixed([io(4), io(8)])
+    adapter = Adapter(session, _holding("mask"))
+    given = feed(3, 6)
+    given["mask"][1] = 0
+    assert not adapter.takes(given)
+    with pytest.raises(BackendError) as caught:
+        adapter.run(given)
+    assert caught.value.code == "EDGE-BACKEND-022"
+    assert session.fed == []
+
+
+def test_an_empty_row_is_answered_at_the_files_own_sizes() -> None:
+    adapter = Adapter(Fixed([io(4), io(8)]), _holding("mask"))
+    for length in (4, 8):
+        given = feed(3, length)
+        given["mask"][1] = 0
+        assert adapter.takes(given)
+        right = formula(given["ids"], given["mask"])
+        np.testing.assert_array_equal(adapter.run(given)["states"], right["states"])
+
+
+def test_rows_with_one_token_are_filled_up_and_inputs_not_named_may_be_empty() -> None:
+    given = feed(3, 6)
+    given["mask"][:, 1:] = 0
+    given["ids"][0] = 0
+    got = Adapter(Fixed([io(4), io(8)]), _holding("mask")).run(given)
+    np.testing.assert_array_equal(got["states"], formula(given["ids"], given["mask"])["states"])

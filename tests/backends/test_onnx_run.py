@@ -78,6 +78,7 @@ def test_an_engine_that_fails_is_wrapped(zoo: Any) -> None:
             assert error.value.code == "EDGE-BACKEND-013"
             assert error.value.__cause__ is not None
             assert "\n" not in error.value.message
+            assert "table" in error.value.hint
             session.run(net.feed)
 
 

@@ -85,8 +85,46 @@ def test_a_branch_on_the_batch_size_cannot_pass_for_right() -> None:
 
 def test_a_branch_on_values_is_refused_at_its_line() -> None:
     error = refused(Call(branch_on_values))
-    assert error.code == "EDGE-CONVERT-014"
+    assert (error.code, error.thing) == ("EDGE-CONVERT-014", "forward of Call")
     assert error.source_line == line(branch_on_values, 1)
+
+
+def test_a_branch_on_values_names_the_module_that_holds_it() -> None:
+    error = refused(nn.Sequential(nn.Linear(3, 3), nn.Sequential(Call(branch_on_values))))
+    assert error.thing == "forward of 1.0 (Call)"
+    assert error.source_line == line(branch_on_values, 1)
+
+
+class LastOfThree(nn.Module):
+    """A recurrent layer below the top, over a length."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.steps = kind(3, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.steps(x)[0][:, -1]
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes self._flat_weights")
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_a_length_that_a_recurrent_layer_fixes_is_told_once_with_layer_and_line(
+    kind: type[nn.RNNBase],
+) -> None:
+    module, shapes = LastOfThree(kind), ({0: ("batch", 1, 8), 1: ("length", 2, 9)},)
+    error = refused(module, (torch.ones(2, 5, 3),), dynamic_shapes=shapes)
+    assert error.code == "EDGE-CONVERT-013"
+    said = f"length can only be 5: it is fixed in steps ({kind.__name__})"
+    assert error.got.count(said) == error.got.count("length") == 1
+    assert error.source_line == line(LastOfThree.forward, 1)
+    assert "recurrent layer" in error.hint
+    program = export(module, (torch.ones(2, 5, 3),), dynamic_shapes=shapes, shapes="auto")
+    assert program.signature.dims == {"batch": (1, 8)}
+    (note,) = program.notes
+    assert said in note
+    assert "'length' is fixed at 5" in note
+    assert line(LastOfThree.forward, 1) in note
+    assert "recurrent layer" in note
 
 
 def correlates(x: torch.Tensor) -> torch.Tensor:

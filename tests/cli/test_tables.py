@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgeserve.cli.sizes import fixed_sizes
 from edgeserve.cli.tables import print_answers
+from edgeserve.types.artifact import Artifact, FileEntry
+from edgeserve.types.manifest import FORMAT_VERSION, Manifest
+from edgeserve.types.processing import Processing
 from edgeserve.types.records import Classification, Detection, Span, Tokens
+from edgeserve.types.tensors import IO, Shape, Signature, TensorSpec
 
 
 def test_boxes_are_printed_with_label_and_corners(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,3 +46,36 @@ def test_spans_are_printed_and_many_are_cut(capsys: pytest.CaptureFixture[str]) 
     assert lines[1].split() == ["0.750", "PER", "0-1"]
     assert lines[-1].strip() == "and 10 more: --json has them all"
     assert len(lines) == 22
+
+
+def _said(padded: tuple[str, ...], *shapes: Shape) -> list[str]:
+    """What is said of a file with these shapes of x, whose source leaves all of it free."""
+
+    def io(shape: Shape) -> IO:
+        spec = TensorSpec(name="x", dtype="float32", shape=shape)
+        return IO(inputs=(spec,), outputs=(spec,), signature=f"of_{shape[1]}")
+
+    source = io(("batch", "n", 4))
+    signature = Signature(
+        inputs=source.inputs, outputs=source.outputs, dims={"batch": (1, 8), "n": (2, 16)},
+        padded=padded,
+    )  # fmt: skip
+    ios = tuple(map(io, shapes))
+    file = FileEntry(path="artifacts/tflite-fp32/model.tflite", size=1, sha256="0" * 64)
+    artifact = Artifact(
+        format="tflite", precision="fp32", entry=file.path, files=(file,), io=ios[-1],
+        buckets=ios if len(ios) > 1 else (),
+    )  # fmt: skip
+    manifest = Manifest(
+        edgeserve=FORMAT_VERSION, name="m", version=1, min_wrapper="0.1.0", model_id="0" * 64,
+        task="tensors", signature=signature, processing=Processing(), files=(file,),
+    )  # fmt: skip
+    return list(fixed_sizes(artifact, manifest))
+
+
+def test_sizes_that_a_file_could_not_keep_are_said() -> None:
+    assert _said((), (1, 6, 4)) == ["'n' is fixed at 6 (declared 2 to 16)"]
+    assert _said((), ("batch", "n", 4)) == []
+    assert _said((), (1, 6, 4), (1, 12, 4)) == ["'n' is fixed at 6, 12 (declared 2 to 16)"]
+    assert _said(("n",), (1, 8, 4), (1, 16, 4)) == []
+    assert _said(("n",), (1, 8, 4)) == ["'n' is padded to 8 and goes no further (declared 2 to 16)"]

@@ -31,6 +31,15 @@ def test_a_missing_module_names_the_nearest(export: Export) -> None:
     assert error.code == "EDGE-CONVERT-004"
 
 
+def test_a_relative_import_without_its_package_is_told_how_to_be_called(
+    export: Export, write: Write
+) -> None:
+    write("relative", "from .beside import net\n")
+    error = refused(export, "relative:factory")
+    assert (error.code, error.source_line) == ("EDGE-CONVERT-005", "relative.py:1")
+    assert ".relative before the colon" in error.hint
+
+
 def test_a_module_that_lacks_a_package_is_told_at_its_line(export: Export, write: Write) -> None:
     write("needs", "import os\nimport a_package_nobody_has\n")
     error = refused(export, "needs:factory")

@@ -57,6 +57,24 @@ def masked():
     return Masked(), (ids, torch.ones_like(ids)), {"dynamic_shapes": {"ids": dims, "mask": dims}}
 
 
+class Least(Masked):
+    """Its mask is the least number added to the scores: a row without a token sees all places."""
+
+    def forward(self, ids, mask):
+        x = self.embed(ids)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = q @ k.transpose(1, 2) / 4
+        hidden = (1 - mask[:, None, :].float()) * torch.finfo(torch.float32).min
+        return self.norm((scores + hidden).softmax(-1) @ v)
+
+
+def least():
+    torch.manual_seed(1)
+    ids = torch.randint(1, 50, (1, 9))
+    dims = {0: ("batch", 1, 4), 1: ("length", 1, 40)}
+    return Least(), (ids, torch.ones_like(ids)), {"dynamic_shapes": {"ids": dims, "mask": dims}}
+
+
 def conv1d():
     torch.manual_seed(2)
     net = nn.Sequential(nn.Conv1d(3, 8, 3, padding=1), nn.ReLU())
@@ -182,6 +200,25 @@ def test_a_text_encoder_with_a_mask_answers_at_every_length(nets: Nets, format: 
         mask = np.ones_like(ids)
         mask[:, max(1, length - 2) :] = 0
         net.check(format, {"ids": ids, "mask": mask})
+
+
+@pytest.mark.parametrize("format", ["tflite", "coreml"])
+def test_a_mask_of_zeros_is_answered_as_by_the_source_or_refused(nets: Nets, format: str) -> None:
+    net = nets("least")
+    assert net.exported.signature.padded == ("length",)
+    assert net.exported.signature.nonempty == ("mask",)
+    for rows, length in [(1, 1), (2, 7), (3, 16), (2, 31), (4, 40)]:
+        ids = np.random.default_rng(length).integers(1, 50, (rows, length))
+        mask = np.ones_like(ids)
+        mask[:, 1::2] = 0
+        net.check(format, {"ids": ids, "mask": mask})
+        mask[0] = 0
+        if format == "coreml" or length in (16, 40):  # nothing is added
+            net.check(format, {"ids": ids, "mask": mask})
+            continue
+        with pytest.raises(EdgeError) as error:
+            net.answer(format, {"ids": ids, "mask": mask})
+        assert error.value.code == "EDGE-BACKEND-022"
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -80,6 +80,22 @@ def test_an_endless_factory_is_stopped(user: Path, write: Write, tmp_path: Path)
     assert error.value.code == "EDGE-WORKER-003"
 
 
+def test_a_thread_that_a_factory_leaves_running_is_not_waited_for(
+    user: Path, write: Write, tmp_path: Path
+) -> None:
+    write(
+        "threaded",
+        "import threading, time, torch\n"
+        "def factory():\n"
+        "    print('noise ' * 999)\n"
+        "    threading.Thread(target=time.sleep, args=(900,), name='clock').start()\n"
+        "    return torch.nn.Linear(2, 2), (torch.zeros(1, 2),)\n",
+    )
+    exported = export_in_worker(user, tmp_path, "threaded:factory", timeout=120)
+    assert exported.signature.outputs[0].shape == (1, 2)
+    assert "['clock']" in (tmp_path / "job" / "log.txt").read_text()
+
+
 @pytest.mark.parametrize(
     ("text", "said"), [("os._exit(7)", "exit status 7"), ("os.abort()", "SIGABRT")]
 )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -21,7 +22,7 @@ from edgeserve.types.base import encode
 from edgeserve.types.reports import Report
 from edgeserve.validate.every import COLLECT, JUDGE, crash_report
 from edgeserve.validate.request import Answers, AnswersRequest, JudgeRequest
-from edgeserve.validate.store import read_answers, read_fillers
+from edgeserve.validate.store import read_answers, read_fillers, write_answers
 
 
 def test_answers_are_of_the_evaluation_half(classifier: Any, photos: Path) -> None:
@@ -237,6 +238,25 @@ def test_a_worker_that_hangs_fails_the_artifact(classifier: Any, tmp_path: Path)
     assert report.judgement.verdict == "fail"
     assert report.judgement.reasons[0].code == "EDGE-CHECK-012"
     assert not report.checks[0].ok
+
+
+def test_a_judge_that_meets_an_unexpected_error_fails_the_artifact(
+    classifier: Any, tmp_path: Path
+) -> None:
+    answers = classifier.answers(out="samples-odd")
+    folder = classifier.root / "samples-odd"
+    more = (*answers.fillers, msgspec.structs.replace(answers.fillers[0], name="of which no array"))
+    write_answers(folder, msgspec.structs.replace(answers, fillers=more))
+    request = JudgeRequest(
+        artifact=classifier.artifact, root=str(classifier.root / "candidate"),
+        source_folder=str(classifier.source), samples=str(folder),
+    )  # fmt: skip
+    with pytest.raises(Exception, match="EDGE-WORKER-001") as caught:
+        jobs.run(JUDGE, request, Report, tmp_path / "j")
+    report = crash_report(request, answers, caught.value)  # type: ignore[arg-type]
+    assert report.judgement.verdict == "fail"
+    assert report.judgement.reasons[0].code == "EDGE-CHECK-015"
+    assert "log.txt" in report.judgement.reasons[0].message
 
 
 def test_examples_are_what_was_exported(classifier: Any) -> None:

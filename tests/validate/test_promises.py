@@ -112,6 +112,20 @@ def test_anything_else_is_a_broken_promise(ios: list[IO], words: str) -> None:
         assert words in findings.broken[0].message
 
 
+def test_a_width_that_the_format_lacks_names_the_fix() -> None:
+    rate = TensorSpec(name="rate", dtype="float64", shape=("batch", 1))
+    source = Signature(inputs=(rate,), outputs=SOURCE.outputs, dims=SOURCE.dims)
+    single = TensorSpec(name="rate", dtype="float32", shape=("batch", 1))
+    findings = Findings()
+    assert not check_declared(
+        artifact(IO(inputs=(single,), outputs=SOURCE.outputs)), source, findings
+    )
+    assert "give float32 examples and cast inside forward" in findings.broken[0].message
+    findings = Findings()
+    assert not check_declared(artifact(io(scale="int8")), SOURCE, findings)
+    assert "cast inside" not in findings.broken[0].message
+
+
 def counted(precision: str, **weights: int) -> Artifact:
     return artifact(io(), precision=precision, provenance=Provenance(weights=weights))
 

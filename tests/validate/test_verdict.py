@@ -244,6 +244,10 @@ def test_a_crash_is_a_failed_check() -> None:
         judged = crashed(WorkerError(code, "verb", got="signal SIGSEGV", hint="see the log"))
         assert (judged.verdict, judged.reasons[0].code) == ("fail", "EDGE-CHECK-012")
         assert "SIGSEGV" in judged.reasons[0].message
+    judged = crashed(WorkerError("EDGE-WORKER-001", "TypeError", got="odd", hint="see log.txt"))
+    assert (judged.verdict, judged.reasons[0].code) == ("fail", "EDGE-CHECK-015")
+    assert "TypeError" in judged.reasons[0].message
+    assert "log.txt" in judged.reasons[0].message
 
 
 def test_other_errors_are_not_the_artifacts() -> None:

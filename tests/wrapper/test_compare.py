@@ -181,3 +181,32 @@ def test_fields_that_do_not_fit_an_output_hide_nothing() -> None:
     assert compare_arrays({"y": wanted}, {"y": wanted * 2}, 1e-3, (beyond,)).wrong
     other = GoldenField(output="z", word="scores", scale=1.0)
     assert compare_arrays({"y": wanted}, {"y": wanted * 2}, 1e-3, (other,)).wrong
+
+
+def test_equal_infinities_are_equal_and_the_rest_is_compared() -> None:
+    inf, nan = np.inf, np.nan
+    wanted = {"y": np.float32([[inf, -inf, 2.0, 1.0]])}
+    near = {"y": np.float32([[inf, -inf, 2.0, 1.001]])}
+    found = compare_arrays(wanted, near, 1e-3)
+    assert found.wrong == ""
+    assert found.difference == pytest.approx(0.0005, rel=1e-3), "of the largest finite number"
+    fields = [GoldenField(output="y", word="values", scale=0.5, axis=None)]
+    assert compare_arrays(wanted, near, 1e-3, fields).wrong == ""
+    for other in ([inf, inf, 2, 1], [inf, 3, 2, 1], [inf, nan, 2, 1], [inf, -inf, inf, 1]):
+        assert compare_arrays(wanted, {"y": np.float32([other])}, 1e-3).difference == inf
+    far = {"y": np.float32([[inf, -inf, 2.0, 1.1]])}
+    assert compare_arrays(wanted, far, 1e-3).difference == pytest.approx(0.05, rel=1e-3)
+
+
+def test_the_largest_float_stands_for_infinity() -> None:
+    least = np.finfo(np.float32).min
+    wanted, masked = np.float32([least, 1.0]), np.float32([-np.inf, 1.0])
+    assert compare_arrays({"y": wanted}, {"y": masked}, 1e-3).wrong == ""
+    off = np.float32([least, 1.5])
+    assert compare_arrays({"y": wanted}, {"y": off}, 1e-3).difference == pytest.approx(0.5)
+
+
+def test_outputs_of_no_numbers_and_of_one() -> None:
+    empty = np.zeros((2, 0), np.float32)
+    assert compare_arrays({"y": empty}, {"y": empty}, 1e-3).wrong == ""
+    assert compare_arrays({"y": np.float32(2)}, {"y": np.float32(3)}, 1e-3).difference == 0.5

@@ -13,6 +13,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.rewrites.blank_blind_rows import blank_blind_rows
+from edgeserve.backends.torch.rewrites.choose_by_mask import choose_by_mask
 from edgeserve.backends.torch.rewrites.copy_contiguous import copy_contiguous
 from edgeserve.backends.torch.rewrites.drop_asserts import drop_asserts
 from edgeserve.backends.torch.rewrites.drop_expand import drop_expand
@@ -21,6 +22,7 @@ from edgeserve.backends.torch.rewrites.expand_to_cat import expand_to_cat
 from edgeserve.backends.torch.rewrites.fold_batch_norm import fold_batch_norm
 from edgeserve.backends.torch.rewrites.fold_constants import fold_constants
 from edgeserve.backends.torch.rewrites.keep_epsilons import keep_epsilons
+from edgeserve.backends.torch.rewrites.keep_inputs import keep_inputs
 from edgeserve.backends.torch.rewrites.merge_axes import merge_axes
 from edgeserve.backends.torch.rewrites.plain_names import plain_names
 from edgeserve.backends.torch.rewrites.pool_adaptively import pool_adaptively
@@ -43,6 +45,7 @@ __all__ = [
     "apply",
     "apply_in_place",
     "blank_blind_rows",
+    "choose_by_mask",
     "copy_contiguous",
     "drop_asserts",
     "drop_expand",
@@ -51,6 +54,7 @@ __all__ = [
     "fold_batch_norm",
     "fold_constants",
     "keep_epsilons",
+    "keep_inputs",
     "merge_axes",
     "plain_names",
     "pool_adaptively",

@@ -49,12 +49,15 @@ def test_what_is_no_model_is_refused(tmp_path: Path, data: bytes, refused: Refus
     assert refused(tmp_path / "user" / "model.onnx").code == "EDGE-CONVERT-072"
 
 
-def test_an_invalid_graph_is_refused(write: Write, dense: Dense, refused: Refused) -> None:
+def test_an_invalid_graph_is_refused_by_the_users_own_name(
+    tmp_path: Path, write: Write, dense: Dense, refused: Refused
+) -> None:
     unsorted = dense()
     unsorted.graph.node.insert(0, unsorted.graph.node.pop())
     absent = dense([helper.make_node("Relu", ["nowhere"], ["y"])])
     for model in (unsorted, absent):
-        assert refused(write(model)).code == "EDGE-CONVERT-072"
+        error = refused(path := write(model).rename(tmp_path / "mine.onnx"))
+        assert (error.code, error.thing) == ("EDGE-CONVERT-072", path.name)
 
 
 @pytest.mark.parametrize(
