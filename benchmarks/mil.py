@@ -12,8 +12,10 @@ coremltools.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
+import sys
 import tempfile
 import time
 import warnings
@@ -224,7 +226,8 @@ def main() -> None:
     for name in MODELS:
         if options.only and not any(word in name for word in options.only):
             continue
-        with tempfile.TemporaryDirectory() as folder:
+        # What exporting says of its way goes elsewhere: standard output holds rows alone.
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
             row = measure(name, Path(folder), 0 if options.once else _RUNS)
         kinds |= set(row["kinds"])
         print(json.dumps(row) if options.json else shown(row), flush=True)
