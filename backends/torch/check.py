@@ -68,16 +68,29 @@ def check_program(
         worst = difference(wanted, got)
         if worst:
             again = difference(wanted, flat.call(probe).tensors)
-            raise _differs(probe, worst, _UNSTEADY if again else _BRANCH)
+            raise _differs(probe, worst, _UNSTEADY if again else _path(flat.module))
 
 
 _BRANCH = (
     "forward takes another path at this size or value: remove that branch, or narrow dynamic_shapes"
 )
+_NESTED = (
+    "nn.TransformerEncoder leaves out masked places when it is run, which an export does not:"
+    " make it with enable_nested_tensor=False"
+)
 _UNSTEADY = (
     "the module itself answers otherwise when it is asked again at this size or value: make the"
     " random numbers or the state behind that an input"
 )
+
+
+def _path(module: torch.nn.Module) -> str:
+    """What to do where a module takes another path than its program."""
+    nested = any(
+        isinstance(part, torch.nn.TransformerEncoder) and part.use_nested_tensor
+        for part in module.modules()
+    )
+    return _NESTED if nested else _BRANCH
 
 
 def difference(wanted: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:

@@ -37,6 +37,7 @@ class State:
             for name, value in vars(part).items()
             if name not in _TORCHS
         }
+        self._hooks = [(hooks, dict(hooks)) for hooks in _hooks(module)]
 
     def changed(self) -> tuple[str, ...]:
         """Dotted names of what was set, replaced or changed since, but buffers that were there.
@@ -50,8 +51,12 @@ class State:
     def put_back(self, names: Sequence[str]) -> tuple[str, ...]:
         """Give attributes the values they had, where these are as they were; names of the others.
 
-        A number can be put back, a list that was appended to cannot.
+        A number can be put back, a list that was appended to cannot. Hooks are put back always:
+        who hangs them up at the first call and notes that in an attribute would do so twice.
         """
+        for hooks, held in self._hooks:
+            hooks.clear()
+            hooks.update(held)
         left = []
         for name in names:
             owner, _, attribute = name.rpartition(".")
@@ -77,6 +82,14 @@ _MISSING = object()
 def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     for path, part in module.named_modules():
         yield (f"{path}." if path else ""), part
+
+
+def _hooks(module: torch.nn.Module) -> Iterator[dict[int, Any]]:
+    """All that torch calls before and after forward, and which of these want what."""
+    for _, part in _parts(module):
+        for name, value in vars(part).items():
+            if name in _TORCHS and "forward" in name and isinstance(value, dict):
+                yield value
 
 
 def _marked(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:

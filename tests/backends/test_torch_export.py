@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from edgeserve.backends.torch.export import Wishes, export_module
+from edgeserve.errors import ConvertError
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import TensorSpec
 
@@ -224,3 +225,27 @@ def test_an_input_that_forward_changes_is_left_as_it_was() -> None:
     program = export(Call(lambda x: x.add_(1)), (x,))
     assert program.examples["x"].tolist() == [[1, 1, 1], [1, 1, 1]]
     assert program.program.module()(torch.ones(2, 3))[0].tolist() == [[2, 2, 2], [2, 2, 2]]
+
+
+class Masked(nn.Module):
+    """Torch's encoder with a mask over what pads, which it leaves out as it runs."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, **options)
+
+    def forward(self, x: torch.Tensor, pad: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.encoder(x, src_key_padding_mask=pad)
+        return answer
+
+
+def test_the_hint_for_an_encoder_that_skips_what_pads_works(tmp_path: Path) -> None:
+    pad = torch.zeros(2, 7, dtype=torch.bool)
+    pad[1, 5:] = True
+    examples = (torch.randn(2, 7, 16), pad)
+    with pytest.raises(ConvertError, match="EDGE-CONVERT-017") as refused:
+        export_module(Masked().eval(), examples, Wishes(), tmp_path)
+    assert "enable_nested_tensor=False" in refused.value.hint
+    export_module(Masked(enable_nested_tensor=False).eval(), examples, Wishes(), tmp_path)

@@ -303,6 +303,19 @@ class FillsTable(Base):
         return self.l(x) * self.table
 
 
+class HangsHooks(Base):
+    """Hooks hung up at the first call, as transformers does to see what is inside."""
+
+    def set_up(self) -> None:
+        self.hung = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.hung:
+            self.l.register_forward_hook(lambda module, inputs, output: output + 1)
+            self.hung = True
+        return self.l(x)
+
+
 class Remembers(Base):
     """For whoever wants to look at it later."""
 
@@ -318,7 +331,9 @@ class DrawsForNothing(Base):
         return self.l(x) + fixed.sign() + 0 * torch.rand(4).sum()
 
 
-@pytest.mark.parametrize("kind", [Statistic, Table, FillsTable, Remembers, DrawsForNothing])
+@pytest.mark.parametrize(
+    "kind", [Statistic, Table, FillsTable, HangsHooks, Remembers, DrawsForNothing]
+)
 def test_what_changes_no_answer_converts(kind: type[Base]) -> None:
     program = export(kind(), dynamic_shapes=OPEN)
     other = torch.linspace(-3, 2, 20).reshape(5, 4)
