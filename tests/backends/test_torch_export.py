@@ -241,6 +241,7 @@ class Masked(nn.Module):
         return answer
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_the_hint_for_an_encoder_that_skips_what_pads_works(tmp_path: Path) -> None:
     pad = torch.zeros(2, 7, dtype=torch.bool)
     pad[1, 5:] = True
