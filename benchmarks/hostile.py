@@ -12,7 +12,6 @@ unanswered, or an answer that the document does not describe is printed, and the
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import re
@@ -24,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -36,21 +34,15 @@ from benchmarks.wire import INNER, Wire, grpc_asker
 __all__ = ["main"]
 
 _TESTS = Path(__file__).parents[1] / "tests"
+# The tests' own cases are asked, and import what tests share.
+sys.path.append(str(_TESTS / "support"))
+from testkit.modules import load  # noqa: E402
+
 #: Answers of 5xx that are no faults: they have a code and say that it is the load or the state.
 _BUSY = {"EDGE-SERVE-018", "EDGE-SERVE-020", "EDGE-SERVE-027", "EDGE-SERVE-028"}
 _GRPC = {
     "OK", "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAVAILABLE",
 }  # fmt: skip
-
-
-def _loaded(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 class Tally:
@@ -108,14 +100,12 @@ def memory_mb(pid: int) -> tuple[float, float]:
 
 def by_hand(tally: Tally, wire: Wire, ask_grpc: Callable[[str, bytes], tuple[str, str]]) -> int:
     """The tests' own cases, over the wire."""
-    parts = [
-        _loaded(f"sweep_{n}", _TESTS / f"serve/{n}.py") for n in ("hostile", "hostile_tensors")
-    ]
+    parts = [load(_TESTS / f"serve/{n}.py", f"sweep_{n}") for n in ("hostile", "hostile_tensors")]
     cases = [*parts[0].cases(), *parts[1].tensor_cases()]
     for name, method, path, body, headers in cases:
         whole = body if isinstance(body, bytes) else b"".join(body)
         tally.rest(name, *wire.ask(method, path, whole, headers))
-    calls = _loaded("sweep_grpc", _TESTS / "serve/hostile_grpc.py").grpc_cases()
+    calls = load(_TESTS / "serve/hostile_grpc.py", "sweep_grpc").grpc_cases()
     for name, call, data in calls:
         tally.grpc(name, *ask_grpc(call, data))
     return len(cases) + len(calls)
@@ -125,7 +115,7 @@ def by_hypothesis(
     tally: Tally, wire: Wire, ask_grpc: Callable[[str, bytes], tuple[str, str]], count: int
 ) -> int:
     """Requests of the tests' strategies, seven of ten over REST."""
-    found = _loaded("sweep_properties", _TESTS / "serve/properties.py")
+    found = load(_TESTS / "serve/properties.py", "sweep_properties")
     done = 0
 
     def many(strategy: Any, number: int, each: Callable[[Any], None]) -> None:
@@ -205,7 +195,7 @@ def main() -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     tally, began = Tally(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        models = _loaded("sweep_models", _TESTS / "wrapper/conftest.py")
+        models = load(_TESTS / "wrapper/conftest.py", "sweep_models")
         root = str(models.Make(Path(folder), lambda workspace: None).workspace())
         log = Path(folder, "log")
         with endpoint(root, log) as (process, port, other), grpc_asker(other) as ask_grpc:
