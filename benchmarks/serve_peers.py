@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -200,27 +201,27 @@ def script(python: str, what: str, words: list[str], peer: Peer) -> Iterator[Pee
         yield peer
 
 
-def _others(stack: contextlib.ExitStack, folder: Path, root: str, name: str) -> dict[str, Peer]:
-    """All peers, started."""
+def _others(
+    folder: Path, root: str, name: str
+) -> dict[str, contextlib.AbstractContextManager[Peer]]:
+    """All peers, each of which starts when it is entered."""
     model = f"{root}/artifacts/onnx-fp32/model.onnx"
     theirs = str(folder.absolute() / "others/bin/python")
     infer, both = f"/v2/models/{name}/infer", ("binary", "json")
     place = Path(root).parent / f"mlserver-{name}"
     first = str(folder.absolute() / "mlserver/bin/python")
 
-    def begin(python: str, what: str, word: str, peer: Peer) -> Peer:
-        return stack.enter_context(script(python, what, [model, word], peer))
+    def of(python: str, what: str, word: str, peer: Peer) -> Any:
+        return script(python, what, [model, word], peer)
 
     return {
-        "MLServer": stack.enter_context(mlserver(first, model, name, place)),
-        "KServe": begin(theirs, "kserve", name, Peer(0, _free(), both, infer)),
-        "LitServe": begin(
+        "MLServer": mlserver(first, model, name, place),
+        "KServe": of(theirs, "kserve", name, Peer(0, _free(), both, infer)),
+        "LitServe": of(
             theirs, "litserve", "binary", Peer(0, _free(), ("binary",), "/predict", "form")
         ),
-        "LitServe (JSON)": begin(
-            theirs, "litserve", "json", Peer(0, _free(), ("json",), "/predict")
-        ),
-        "Ray Serve": begin(sys.executable, "ray", name, Peer(0, _free(), both, "/", "bytes")),
+        "LitServe (JSON)": of(theirs, "litserve", "json", Peer(0, _free(), ("json",), "/predict")),
+        "Ray Serve": of(sys.executable, "ray", name, Peer(0, _free(), both, "/", "bytes")),
     }
 
 
@@ -275,8 +276,10 @@ def compare(
     with contextlib.ExitStack() as stack:
         ours, port = stack.enter_context(server(root, "--workers", "1", "--threads", "1"))
         mine = Peer(ours.pid, port, ("binary", "json"), f"/v2/models/{name}/infer")
-        peers = {"edgeserve": mine, **_others(stack, folder, root, name)}
-        peers = {who: peer for who, peer in peers.items() if who not in without}
+        peers = {"edgeserve": mine}
+        for who, other in _others(folder, root, name).items():
+            if who not in without:
+                peers[who] = stack.enter_context(other)
         runtime = stack.enter_context(bare(root))
         for who, peer in peers.items():
             _until_answering(who, peer)

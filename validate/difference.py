@@ -17,11 +17,12 @@ import msgspec
 import numpy as np
 
 from edgeserve.data import Feed
+from edgeserve.decisions.floats import plain_floats
 from edgeserve.types.base import number
 from edgeserve.types.reports import OutputDiff
 from edgeserve.validate.fields import WHOLE, Split
 from edgeserve.validate.fields_moving import Fault, Moving
-from edgeserve.validate.fields_seen import Seen, plain_floats
+from edgeserve.validate.fields_seen import Seen
 
 __all__ = ["Difference", "difference", "relative", "scales_of"]
 

@@ -10,11 +10,8 @@ from edgeserve.validate.fields import Field, Split
 from edgeserve.validate.places import Places, Worst
 
 __all__ = [
-    "HUGE", "Seen", "decibels", "divergence", "divergences", "log_softmax", "plain_floats", "rows",
+    "Seen", "decibels", "divergence", "divergences", "log_softmax", "rows",
 ]  # fmt: skip
-
-#: Magnitudes above this stand for infinity: masks are filled with the largest float, not with inf.
-HUGE = 1e30
 
 #: A field's scale is no smaller than this share of its output's largest magnitude.
 _SHARE = 1e-4
@@ -28,15 +25,6 @@ _QUIET = 0.05
 
 #: Answers up to so many numbers have their divergence measured.
 _DIVERGENCE = 1 << 20
-
-
-def plain_floats(array: np.ndarray) -> np.ndarray:
-    """As floats that can be subtracted; huge numbers as infinity."""
-    wide = np.float32 if array.dtype.kind == "f" and array.dtype.itemsize <= 4 else np.float64
-    values = np.asarray(array, wide)
-    if not values.size or (values.max() < HUGE and values.min() > -HUGE):  # no NaN among them
-        return values
-    return np.where(np.abs(values) >= HUGE, np.copysign(np.inf, values), values)
 
 
 def rows(array: np.ndarray, axis: int | None) -> np.ndarray:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from edgeserve.backends.inner import Inner
+from edgeserve.decisions.floats import HUGE
 from edgeserve.types.words import Precision
-from edgeserve.validate.fields_seen import HUGE
 from edgeserve.validate.findings import Findings
 from edgeserve.validate.inner import FileInner, Tap
 

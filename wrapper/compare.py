@@ -9,6 +9,7 @@ import numpy as np
 
 from edgeserve import decisions
 from edgeserve.decisions import Rule
+from edgeserve.decisions.floats import plain_floats
 from edgeserve.neighbours import distances, nearest
 from edgeserve.types.base import Value
 from edgeserve.types.records import Classification, Embedding, Record
@@ -18,8 +19,6 @@ from edgeserve.types.samples import GoldenField
 __all__ = ["Compared", "compare_arrays", "compare_records"]
 
 _FLOOR = Limits().scale_floor
-#: Floats above this stand for infinity: masks are filled with the largest float, not with inf.
-_HUGE = 1e30
 
 
 class Compared(Value, frozen=True):
@@ -183,7 +182,7 @@ def _relative(wanted: np.ndarray, got: np.ndarray, scale: float) -> float:
         return 0.0
     if wanted.dtype.kind not in "biufc" or got.dtype.kind not in "biufc":
         return float("inf")
-    exact, seen = _plain(wanted), _plain(got)
+    exact, seen = (plain_floats(each).astype(np.float64) for each in (wanted, got))
     known = np.isfinite(exact)
     if not np.array_equal(exact[~known], seen[~known], equal_nan=True):
         return float("inf")
@@ -193,11 +192,3 @@ def _relative(wanted: np.ndarray, got: np.ndarray, scale: float) -> float:
     whole = wanted.dtype.kind not in "fc" and scale == 1  # a declared field of whole numbers
     own = 0.0 if whole else float(np.abs(exact).max(initial=0.0))
     return float(np.abs(exact - seen).max(initial=0.0) / max(own, scale))
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """As float64; floats beyond `_HUGE` as infinity, as the gate has them."""
-    values = array.astype(np.float64)
-    if array.dtype.kind != "f":
-        return values
-    return np.where(np.abs(values) >= _HUGE, np.copysign(np.inf, values), values)

@@ -111,15 +111,15 @@ def _checked(
 ) -> Traced:  # fmt: skip
     """Traced with these axes open, and compared with the module on all inputs of such sizes."""
     flat, folder = declared.flat, declared.folder
+    widened = widen(flat.examples, axes)
     with flat.flat_forward(declared.names) as module:
         shapes = [per or None for per in axes]
-        traced = trace(module, widen(flat.examples, axes), shapes, folder)
-    refuse_kept_inputs(
-        traced.program, flat, first, [flat.examples, widen(flat.examples, axes)], folder
-    )
+        traced = trace(module, widened, shapes, folder)
+    refuse_kept_inputs(traced.program, flat, first, [flat.examples, widened], folder)
     traced.program._example_inputs = None  # saved as a pickle they would be; ours lie beside it
     fitting = [probe for probe in probes if fits(probe, flat.examples, axes)]
-    check_program(traced.program, flat, first.tensors, [*_probes(flat, axes), *fitting], folder)
+    asked = [*_probes(flat, axes, widened), *fitting]
+    check_program(traced.program, flat, first.tensors, asked, folder)
     return traced
 
 
@@ -188,10 +188,11 @@ def _output_names(first: First, inputs: list[str], wishes: Wishes) -> list[str]:
     return unique(names, frozenset(inputs))
 
 
-def _probes(flat: FlatModule, axes: tuple[Axes, ...]) -> list[list[torch.Tensor]]:
+def _probes(
+    flat: FlatModule, axes: tuple[Axes, ...], widened: list[torch.Tensor]
+) -> list[list[torch.Tensor]]:
     """Inputs to compare on besides the user's own: the widened ones, the smallest allowed."""
     probes = []
-    widened = widen(flat.examples, axes)
     if any(a.shape != b.shape for a, b in zip(widened, flat.examples, strict=True)):
         probes.append(widened)
     smallest = corner(flat.examples, axes)

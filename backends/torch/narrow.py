@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -58,7 +59,7 @@ class Declared:
     axes: tuple[Axes, ...]
     folder: Path
 
-    @property
+    @cached_property
     def places(self) -> dict[str, list[tuple[int, int]]]:
         """For each dimension, in order, the inputs and axes where it stands."""
         found: dict[str, list[tuple[int, int]]] = {}

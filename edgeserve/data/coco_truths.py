@@ -16,7 +16,14 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from edgeserve.data.truths import Known, bad_box, bad_mask, checked_box, unknown_classes
+from edgeserve.data.truths import (
+    Known,
+    bad_box,
+    bad_mask,
+    check_within,
+    checked_box,
+    unknown_classes,
+)
 from edgeserve.errors import DataError
 from edgeserve.processing.geometry import Size
 from edgeserve.processing.sizes import picture_size
@@ -29,8 +36,6 @@ _NOTHING = msgspec.Raw(b"null")
 _YES = (b"1", b"true")
 #: What the class of all that is not annotated is called, underscores and case aside.
 _REST = "background"
-#: How far a corner may lie outside of the picture, in pixels: labelling tools round.
-_BEYOND = 1.0
 
 
 class Image(msgspec.Struct):
@@ -169,14 +174,7 @@ def _polygons(note: Annotation, where: str, size: Size | None) -> Iterator[tuple
         if len(polygon) < 6 or len(polygon) % 2 or not np.isfinite(polygon).all():
             raise bad_mask(where, f"{wanted}, three corners at least", f"{len(polygon)} numbers")
         corners = np.reshape(polygon, (-1, 2))
-        if size is not None and not (
-            corners.min() >= -_BEYOND and (corners.max(0) <= np.array(size[::-1]) + _BEYOND).all()
-        ):
-            low, high = corners.min(0), corners.max(0)
-            raise bad_mask(
-                where, f"a polygon within the picture of {size[1]} x {size[0]} pixels",
-                f"one from ({low[0]:g}, {low[1]:g}) to ({high[0]:g}, {high[1]:g})",
-            )  # fmt: skip
+        check_within("a polygon", corners.min(0), corners.max(0), size, where, bad_mask)
         yield tuple(polygon)
 
 

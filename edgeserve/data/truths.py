@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +13,8 @@ from edgeserve.types.truths import TrueBox, TrueSegments, TrueSpans
 from edgeserve.types.words import Task
 
 __all__ = [
-    "KINDS", "Known", "TruthKind", "bad_box", "bad_mask", "checked_box", "segments", "spans",
-    "unknown_classes",
+    "KINDS", "Known", "TruthKind", "bad_box", "bad_mask", "check_within", "checked_box",
+    "segments", "spans", "unknown_classes",
 ]  # fmt: skip
 
 TruthKind = Literal["boxes", "mask", "segments", "spans"]
@@ -96,12 +96,26 @@ def checked_box(
     if width <= 0 or height <= 0:
         raise bad_box(where, "a width and height above 0", f"{width:g} x {height:g}")
     right, bottom = left + width, top + height
-    if size is not None and not (
-        min(left, top) >= -_BEYOND and right <= size[1] + _BEYOND and bottom <= size[0] + _BEYOND
-    ):
-        wanted = f"a box within the picture of {size[1]} x {size[0]} pixels"
-        raise bad_box(where, wanted, f"one from ({left:g}, {top:g}) to ({right:g}, {bottom:g})")
+    check_within("a box", (left, top), (right, bottom), size, where, bad_box)
     return TrueBox(xyxy=(left, top, right, bottom), label=label, crowd=crowd)
+
+
+def check_within(
+    what: str, low: Sequence[float], high: Sequence[float], size: Size | None, where: str,
+    bad: Callable[[str, str, str], DataError],
+) -> None:  # fmt: skip
+    """Refuse what reaches out of its picture, by its least and its largest x and y.
+
+    Raises:
+        DataError: What ``bad`` makes of it.
+    """
+    if size is None or (
+        min(low) >= -_BEYOND and high[0] <= size[1] + _BEYOND and high[1] <= size[0] + _BEYOND
+    ):
+        return
+    wanted = f"{what} within the picture of {size[1]} x {size[0]} pixels"
+    got = f"one from ({low[0]:g}, {low[1]:g}) to ({high[0]:g}, {high[1]:g})"
+    raise bad(where, wanted, got)
 
 
 def bad_box(where: str, wanted: str, got: str) -> DataError:
