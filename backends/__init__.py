@@ -69,21 +69,28 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
         made = getattr(importlib.import_module(module), attribute)()
     except Exception as error:  # a plugin may fail in any way
         raise BackendError(
-            "EDGE-BACKEND-003", f"backend {name!r} ({dotted})",
-            wanted="a backend that can be imported", got=f"{type(error).__name__}: {error}",
+            "EDGE-BACKEND-003",
+            f"backend {name!r} ({dotted})",
+            wanted="a backend that can be imported",
+            got=f"{type(error).__name__}: {error}",
             hint="reinstall or remove the package that registers it",
-        ) from error  # fmt: skip
+        ) from error
     if not isinstance(made, Backend):
         raise BackendError(
-            "EDGE-BACKEND-003", f"backend {name!r} ({dotted})",
-            wanted="a subclass of edgeserve.backends.Backend", got=type(made).__name__,
+            "EDGE-BACKEND-003",
+            f"backend {name!r} ({dotted})",
+            wanted="a subclass of edgeserve.backends.Backend",
+            got=type(made).__name__,
             hint="see docs/backends.md for what an entry point must name",
-        )  # fmt: skip
+        )
     return made
 
 
 def _unknown(asked: str) -> BackendError:
     return BackendError(
-        "EDGE-BACKEND-001", "format", wanted=f"one of {', '.join(formats())}", got=repr(asked),
+        "EDGE-BACKEND-001",
+        "format",
+        wanted=f"one of {', '.join(formats())}",
+        got=repr(asked),
         hint="check the spelling, or install the package that registers this format",
-    )  # fmt: skip
+    )

@@ -120,11 +120,12 @@ class Adapter:
             ):
                 return bucket
         raise BackendError(
-            "EDGE-BACKEND-020", f"sizes {dict(sizes)}",
+            "EDGE-BACKEND-020",
+            f"sizes {dict(sizes)}",
             wanted=f"one of the sizes that the file is fixed to: {self._buckets}",
             got="none that holds them",
             hint="give inputs of such a size, or an artifact of a format with dynamic sizes",
-        )  # fmt: skip
+        )
 
     def _check_rows(self, feed: Mapping[str, np.ndarray], bucket: Mapping[str, int]) -> None:
         """Refuse an empty row that would be filled up: what is added would reach the answers."""
@@ -133,12 +134,14 @@ class Adapter:
             for axis, name in fit.axes if fit.outer in self._nonempty else ():
                 if array.shape[axis] < bucket[name] and not array.any(axis).all():
                     raise BackendError(
-                        "EDGE-BACKEND-022", f"input {fit.outer!r}", got="a row of zeros",
+                        "EDGE-BACKEND-022",
+                        f"input {fit.outer!r}",
+                        got="a row of zeros",
                         wanted=f"rows with a number other than 0, or size {bucket[name]}"
                         f" for {name!r}",
                         hint="leave such rows out, give one of the file's own sizes"
                         f" ({[each[name] for each in self._buckets]}), or use onnx",
-                    )  # fmt: skip
+                    )
 
     def _padded(self, array: np.ndarray, fit: _Fit, bucket: Mapping[str, int]) -> np.ndarray:
         for axis, name in fit.axes:
@@ -214,8 +217,10 @@ def _integers(array: np.ndarray, fit: _Fit) -> np.ndarray:
     info = np.iinfo(fit.dtype)
     if array.size and (array.min() < info.min or array.max() > info.max):
         raise BackendError(
-            "EDGE-BACKEND-021", f"input {fit.outer!r}", wanted=f"values that fit {fit.dtype}",
+            "EDGE-BACKEND-021",
+            f"input {fit.outer!r}",
+            wanted=f"values that fit {fit.dtype}",
             got=f"{array.min()} to {array.max()}",
             hint=f"this file takes {fit.dtype}: give smaller numbers, or use another format",
-        )  # fmt: skip
+        )
     return array.astype(fit.dtype)

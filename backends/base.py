@@ -62,9 +62,14 @@ class Backend(ABC):
 
     @abstractmethod
     def _load(
-        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
-        taps: tuple[str, ...], optimize: bool,
-    ) -> Session:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        delegate: str,
+        threads: int | None,
+        taps: tuple[str, ...],
+        optimize: bool,
+    ) -> Session:
         """Load checked files on a delegate that is one of `delegates`."""
 
     @abstractmethod
@@ -72,9 +77,14 @@ class Backend(ABC):
         """Look into checked files."""
 
     def _export_native(
-        self, exported: Exported, root: Path, out: Path, route: str, precision: str,
+        self,
+        exported: Exported,
+        root: Path,
+        out: Path,
+        route: str,
+        precision: str,
         options: Mapping[str, str],
-    ) -> Artifact:  # fmt: skip
+    ) -> Artifact:
         """Convert by one route into a precision of `native`. The base has fp32 and no options."""
         return self._export(exported, root, out, route)
 
@@ -91,20 +101,31 @@ class Backend(ABC):
         return {}
 
     def _quantize(
-        self, artifact: Artifact, root: Path, recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
-    ) -> Artifact:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]],
+        out: Path,
+    ) -> Artifact:
         """Make another precision. The base says that this version does not."""
         raise BackendError(
-            "EDGE-BACKEND-006", f"{self.format} {recipe.precision}", wanted="fp32",
+            "EDGE-BACKEND-006",
+            f"{self.format} {recipe.precision}",
+            wanted="fp32",
             got=f"{recipe.precision}, which is not made in this version",
             hint="ask for --precision fp32",
-        )  # fmt: skip
+        )
 
     def export(
-        self, exported: Exported, root: Path, out: Path, route: str | None = None,
-        precision: str = "fp32", options: Mapping[str, str] | None = None,
-    ) -> Artifact:  # fmt: skip
+        self,
+        exported: Exported,
+        root: Path,
+        out: Path,
+        route: str | None = None,
+        precision: str = "fp32",
+        options: Mapping[str, str] | None = None,
+    ) -> Artifact:
         """Convert an exported program into a candidate of this format.
 
         Args:
@@ -127,10 +148,12 @@ class Backend(ABC):
         known = (*self.routes(), *self.asked_routes)
         if route not in known:
             raise BackendError(
-                "EDGE-BACKEND-015", f"route of {self.format}", wanted=f"one of {list(known)}",
+                "EDGE-BACKEND-015",
+                f"route of {self.format}",
+                wanted=f"one of {list(known)}",
                 got=repr(route),
                 hint="leave the route out, and they are tried in order",
-            )  # fmt: skip
+            )
         self._check_wishes(precision, options or {})
         self._check_source(exported)
         for entry in (exported.program, *exported.program_data):
@@ -141,29 +164,39 @@ class Backend(ABC):
     def _check_source(self, exported: Exported) -> None:
         if exported.format not in self.takes:
             raise ConvertError(
-                "EDGE-CONVERT-076", f"format {self.format}",
-                wanted=f"a source in {' or '.join(self.takes)}", got=f"one in {exported.format}",
+                "EDGE-CONVERT-076",
+                f"format {self.format}",
+                wanted=f"a source in {' or '.join(self.takes)}",
+                got=f"one in {exported.format}",
                 hint="give the PyTorch module the file was made from; --to onnx takes the file",
-            )  # fmt: skip
+            )
 
     def _check_wishes(self, precision: str, options: Mapping[str, str]) -> None:
         if precision not in self.native:
             raise BackendError(
-                "EDGE-BACKEND-006", f"{self.format} {precision}",
+                "EDGE-BACKEND-006",
+                f"{self.format} {precision}",
                 wanted=f"one of {list(self.native)}, which are made from the source itself",
-                got=precision, hint="make fp32 first and quantize that",
-            )  # fmt: skip
+                got=precision,
+                hint="make fp32 first and quantize that",
+            )
         if unknown := sorted(set(options) - set(self.options)):
             raise BackendError(
-                "EDGE-BACKEND-040", f"options of {self.format}",
-                wanted=f"names among {list(self.options)}", got=f"{unknown}",
+                "EDGE-BACKEND-040",
+                f"options of {self.format}",
+                wanted=f"names among {list(self.options)}",
+                got=f"{unknown}",
                 hint="leave that option out, or correct its name",
-            )  # fmt: skip
+            )
 
     def quantize(
-        self, artifact: Artifact, root: Path, recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
-    ) -> Artifact:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]],
+        out: Path,
+    ) -> Artifact:
         """Derive another precision from a float artifact.
 
         Args:
@@ -187,10 +220,16 @@ class Backend(ABC):
         return msgspec.structs.replace(made, provenance=provenance)
 
     def load(
-        self, artifact: Artifact, root: Path, *, delegate: str | None = None,
-        threads: int | None = None, taps: Sequence[str] = (), optimize: bool = True,
+        self,
+        artifact: Artifact,
+        root: Path,
+        *,
+        delegate: str | None = None,
+        threads: int | None = None,
+        taps: Sequence[str] = (),
+        optimize: bool = True,
         verified: bool = False,
-    ) -> Session:  # fmt: skip
+    ) -> Session:
         """Load an artifact; the caller closes the session.
 
         Args:
@@ -212,16 +251,21 @@ class Backend(ABC):
         delegate = delegate or ("cpu" if "cpu" in usable else usable[0])
         if delegate not in usable:
             raise BackendError(
-                "EDGE-BACKEND-005", f"delegate of {self.format}",
-                wanted=f"one of {list(usable)}, usable here", got=repr(delegate),
+                "EDGE-BACKEND-005",
+                f"delegate of {self.format}",
+                wanted=f"one of {list(usable)}, usable here",
+                got=repr(delegate),
                 hint="install the runtime build that has it, or leave the delegate out",
-            )  # fmt: skip
+            )
         most = max(16, 4 * usable_cores())  # thousands of threads stop the whole machine
         if threads is not None and not 1 <= threads <= most:
             raise BackendError(
-                "EDGE-BACKEND-018", "threads", wanted=f"1 to {most}", got=str(threads),
+                "EDGE-BACKEND-018",
+                "threads",
+                wanted=f"1 to {most}",
+                got=str(threads),
                 hint="leave threads out to use all that this process may use",
-            )  # fmt: skip
+            )
         if not verified:
             check_files(artifact, root)
         return self._load(artifact, root, delegate, threads, tuple(taps), optimize)
@@ -242,9 +286,12 @@ class Backend(ABC):
 def _need(format: str, missing: str | None) -> None:
     if missing:
         raise BackendError(
-            "EDGE-BACKEND-004", f"format {format!r}", wanted="its packages installed",
-            got="some missing or too old", hint=missing,
-        )  # fmt: skip
+            "EDGE-BACKEND-004",
+            f"format {format!r}",
+            wanted="its packages installed",
+            got="some missing or too old",
+            hint=missing,
+        )
 
 
 def check_files(artifact: Artifact, root: Path) -> None:
@@ -272,6 +319,9 @@ def check_file(entry: FileEntry, root: Path) -> None:
 
 def _changed(path: str, wanted: str, got: str) -> BackendError:
     return BackendError(
-        "EDGE-BACKEND-011", f"file {path!r}", wanted=wanted, got=got,
+        "EDGE-BACKEND-011",
+        f"file {path!r}",
+        wanted=wanted,
+        got=got,
         hint="make the artifact again, or copy it again from where it is whole",
-    )  # fmt: skip
+    )

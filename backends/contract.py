@@ -78,9 +78,14 @@ class BackendContract(RefusalContract):
 
     @pytest.mark.parametrize("precision", ["fp16", "w8", "w8a8"])
     def test_a_precision_is_made_if_it_is_promised(
-        self, backend: Backend, case: Case, made: Made, fed: Fed, tmp_path: Path,
+        self,
+        backend: Backend,
+        case: Case,
+        made: Made,
+        fed: Fed,
+        tmp_path: Path,
         precision: Precision,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Then it has the same inputs and outputs, and says what it derives from."""
         if precision not in backend.precisions:
             with pytest.raises(BackendError) as error:

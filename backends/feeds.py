@@ -28,9 +28,12 @@ def numpy_dtype(dtype: DType, tensor: str) -> np.dtype[np.generic]:
     """
     if dtype == "bfloat16":
         raise BackendError(
-            "EDGE-BACKEND-017", f"tensor {tensor!r}", wanted="a dtype that numpy has",
-            got="bfloat16", hint="cast this input or output to float32 inside the model",
-        )  # fmt: skip
+            "EDGE-BACKEND-017",
+            f"tensor {tensor!r}",
+            wanted="a dtype that numpy has",
+            got="bfloat16",
+            hint="cast this input or output to float32 inside the model",
+        )
     return np.dtype(_SPECIAL.get(dtype, dtype))
 
 
@@ -93,32 +96,43 @@ class FeedCheck:
     def _wrong_names(self, feed: Mapping[str, np.ndarray]) -> BackendError:
         wanted = [row.name for row in self._rows]
         return BackendError(
-            "EDGE-BACKEND-008", "inputs", wanted=f"{wanted}", got=f"{list(feed)}",
+            "EDGE-BACKEND-008",
+            "inputs",
+            wanted=f"{wanted}",
+            got=f"{list(feed)}",
             hint="feed one array for each input, by these names",
-        )  # fmt: skip
+        )
 
     def _wrong_dtype(self, name: str, dtype: np.dtype[np.generic], got: object) -> BackendError:
         found = str(got.dtype) if isinstance(got, np.ndarray) else type(got).__name__
         return BackendError(
-            "EDGE-BACKEND-009", f"input {name!r}", wanted=f"a {dtype} array", got=found,
+            "EDGE-BACKEND-009",
+            f"input {name!r}",
+            wanted=f"a {dtype} array",
+            got=found,
             hint=f"convert it: numpy.asarray(x, dtype={str(dtype)!r})",
-        )  # fmt: skip
+        )
 
     def _wrong_shape(self, name: str, got: tuple[int, ...]) -> BackendError:
         spec = next(spec for spec in self._io.inputs if spec.name == name)
         return BackendError(
-            "EDGE-BACKEND-010", f"input {name!r}", wanted=f"shape {_show(spec.shape)}",
-            got=f"shape {_show(got)}", hint="a word in the shape may be any size, a number may not",
-        )  # fmt: skip
+            "EDGE-BACKEND-010",
+            f"input {name!r}",
+            wanted=f"shape {_show(spec.shape)}",
+            got=f"shape {_show(got)}",
+            hint="a word in the shape may be any size, a number may not",
+        )
 
     def _unequal(self, name: str, axis: int, got: tuple[int, ...], size: int) -> BackendError:
         spec = next(spec for spec in self._io.inputs if spec.name == name)
         dim = spec.shape[axis]
         return BackendError(
-            "EDGE-BACKEND-010", f"input {name!r}", got=f"shape {_show(got)}",
+            "EDGE-BACKEND-010",
+            f"input {name!r}",
+            got=f"shape {_show(got)}",
             wanted=f"{size} for {dim!r} (axis {axis}), as in the other inputs",
             hint=f"give every input the same size of {dim!r}",
-        )  # fmt: skip
+        )
 
 
 def _show(shape: tuple[int | str, ...]) -> str:

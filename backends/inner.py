@@ -50,9 +50,11 @@ class Inner:
         if self.low.shape != other.low.shape:
             return self.whole().joined(other.whole())
         return Inner(
-            self.numel, np.minimum(self.low, other.low), np.maximum(self.high, other.high),
+            self.numel,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
             self.finite and other.finite,
-        )  # fmt: skip
+        )
 
     def whole(self) -> Inner:
         """The same with all channels as one."""

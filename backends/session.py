@@ -73,9 +73,12 @@ class Session(ABC):
         """
         if self._closed:
             raise BackendError(
-                "EDGE-BACKEND-007", "session", wanted="an open session", got="a closed one",
+                "EDGE-BACKEND-007",
+                "session",
+                wanted="an open session",
+                got="a closed one",
                 hint="load the artifact again, or run inside its `with` block",
-            )  # fmt: skip
+            )
         self._checks[self._bucket(feed)](feed)
         try:
             return self._run(feed)
@@ -83,10 +86,12 @@ class Session(ABC):
             raise
         except Exception as error:  # the border to the engine
             raise BackendError(
-                "EDGE-BACKEND-013", f"{self.runtime.name} {self.runtime.version}",
-                wanted="an answer", got=_first_line(error),
+                "EDGE-BACKEND-013",
+                f"{self.runtime.name} {self.runtime.version}",
+                wanted="an answer",
+                got=_first_line(error),
                 hint=_COMPARE,
-            ) from error  # fmt: skip
+            ) from error
 
     def inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, Inner]:
         """What inner tensors range over on one feed, by source op; empty: not to be had here.
@@ -99,10 +104,12 @@ class Session(ABC):
             return self._inner(feed)
         except Exception as error:  # the border to the engine
             raise BackendError(
-                "EDGE-BACKEND-013", f"{self.runtime.name} {self.runtime.version}",
-                wanted="an answer", got=_first_line(error),
+                "EDGE-BACKEND-013",
+                f"{self.runtime.name} {self.runtime.version}",
+                wanted="an answer",
+                got=_first_line(error),
                 hint=_COMPARE,
-            ) from error  # fmt: skip
+            ) from error
 
     def _bucket(self, feed: Mapping[str, np.ndarray]) -> int:
         """Which of `buckets` has a feed's shapes; the last where none has, whose check says so."""

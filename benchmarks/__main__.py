@@ -16,37 +16,54 @@ __all__ = ["FIGURES", "main"]
 #: What is run, in order, and what each one's figure is.
 FIGURES: dict[str, tuple[str, ...]] = {
     "fp32 files against PyTorch on the demo's crops": (
-        "-m", "benchmarks.agreement", "demo-out/tagger.edge", "demo-out/photos",
+        "-m",
+        "benchmarks.agreement",
+        "demo-out/tagger.edge",
+        "demo-out/photos",
     ),
     "precisions of the tagger: decisions and times": (
-        "-m", "benchmarks.precisions", "demo-out/tagger.edge", "demo-out/photos",
+        "-m",
+        "benchmarks.precisions",
+        "demo-out/tagger.edge",
+        "demo-out/photos",
     ),
     "text encoder against transformers": (
-        "-m", "benchmarks.embeddings", "demo-out/minilm.edge", "demo-out/sentences",
+        "-m",
+        "benchmarks.embeddings",
+        "demo-out/minilm.edge",
+        "demo-out/sentences",
     ),
     "Core ML interpreter against PyTorch on whole models": ("-m", "benchmarks.mil"),
     "three formats with the gate against three plain scripts": (
-        "-m", "benchmarks.conversion", "demo-out/photos",
+        "-m",
+        "benchmarks.conversion",
+        "demo-out/photos",
     ),
     "the gate's time against bare runs of both sides": (
-        "-m", "benchmarks.gate", "demo-out/tagger", "demo-out/photos/data.jsonl",
+        "-m",
+        "benchmarks.gate",
+        "demo-out/tagger",
+        "demo-out/photos/data.jsonl",
     ),
-    "processing against Pillow on every conformance case": (
-        "tests/conformance/processing/run.py",
-    ),
+    "processing against Pillow on every conformance case": ("tests/conformance/processing/run.py",),
     "processing against naive code": ("benchmarks/processing.py",),
     "the endpoint beside the bare run, and under too much load": ("-m", "benchmarks.serve"),
     "the fallback contract under every fault": ("-m", "benchmarks.faults", "--live", "10000"),
     "photos answered by the device and by the endpoint": (
-        "-m", "benchmarks.endpoint_agreement", "demo-out/tagger", "demo-out/photos",
+        "-m",
+        "benchmarks.endpoint_agreement",
+        "demo-out/tagger",
+        "demo-out/photos",
     ),
     "a node of two killed under load": ("-m", "benchmarks.ray_kill"),
     "Wrapper against the bare session, photo to label against its bare sum": (
-        "-m", "benchmarks.wrapper", "demo-out/tagger.edge",
+        "-m",
+        "benchmarks.wrapper",
+        "demo-out/tagger.edge",
     ),
     "start of the command line": ("-m", "benchmarks.startup"),
     "size of a runtime-only install": ("-m", "benchmarks.install_size"),
-}  # fmt: skip
+}
 _DOWNLOADS = frozenset({"size of a runtime-only install"})
 
 

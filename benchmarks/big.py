@@ -89,8 +89,18 @@ def _write(folder: Path, gigabytes: float) -> int:
 def _convert(folder: Path, format: str, weights: int) -> bool:
     out = folder / format
     began = time.perf_counter()
-    command = [sys.executable, "-P", "-m", "edgeserve", "convert", "big:build", "-o", str(out),
-               "--to", format]  # fmt: skip
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "edgeserve",
+        "convert",
+        "big:build",
+        "-o",
+        str(out),
+        "--to",
+        format,
+    ]
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:

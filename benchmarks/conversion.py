@@ -40,9 +40,12 @@ def _run(words: Sequence[str]) -> Cost:
     """Run a command to its end; it has to succeed."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, check=False,
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
+    )
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise SystemExit(f"{words} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
@@ -53,9 +56,20 @@ def _run(words: Sequence[str]) -> Cost:
 def _ours(photos: Path, out: Path) -> tuple[Cost, dict[str, float]]:
     """The side of edgeserve, and the CPU seconds of each of its workers."""
     cost = _run(
-        ["-P", "-m", "edgeserve", "convert", "demo.tagger:efficientnet_lite0", "-o", str(out),
-         "--to", _FORMATS, "--data", str(photos / "data.jsonl")]
-    )  # fmt: skip
+        [
+            "-P",
+            "-m",
+            "edgeserve",
+            "convert",
+            "demo.tagger:efficientnet_lite0",
+            "-o",
+            str(out),
+            "--to",
+            _FORMATS,
+            "--data",
+            str(photos / "data.jsonl"),
+        ]
+    )
     usage = {
         path.parent.name: json.loads(path.read_text())["cpu_s"]
         for path in sorted((out / "logs").glob("*/usage.json"))

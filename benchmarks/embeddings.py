@@ -119,9 +119,12 @@ def measure(bundle: Path, texts: list[str]) -> dict[str, dict[str, float]]:
             worst = max(float(np.abs(run(rows[n]) - states[n]).max()) for n in _LENGTHS)
             other = _neighbours(np.stack([_pooled(run(f)) for f in feeds]))[0] != nearest
             found[f"{format}-{precision}"] = {
-                "max_abs": worst, "sentences": len(texts), "changed": int(other.sum()),
-                "decided": int(sure.sum()), "decided_changed": int((other & sure).sum()),
-            }  # fmt: skip
+                "max_abs": worst,
+                "sentences": len(texts),
+                "changed": int(other.sum()),
+                "decided": int(sure.sum()),
+                "decided_changed": int((other & sure).sum()),
+            }
     return found
 
 

@@ -94,9 +94,11 @@ def _by_protocol(link: http.client.HTTPConnection, name: str, raw: bytes) -> dic
     text = json.loads(body[:head]) | {"parameters": {}}
     start = json.dumps(text).encode()
     said = _ask(
-        link, f"/v2/models/{name}/infer", start + body[head:],
+        link,
+        f"/v2/models/{name}/infer",
+        start + body[head:],
         inference_header_content_length=str(len(start)),
-    )  # fmt: skip
+    )
     answer: dict[str, Any] = json.loads(said["outputs"][0]["data"][0])
     return answer
 

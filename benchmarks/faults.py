@@ -34,9 +34,18 @@ from edgeserve.wrapper.fallback.pilot import Pilot
 from edgeserve.wrapper.fallback.race import Fault, Message, Outcome, Reply
 
 __all__ = [
-    "DEADLINE_MS", "FAULTS", "SHARES", "Cell", "World", "cell", "good_reply", "hedging", "main",
-    "pilot_of", "played",
-]  # fmt: skip
+    "DEADLINE_MS",
+    "FAULTS",
+    "SHARES",
+    "Cell",
+    "World",
+    "cell",
+    "good_reply",
+    "hedging",
+    "main",
+    "pilot_of",
+    "played",
+]
 
 FAULTS = ("rst", "black hole", "slow body", "garbage", "5xx", "429", "tls")
 SHARES = (0.01, 0.1, 0.5, 1.0)
@@ -47,9 +56,15 @@ _SIGNATURE = Signature(
     outputs=(TensorSpec(name="y", dtype="float32", shape=(1, 4)),),
 )
 _MANIFEST = Manifest(
-    edgeserve="1.0", name="m", version=1, min_wrapper="0.1.0", model_id=_MODEL_ID, task="tensors",
-    signature=_SIGNATURE, processing=Processing(),
-)  # fmt: skip
+    edgeserve="1.0",
+    name="m",
+    version=1,
+    min_wrapper="0.1.0",
+    model_id=_MODEL_ID,
+    task="tensors",
+    signature=_SIGNATURE,
+    processing=Processing(),
+)
 _X = {"x": np.ones((1, 4), np.float32)}
 
 
@@ -152,9 +167,13 @@ class Cell:
 def _local(world: Any) -> Callable[[Any], Tensors]:
     """A model on the device: it takes its time and is always right."""
     ran_on = RanOn(
-        where="device", format="onnx", precision="fp32", sha256="", model_id=_MODEL_ID,
+        where="device",
+        format="onnx",
+        precision="fp32",
+        sha256="",
+        model_id=_MODEL_ID,
         runtime=Runtime(name="fake", version="1", delegate="cpu"),
-    )  # fmt: skip
+    )
 
     def run(_: Any) -> Tensors:
         world.spend(LOCAL_MS / 1e3)
@@ -171,9 +190,13 @@ def pilot_of(
     """A contract at work, with a model on the device unless that is ``lacking``."""
     around = Processor(_MANIFEST.processing, _SIGNATURE, "tensors")
     caller = Caller(
-        contract.urls, contract.attempts, contract.budget, contract.hedge, contract.at_once,
+        contract.urls,
+        contract.attempts,
+        contract.budget,
+        contract.hedge,
+        contract.at_once,
         random.Random(seed),
-    )  # fmt: skip
+    )
     asking = Asking(contract, _MANIFEST, around, races=races, caller=caller)
     local = None if lacking else _local(world)
     return Pilot(contract, _MANIFEST, around, local, lacking, asking), caller

@@ -79,13 +79,19 @@ class Gate:
             raise SystemExit(f"{workspace} holds no {format}-fp32; run `make demo` first")
         source = str(opened.source.absolute())
         self.asked = AnswersRequest(
-            source_folder=source, out=str(out), data=str(data.absolute()), reference="pt2",
-            golden=0, refresh=True,
-        )  # fmt: skip
+            source_folder=source,
+            out=str(out),
+            data=str(data.absolute()),
+            reference="pt2",
+            golden=0,
+            refresh=True,
+        )
         self.judging = JudgeRequest(
-            artifact=artifact, root=str(workspace.absolute()), source_folder=source,
+            artifact=artifact,
+            root=str(workspace.absolute()),
+            source_folder=source,
             samples=str(out),
-        )  # fmt: skip
+        )
         self.samples: tuple[Sample, ...] = ()
 
     def __call__(self) -> tuple[float, float]:

@@ -41,8 +41,13 @@ from testkit.modules import load  # noqa: E402
 #: Answers of 5xx that are no faults: they have a code and say that it is the load or the state.
 _BUSY = {"EDGE-SERVE-018", "EDGE-SERVE-020", "EDGE-SERVE-027", "EDGE-SERVE-028"}
 _GRPC = {
-    "OK", "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAVAILABLE",
-}  # fmt: skip
+    "OK",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+}
 
 
 class Tally:
@@ -120,9 +125,13 @@ def by_hypothesis(
 
     def many(strategy: Any, number: int, each: Callable[[Any], None]) -> None:
         how = settings(
-            max_examples=number, deadline=None, database=None, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck), verbosity=Verbosity.quiet,
-        )  # fmt: skip
+            max_examples=number,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            verbosity=Verbosity.quiet,
+        )
 
         def one(asked: Any) -> None:
             nonlocal done
@@ -145,9 +154,10 @@ def by_schema(tally: Tally, port: int, count: int) -> int:
     url = f"http://127.0.0.1:{port}"
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     kept = [
-        checks.content_type_conformance, checks.response_schema_conformance,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
         checks.status_code_conformance,
-    ]  # fmt: skip
+    ]
     session, done = requests.Session(), 0
 
     def one(case: Any) -> None:
@@ -166,9 +176,13 @@ def by_schema(tally: Tally, port: int, count: int) -> int:
 
     def some(operation: Any, mode: Any, number: int) -> None:
         how = settings(
-            max_examples=number, deadline=None, database=None, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck), verbosity=Verbosity.quiet,
-        )  # fmt: skip
+            max_examples=number,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            verbosity=Verbosity.quiet,
+        )
         with suppress(Unsatisfiable):  # a question without parameters cannot be asked wrongly
             how(given(operation.as_strategy(generation_mode=mode))(one))()
 

@@ -53,10 +53,14 @@ def converted(name: str, model: Model, folder: Path) -> dict[str, Path]:
     program = export_module(module, examples, Wishes(), folder)
     entry, kept = write_program(program, folder)
     exported = Exported(
-        source=Source(kind="factory", location=f"zoo:{name}", folder=str(folder)), program=entry,
-        examples=kept, signature=program.signature, notes=program.notes,
-        weights=weights_of(program.program), graph_sha256=graph_sha256(program.program),
-    )  # fmt: skip
+        source=Source(kind="factory", location=f"zoo:{name}", folder=str(folder)),
+        program=entry,
+        examples=kept,
+        signature=program.signature,
+        notes=program.notes,
+        weights=weights_of(program.program),
+        graph_sha256=graph_sha256(program.program),
+    )
     found = {}
     for precision in ("fp32", "fp16"):
         out = folder / precision
@@ -76,15 +80,20 @@ def suppressed(package: Path, out: Path) -> Path:
     boxes, scores = function.outputs
     with function:
         kept = Builder.non_maximum_suppression(
-            boxes=boxes, scores=scores, iou_threshold=np.float32(_OVERLAP),
-            score_threshold=np.float32(0), max_boxes=40,
-        )  # fmt: skip
+            boxes=boxes,
+            scores=scores,
+            iou_threshold=np.float32(_OVERLAP),
+            score_threshold=np.float32(0),
+            max_boxes=40,
+        )
         function.set_outputs(list(kept))
     made = ct.convert(
-        program, convert_to="mlprogram", skip_model_load=True,
+        program,
+        convert_to="mlprogram",
+        skip_model_load=True,
         compute_precision=ct.precision.FLOAT32,
         minimum_deployment_target=ct.target(spec.specificationVersion),
-    )  # fmt: skip
+    )
     made.save(str(out))
     return out
 

@@ -94,10 +94,17 @@ class Shipped:
         return answer
 
     def compare(
-        self, mlmodel: Any, input_key_values: Any, expected_outputs: Any, dtype: str = "fp32",
-        atol: float = 1e-4, rtol: float = 1e-5, also_compare_shapes: bool = True, state: Any = None,
+        self,
+        mlmodel: Any,
+        input_key_values: Any,
+        expected_outputs: Any,
+        dtype: str = "fp32",
+        atol: float = 1e-4,
+        rtol: float = 1e-5,
+        also_compare_shapes: bool = True,
+        state: Any = None,
         allow_mismatch_ratio: float = 0.0,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Compare the interpreter's answer with the one the test calls right."""
         from coremltools.converters.mil import testing_utils as utils
 

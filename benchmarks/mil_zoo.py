@@ -81,9 +81,14 @@ def vit() -> Model:
     from transformers import ViTConfig
 
     config = ViTConfig(
-        hidden_size=96, num_hidden_layers=3, num_attention_heads=4, intermediate_size=192,
-        image_size=64, patch_size=8, num_labels=10,
-    )  # fmt: skip
+        hidden_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=192,
+        image_size=64,
+        patch_size=8,
+        num_labels=10,
+    )
     model = _seeded("ViTForImageClassification", config)
     return First(model, ("pixel_values",), "logits").eval(), (_noise(1, 3, 64, 64),)
 
@@ -93,9 +98,14 @@ def swin() -> Model:
     from transformers import SwinConfig
 
     config = SwinConfig(
-        image_size=64, patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4,
+        image_size=64,
+        patch_size=4,
+        embed_dim=24,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
         num_labels=10,
-    )  # fmt: skip
+    )
     model, examples = _seeded("SwinForImageClassification", config), (_noise(1, 3, 64, 64),)
     plain, ours = (kind(model, ("pixel_values",), "logits").eval() for kind in (First, Swin))
     with torch.inference_mode():
@@ -143,9 +153,12 @@ def segformer() -> Model:
     from transformers import SegformerConfig
 
     config = SegformerConfig(
-        hidden_sizes=[16, 32, 40, 64], depths=[1, 1, 1, 1], num_attention_heads=[1, 2, 2, 4],
-        decoder_hidden_size=32, num_labels=7,
-    )  # fmt: skip
+        hidden_sizes=[16, 32, 40, 64],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 2, 4],
+        decoder_hidden_size=32,
+        num_labels=7,
+    )
     model = _seeded("SegformerForSemanticSegmentation", config)
     return First(model, ("pixel_values",), "logits").eval(), (_noise(1, 3, 96, 96),)
 
@@ -155,11 +168,21 @@ def whisper() -> Model:
     from transformers import WhisperConfig
 
     config = WhisperConfig(
-        d_model=64, encoder_layers=3, encoder_attention_heads=4, encoder_ffn_dim=128,
-        decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=128, max_source_positions=200,
-        vocab_size=100, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+        d_model=64,
+        encoder_layers=3,
+        encoder_attention_heads=4,
+        encoder_ffn_dim=128,
+        decoder_layers=1,
+        decoder_attention_heads=4,
+        decoder_ffn_dim=128,
+        max_source_positions=200,
+        vocab_size=100,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
         begin_suppress_tokens=None,
-    )  # fmt: skip
+    )
     encoder = _seeded("WhisperModel", config).encoder
     return First(encoder, ("input_features",), "last_hidden_state").eval(), (_noise(1, 80, 400),)
 

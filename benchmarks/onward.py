@@ -42,10 +42,25 @@ def _files(places: Sequence[Path], folder: Path) -> Iterator[Path]:
 def convert(path: Path, out: Path, words: Sequence[str]) -> dict[str, Any]:
     """What ``edgeserve convert --json`` says of one file."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "edgeserve", "convert", str(path), "-o", str(out), "--json",
-         "--timeout", str(_TIMEOUT), *words],
-        capture_output=True, text=True, check=False, env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "edgeserve",
+            "convert",
+            str(path),
+            "-o",
+            str(out),
+            "--json",
+            "--timeout",
+            str(_TIMEOUT),
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:

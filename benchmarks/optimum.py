@@ -23,9 +23,23 @@ __all__ = ["MODELS", "main"]
 ROOT = Path(__file__).parents[1]
 #: Factories of the zoo: text encoders, then pictures.
 MODELS = (
-    "bert", "distilbert", "roberta", "albert", "electra", "mobilebert", "deberta_v2", "mpnet",
-    "xlm_roberta", "vit", "deit", "beit", "convnext", "resnet", "mobilenet_v2", "swin",
-)  # fmt: skip
+    "bert",
+    "distilbert",
+    "roberta",
+    "albert",
+    "electra",
+    "mobilebert",
+    "deberta_v2",
+    "mpnet",
+    "xlm_roberta",
+    "vit",
+    "deit",
+    "beit",
+    "convnext",
+    "resnet",
+    "mobilenet_v2",
+    "swin",
+)
 
 
 def _factory(name: str) -> Any:
@@ -50,10 +64,13 @@ def _exported(name: str, root: Path) -> tuple[Any, Any, list[np.ndarray]]:
     program = export_module(module, examples, wishes, root)
     entry, kept = write_program(program, root)
     exported = Exported(
-        source=Source(kind="huggingface", location=str(folder), folder=str(root)), program=entry,
-        examples=kept, signature=program.signature, weights=weights_of(program.program),
+        source=Source(kind="huggingface", location=str(folder), folder=str(root)),
+        program=entry,
+        examples=kept,
+        signature=program.signature,
+        weights=weights_of(program.program),
         graph_sha256=graph_sha256(program.program),
-    )  # fmt: skip
+    )
     return module, exported, [tensor.numpy() for tensor in examples]
 
 

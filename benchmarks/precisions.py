@@ -53,9 +53,12 @@ def measure(bundle: Path, photos: Path, seconds: float) -> dict[str, dict[str, f
         for precision, file in files.items():
             other = _answers(batches, runner(file, format)).argmax(1) != classes
             figures = {
-                "bytes": len(file), "inputs": len(crops), "flips": int(other.sum()),
-                "decided": int(sure.sum()), "decided_flips": int((other & sure).sum()),
-            }  # fmt: skip
+                "bytes": len(file),
+                "inputs": len(crops),
+                "flips": int(other.sum()),
+                "decided": int(sure.sum()),
+                "decided_flips": int((other & sure).sum()),
+            }
             if precision != "fp32" and "fp32" in files:
                 figures |= _times(file, files["fp32"], format, crops[0][None], seconds)
             found[f"{format}-{precision}"] = figures

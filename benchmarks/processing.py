@@ -209,8 +209,10 @@ def embedder(folder: Path) -> Processor:
     """The processing of the model's package."""
     asset = describe(folder, "tokenizer.json")
     parts: dict[str, TokenizePart] = {
-        "input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids",
-    }  # fmt: skip
+        "input_ids": "ids",
+        "attention_mask": "attention_mask",
+        "token_type_ids": "type_ids",
+    }
     inputs = tuple(
         InputProcessing(name=n, steps=(Tokenize(tokenizer=asset, part=p, max_length=256),))
         for n, p in parts.items()
@@ -222,9 +224,11 @@ def embedder(folder: Path) -> Processor:
         dims={"batch": (1, 8), "tokens": (1, 256)},
     )
     return Processor(
-        Processing(inputs=inputs, outputs=steps), signature, "feature-extraction",
+        Processing(inputs=inputs, outputs=steps),
+        signature,
+        "feature-extraction",
         assets=lambda path: (folder / path).read_bytes(),
-    )  # fmt: skip
+    )
 
 
 def naive_tail(pixels: np.ndarray) -> np.ndarray:

@@ -82,10 +82,12 @@ def bundle(folder: Path, name: str, most: int = 1) -> str:
     nodes.append(helper.make_node("GlobalAveragePool" if weights else "Identity", [last], ["y"]))
     out = (first, sizes[-1], 1, 1) if weights else shape
     graph = helper.make_graph(
-        nodes, name, [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        nodes,
+        name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
         [numpy_helper.from_array(w.astype(np.float32) / 30, k) for k, w in weights.items()],
-    )  # fmt: skip
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     onnx.checker.check_model(made)
     root = folder / name
@@ -98,10 +100,13 @@ def bundle(folder: Path, name: str, most: int = 1) -> str:
         dims={"n": (1, most)} if most > 1 else {},
     )
     artifact = Artifact(
-        format="onnx", precision="fp32", entry=entry, files=(describe(root, entry),),
+        format="onnx",
+        precision="fp32",
+        entry=entry,
+        files=(describe(root, entry),),
         io=IO(inputs=signature.inputs, outputs=signature.outputs),
         judgement=Judgement(verdict="pass"),
-    )  # fmt: skip
+    )
     identity = encode(
         Identity(
             weights=(), graph_sha256="0" * 64, processing=Processing(), labels=(), task="tensors"
@@ -110,10 +115,17 @@ def bundle(folder: Path, name: str, most: int = 1) -> str:
     (root / "identity.json").write_bytes(identity)
     files = (describe(root, entry), describe(root, "identity.json"))
     manifest = Manifest(
-        edgeserve=FORMAT_VERSION, name=name, version=1, min_wrapper="0.1.0", task="tensors",
-        model_id=sha256_bytes(identity), signature=signature, processing=Processing(),
-        artifacts=(artifact,), files=files,
-    )  # fmt: skip
+        edgeserve=FORMAT_VERSION,
+        name=name,
+        version=1,
+        min_wrapper="0.1.0",
+        task="tensors",
+        model_id=sha256_bytes(identity),
+        signature=signature,
+        processing=Processing(),
+        artifacts=(artifact,),
+        files=files,
+    )
     (root / "manifest.json").write_bytes(encode(manifest))
     return str(root)
 

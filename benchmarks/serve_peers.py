@@ -152,9 +152,12 @@ def started(command: list[str], folder: str | None = None) -> Iterator[subproces
     """A server on the first core."""
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
     with subprocess.Popen(
-        ["taskset", "-c", "0", *command], cwd=folder, env=env, stdout=subprocess.DEVNULL,
+        ["taskset", "-c", "0", *command],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
+    ) as process:
         try:
             yield process
         finally:
@@ -181,9 +184,13 @@ def mlserver(python: str, model: str, name: str, folder: Path) -> Iterator[Peer]
     folder.mkdir()
     (folder / "onnx_runtime.py").write_text((PEERS / "onnx_runtime.py").read_text("utf-8"))
     settings = {
-        "debug": False, "parallel_workers": 0, "http_port": port, "grpc_port": _free(),
-        "metrics_port": _free(), "host": "127.0.0.1",
-    }  # fmt: skip
+        "debug": False,
+        "parallel_workers": 0,
+        "http_port": port,
+        "grpc_port": _free(),
+        "metrics_port": _free(),
+        "host": "127.0.0.1",
+    }
     (folder / "settings.json").write_text(json.dumps(settings))
     said = {"name": name, "implementation": "onnx_runtime.Onnx", "parameters": {"uri": model}}
     (folder / "model-settings.json").write_text(json.dumps(said))

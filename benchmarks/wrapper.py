@@ -55,16 +55,26 @@ def identity(folder: Path) -> Path:
     (folder / "identity.json").write_bytes(encode(shared))
     signature = Signature(inputs=(specs[0],), outputs=(specs[1],), dims={"n": (1, 64)})
     artifact = Artifact(
-        format="onnx", precision="fp32", entry=entry, files=(describe(folder, entry),),
+        format="onnx",
+        precision="fp32",
+        entry=entry,
+        files=(describe(folder, entry),),
         io=IO(inputs=signature.inputs, outputs=signature.outputs),
         judgement=Judgement(verdict="pass"),
-    )  # fmt: skip
+    )
     member = describe(folder, "identity.json")
     manifest = Manifest(
-        edgeserve=FORMAT_VERSION, name="identity", version=1, min_wrapper="0.1.0",
-        model_id=member.sha256, task="tensors", signature=signature, processing=Processing(),
-        files=(*artifact.files, member), artifacts=(artifact,),
-    )  # fmt: skip
+        edgeserve=FORMAT_VERSION,
+        name="identity",
+        version=1,
+        min_wrapper="0.1.0",
+        model_id=member.sha256,
+        task="tensors",
+        signature=signature,
+        processing=Processing(),
+        files=(*artifact.files, member),
+        artifacts=(artifact,),
+    )
     (folder / "manifest.json").write_bytes(encode(manifest))
     return folder
 

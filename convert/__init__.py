@@ -26,12 +26,18 @@ __all__ = ["ExportRequest", "TargetRequest", "convert", "parse_source"]
 
 
 def convert(
-    source: str, out: str | Path, to: Sequence[str] = ("onnx",),
-    precision: Sequence[str] = ("fp32",), *, folder: str | Path = ".", timeout: float = 3600.0,
-    trust_pickle: bool = False, data: str | Path | None = None,
+    source: str,
+    out: str | Path,
+    to: Sequence[str] = ("onnx",),
+    precision: Sequence[str] = ("fp32",),
+    *,
+    folder: str | Path = ".",
+    timeout: float = 3600.0,
+    trust_pickle: bool = False,
+    data: str | Path | None = None,
     on_progress: Callable[[jobs.Progress], None] | None = None,
     shapes: Literal["auto", "dynamic"] = "auto",
-) -> tuple[Artifact, ...]:  # fmt: skip
+) -> tuple[Artifact, ...]:
     """Export a source and convert it, each step in a worker process; nothing is judged.
 
     Args:
@@ -58,11 +64,12 @@ def convert(
     with staged(root / "source") as stage:
         jobs.run(
             "edgeserve.convert.source:export_source",
-            ExportRequest(
-                source=what, out=str(stage), trust_pickle=trust_pickle, shapes=shapes
-            ),
-            Exported, root / "logs" / "export", timeout=timeout, on_progress=on_progress,
-        )  # fmt: skip
+            ExportRequest(source=what, out=str(stage), trust_pickle=trust_pickle, shapes=shapes),
+            Exported,
+            root / "logs" / "export",
+            timeout=timeout,
+            on_progress=on_progress,
+        )
     made = []
     for word, level in itertools.product(to, precision):
         format = FORMAT_SPELLINGS.get(word, word)
@@ -71,12 +78,16 @@ def convert(
             artifact = jobs.run(
                 "edgeserve.convert.target:convert_target",
                 TargetRequest(
-                    source_folder=str(root / "source"), out=str(stage),
-                    format=cast("Format", format), precision=cast("Precision", level),
+                    source_folder=str(root / "source"),
+                    out=str(stage),
+                    format=cast("Format", format),
+                    precision=cast("Precision", level),
                     data=str(Path(data).absolute()) if data is not None else None,
                 ),
-                Artifact, root / "logs" / f"{format}-{level}",
-                timeout=timeout, on_progress=on_progress,
-            )  # fmt: skip
+                Artifact,
+                root / "logs" / f"{format}-{level}",
+                timeout=timeout,
+                on_progress=on_progress,
+            )
         made.append(artifact.moved(folder_name))
     return tuple(made)

@@ -216,10 +216,14 @@ def _written(
     confirmed, outcome = run_script(path, failure)
     operators = found.part.operators if found else ()
     return Bisected(
-        module=found.module if found else None, operators=operators, said=failure.said,
-        trials=search.trials, script=True, confirmed=confirmed,
+        module=found.module if found else None,
+        operators=operators,
+        said=failure.said,
+        trials=search.trials,
+        script=True,
+        confirmed=confirmed,
         words=f"{_where(found)}{', as far as the time went' if search.late else ''}; {outcome}",
-    )  # fmt: skip
+    )
 
 
 def _where(found: _Found | None) -> str:

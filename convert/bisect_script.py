@@ -93,10 +93,19 @@ def part_script(format: Format, part: Part, failure: Failure, module: str | None
     inputs = ", ".join(map(_random, part.examples))
     lines = [
         f'"""{_title(format, failure, part.operators)}{f", in {module}" if module else ""}."""',
-        *_IMPORTS[format].splitlines(), "", "", "class Part(torch.nn.Module):", *body, "", "",
-        "torch.manual_seed(0)", "model = Part().eval()", f"inputs = ({inputs},)",
-        *_CONVERT[format].splitlines(), *_COMPARE.splitlines(),
-    ]  # fmt: skip
+        *_IMPORTS[format].splitlines(),
+        "",
+        "",
+        "class Part(torch.nn.Module):",
+        *body,
+        "",
+        "",
+        "torch.manual_seed(0)",
+        "model = Part().eval()",
+        f"inputs = ({inputs},)",
+        *_CONVERT[format].splitlines(),
+        *_COMPARE.splitlines(),
+    ]
     while len(lines) > LINES and "" in lines:
         lines.remove("")
     return "\n".join(lines) + "\n" if len(lines) <= LINES else None
@@ -108,11 +117,13 @@ def factory_script(format: Format, exported: Exported, root: Path, failure: Fail
     get = _from_factory(exported) if made_by else _from_program(exported, root)
     imports = {"import sys" if made_by else "import numpy", *_IMPORTS[format].splitlines()}
     lines = [
-        f'"""{_title(format, failure)}; only as a whole."""', *sorted(imports), *get,
+        f'"""{_title(format, failure)}; only as a whole."""',
+        *sorted(imports),
+        *get,
         "model = lambda *x: torch.utils._pytree.tree_leaves(module(*x))",
         *_CONVERT[format].replace("(model, inputs)", "(module, inputs)").splitlines(),
         *_COMPARE.splitlines(),
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -227,9 +238,13 @@ def run_script(path: Path, failure: Failure) -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-P", str(path)], cwd=folder, capture_output=True, text=True,
-                timeout=_LIMIT_S, errors="replace",
-            )  # fmt: skip
+                [sys.executable, "-P", str(path)],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+                errors="replace",
+            )
         except subprocess.TimeoutExpired:
             return False, f"{path.name} did not end in {_LIMIT_S:.0f} s"
     if _ELSEWHERE in done.stderr and failure.wrong:

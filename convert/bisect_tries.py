@@ -89,9 +89,12 @@ def part_fails(backend: Backend, part: Part) -> Failure | None:
             return _refused(error)
         exported = Exported(
             source=Source(kind="pt2", location=str(root / entry.path), folder=str(root)),
-            program=entry, examples=examples, signature=program.signature,
-            weights=weights_of(program.program), graph_sha256=graph_sha256(program.program),
-        )  # fmt: skip
+            program=entry,
+            examples=examples,
+            signature=program.signature,
+            weights=weights_of(program.program),
+            graph_sha256=graph_sha256(program.program),
+        )
         return fails(backend, exported, root)
 
 

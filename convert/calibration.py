@@ -27,8 +27,15 @@ from edgeserve.types.samples import Sample
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 
-__all__ = ["LEAST", "LEAST_GROUPS", "MOST", "Calibration", "calibration", "calibration_key",
-           "choose"]  # fmt: skip
+__all__ = [
+    "LEAST",
+    "LEAST_GROUPS",
+    "MOST",
+    "Calibration",
+    "calibration",
+    "calibration_key",
+    "choose",
+]
 
 #: Fewest samples. Measured on EfficientNet-Lite0: 8 give the flips that 64 give, fewer were worse.
 LEAST = 8
@@ -130,9 +137,12 @@ def calibration(
     """
     if data is None:
         raise QuantizeError(
-            "EDGE-QUANTIZE-001", "calibration", wanted="samples of real data", got="none",
+            "EDGE-QUANTIZE-001",
+            "calibration",
+            wanted="samples of real data",
+            got="none",
             hint="give inputs as your users send them: --data FOLDER (docs/data.md)",
-        )  # fmt: skip
+        )
     samples = _chosen(Path(data), exported.signature, seed, count)
     return Calibration(exported, root, samples)
 
@@ -159,12 +169,13 @@ def _chosen(data: Path, signature: Signature, seed: int, count: int) -> tuple[Sa
     if len(chosen) < LEAST or groups < LEAST_GROUPS:
         total = len(halves["calibration"]) + len(halves["evaluation"])
         raise QuantizeError(
-            "EDGE-QUANTIZE-002", f"calibration half of {data.name!r}",
+            "EDGE-QUANTIZE-002",
+            f"calibration half of {data.name!r}",
             wanted=f"at least {LEAST} samples of at least {LEAST_GROUPS} groups",
             got=f"{len(chosen)} samples of {groups} groups (of {total} in the data, "
             f"{count} allowed)",
             hint="add inputs: half of their groups is for calibration, the other half for judging",
-        )  # fmt: skip
+        )
     return chosen
 
 
@@ -197,9 +208,12 @@ def _rank(seed: int, name: str) -> str:
 def _processor(exported: Exported, root: Path) -> Processor:
     """The declared processing; files that it names lie beside the program."""
     return Processor(
-        exported.processing, exported.signature, exported.task, exported.labels,
+        exported.processing,
+        exported.signature,
+        exported.task,
+        exported.labels,
         assets=lambda name: (root / name).read_bytes(),
-    )  # fmt: skip
+    )
 
 
 def _fixed_batch(signature: Signature) -> int:
@@ -221,6 +235,9 @@ def _singles(feed: Feed, signature: Signature) -> Iterator[Feed]:
 
 def _unusable(index: int, sample: Sample, error: EdgeError) -> QuantizeError:
     return QuantizeError(
-        "EDGE-QUANTIZE-004", f"calibration sample {index} ({sample.id})",
-        wanted="an input that the model takes", got=error.message, hint=error.hint,
-    )  # fmt: skip
+        "EDGE-QUANTIZE-004",
+        f"calibration sample {index} ({sample.id})",
+        wanted="an input that the model takes",
+        got=error.message,
+        hint=error.hint,
+    )

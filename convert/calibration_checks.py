@@ -45,9 +45,12 @@ def check_feed(index: int, name: str, feed: Feed, signature: Signature) -> None:
             raise _unfit(f"{thing} input {spec.name!r}", wanted, got)
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
             raise QuantizeError(
-                "EDGE-QUANTIZE-003", f"{thing} input {spec.name!r}", wanted="finite numbers",
-                got="NaN or infinity", hint="repair this sample, or take it out of the data",
-            )  # fmt: skip
+                "EDGE-QUANTIZE-003",
+                f"{thing} input {spec.name!r}",
+                wanted="finite numbers",
+                got="NaN or infinity",
+                hint="repair this sample, or take it out of the data",
+            )
 
 
 def _fits(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> bool:
@@ -59,9 +62,12 @@ def _fits(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> boo
 
 def _unfit(thing: str, wanted: str, got: str) -> QuantizeError:
     return QuantizeError(
-        "EDGE-QUANTIZE-004", thing, wanted=wanted, got=got,
+        "EDGE-QUANTIZE-004",
+        thing,
+        wanted=wanted,
+        got=got,
         hint="give inputs as the model takes them; `edgeserve inspect` shows its signature",
-    )  # fmt: skip
+    )
 
 
 class Spread:
@@ -100,9 +106,12 @@ class Spread:
             got = f"nothing but the number {self._range[0]:g}"
         if got:
             raise QuantizeError(
-                "EDGE-QUANTIZE-005", "calibration samples", wanted="inputs that differ", got=got,
+                "EDGE-QUANTIZE-005",
+                "calibration samples",
+                wanted="inputs that differ",
+                got=got,
                 hint="give real inputs: ranges measured on these would hold for nothing else",
-            )  # fmt: skip
+            )
 
 
 def _digest(feed: Feed) -> str:
@@ -136,11 +145,13 @@ def check_apart(
     for sample, twin in twins.items():
         if _named(chosen, sample) or _named(judged, twin):
             raise QuantizeError(
-                "EDGE-QUANTIZE-006", f"{sample} and {twin}",
-                wanted="one group for one input", got="the same bytes in two groups",
+                "EDGE-QUANTIZE-006",
+                f"{sample} and {twin}",
+                wanted="one group for one input",
+                got="the same bytes in two groups",
                 hint="give both the same group, or remove one: else a model is judged with what "
                 "it was calibrated on",
-            )  # fmt: skip
+            )
         print(f"calibration: {sample} is left out, it equals {twin} of the evaluation half")
     return tuple(sample for sample in chosen if sample.id not in twins)
 

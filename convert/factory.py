@@ -81,11 +81,13 @@ def _import(name: str, folder: Path) -> ModuleType:
         if missing and (name == missing or name.startswith(missing + ".")):
             raise _no_module(name, folder) from error
         raise ConvertError(
-            "EDGE-CONVERT-005", f"module {name!r}", wanted="a module that imports",
+            "EDGE-CONVERT-005",
+            f"module {name!r}",
+            wanted="a module that imports",
             got=_said(error),
             hint=_import_hint(name, folder, error),
             source_line=line_of_error(error, folder),
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _import_hint(name: str, folder: Path, error: BaseException) -> str:
@@ -102,10 +104,12 @@ def _no_module(name: str, folder: Path) -> ConvertError:
     there = sorted(path.stem for path in folder.glob("*.py"))
     close = difflib.get_close_matches(name, there, 1)
     return ConvertError(
-        "EDGE-CONVERT-004", f"module {name!r}", wanted=f"a module in {folder} or an installed one",
+        "EDGE-CONVERT-004",
+        f"module {name!r}",
+        wanted=f"a module in {folder} or an installed one",
         got="none of that name",
         hint=f"did you mean {close[0]!r}?" if close else "run from the folder that holds it",
-    )  # fmt: skip
+    )
 
 
 def _look_up(module: ModuleType, path: str, location: str) -> Callable[[], Any]:
@@ -116,16 +120,21 @@ def _look_up(module: ModuleType, path: str, location: str) -> Callable[[], Any]:
         if not hasattr(found, name):
             close = difflib.get_close_matches(name, dir(found), 1)
             raise ConvertError(
-                "EDGE-CONVERT-006", f"factory {location!r}", wanted=f"a function {name!r}",
+                "EDGE-CONVERT-006",
+                f"factory {location!r}",
+                wanted=f"a function {name!r}",
                 got=f"none in {getattr(found, '__file__', found)}",
                 hint=f"did you mean {close[0]!r}?" if close else "check the name after the colon",
-            )  # fmt: skip
+            )
         found = getattr(found, name)
     if not callable(found) or isinstance(found, torch.nn.Module):
         raise ConvertError(
-            "EDGE-CONVERT-006", f"factory {location!r}", wanted="a function",
-            got=type(found).__name__, hint=f"write a function that returns {_CONTRACT}",
-        )  # fmt: skip
+            "EDGE-CONVERT-006",
+            f"factory {location!r}",
+            wanted="a function",
+            got=type(found).__name__,
+            hint=f"write a function that returns {_CONTRACT}",
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -136,18 +145,25 @@ def _call(factory: Callable[[], Any], location: str, folder: Path) -> Any:
         pass  # a builtin without a signature
     except TypeError as error:
         raise ConvertError(
-            "EDGE-CONVERT-008", f"factory {location!r}", wanted="a function without arguments",
-            got=str(error), hint="give its arguments defaults, or wrap it in one that has none",
-        ) from error  # fmt: skip
+            "EDGE-CONVERT-008",
+            f"factory {location!r}",
+            wanted="a function without arguments",
+            got=str(error),
+            hint="give its arguments defaults, or wrap it in one that has none",
+        ) from error
     try:
         return factory()
     except EdgeError:
         raise
     except (Exception, SystemExit) as error:  # the user's own code
         raise ConvertError(
-            "EDGE-CONVERT-007", f"factory {location!r}", wanted=_CONTRACT, got=_said(error),
-            hint=_hint(error), source_line=line_of_error(error, folder),
-        ) from error  # fmt: skip
+            "EDGE-CONVERT-007",
+            f"factory {location!r}",
+            wanted=_CONTRACT,
+            got=_said(error),
+            hint=_hint(error),
+            source_line=line_of_error(error, folder),
+        ) from error
 
 
 def _said(error: BaseException) -> str:
@@ -178,6 +194,9 @@ def _check(made: Any, location: str) -> Made:
 
 def _wrong(location: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-009", f"factory {location!r}", wanted=_CONTRACT, got=got,
+        "EDGE-CONVERT-009",
+        f"factory {location!r}",
+        wanted=_CONTRACT,
+        got=got,
         hint="return a torch.nn.Module, then a tuple or dict of tensors, then (optionally) a dict",
-    )  # fmt: skip
+    )

@@ -49,10 +49,12 @@ def _load(path: Path, name: str) -> ExportedProgram:
         return torch.export.load(path)
     except Exception as error:  # torch raises many kinds here
         raise ConvertError(
-            "EDGE-CONVERT-019", f"program {name!r}",
-            wanted=f"a program that torch {torch.__version__} reads", got=one_line(error),
+            "EDGE-CONVERT-019",
+            f"program {name!r}",
+            wanted=f"a program that torch {torch.__version__} reads",
+            got=one_line(error),
             hint="export it again with torch.export.save and this version of torch",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _examples(program: ExportedProgram) -> tuple[tuple[Any, ...], dict[str, Any], list[str]]:

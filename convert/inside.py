@@ -35,9 +35,12 @@ def named_file(folder: Path, name: object, named_by: str, *, alone: bool = False
     check_link(folder, path)
     if not path.is_file():
         raise ConvertError(
-            "EDGE-CONVERT-064", f"{named_by}: {text!r}", wanted=f"a file in {folder}",
-            got="none of that name", hint="download or copy the model again, with all its files",
-        )  # fmt: skip
+            "EDGE-CONVERT-064",
+            f"{named_by}: {text!r}",
+            wanted=f"a file in {folder}",
+            got="none of that name",
+            hint="download or copy the model again, with all its files",
+        )
     if alone and path.stat().st_nlink > 1:
         raise _leads_out(f"{named_by}: {text!r}", "a file with a second name (a hard link)")
     return path
@@ -73,6 +76,9 @@ def _blobs(folder: Path) -> list[Path]:
 
 def _leads_out(thing: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-065", thing, wanted="a file of the model's own folder", got=got,
+        "EDGE-CONVERT-065",
+        thing,
+        wanted="a file of the model's own folder",
+        got=got,
         hint="put a copy of the file itself into the folder, under a plain name",
-    )  # fmt: skip
+    )

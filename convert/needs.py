@@ -25,7 +25,9 @@ def check_packages(thing: str, needed: Mapping[str, str]) -> None:
     old = too_old(*needed)
     if missing or old:
         raise ConvertError(
-            "EDGE-CONVERT-060", thing, wanted=", ".join(needed),
+            "EDGE-CONVERT-060",
+            thing,
+            wanted=", ".join(needed),
             got=f"no {', '.join(missing)}" if missing else "versions that are too old",
             hint="pip install 'edgeserve[convert]'" if missing else str(old),
-        )  # fmt: skip
+        )

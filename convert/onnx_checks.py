@@ -25,9 +25,18 @@ _QUANTIZED = ("Quantize", "Dequantize", "QLinear", "QGemm", "QAttention", "QMoE"
 _INTEGER = ("ConvInteger", "MatMulInteger", "MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")
 #: What inputs and outputs may hold; floats below float32 mean that the whole model is.
 _TYPES = (
-    "FLOAT", "DOUBLE", "BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32",
+    "FLOAT",
+    "DOUBLE",
+    "BOOL",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
     "UINT64",
-)  # fmt: skip
+)
 _HALF = ("FLOAT16", "BFLOAT16")
 
 
@@ -65,9 +74,12 @@ def data_files(model: ModelProto, folder: Path) -> list[str]:
         size = named_file(folder, name, "external data", alone=True).stat().st_size
         if size < end:
             raise ConvertError(
-                "EDGE-CONVERT-064", f"external data {name!r}", wanted=f"at least {end} bytes",
-                got=str(size), hint="download or copy the file again, as long as it was",
-            )  # fmt: skip
+                "EDGE-CONVERT-064",
+                f"external data {name!r}",
+                wanted=f"at least {end} bytes",
+                got=str(size),
+                hint="download or copy the file again, as long as it was",
+            )
     return sorted(needed)
 
 
@@ -182,24 +194,29 @@ def _check_operators(model: ModelProto) -> None:
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if not versions or not _OLDEST <= versions[0] <= newest:
         raise ConvertError(
-            "EDGE-CONVERT-073", "operator set", wanted=f"{_OLDEST} to {newest}",
+            "EDGE-CONVERT-073",
+            "operator set",
+            wanted=f"{_OLDEST} to {newest}",
             got=str(versions[0]) if versions else "none",
             hint="convert it: onnx.version_converter.convert_version(model, 20)",
-        )  # fmt: skip
+        )
     allowed = {*_DOMAINS, *(function.domain for function in model.functions)}
     for node in _nodes(model.graph):
         if node.domain not in allowed:
             raise ConvertError(
-                "EDGE-CONVERT-073", f"operator {node.domain}::{node.op_type}",
+                "EDGE-CONVERT-073",
+                f"operator {node.domain}::{node.op_type}",
                 wanted=f"operators of {', '.join(d for d in _DOMAINS if d)}",
                 got=f"the domain {node.domain!r}, whose library no target has",
                 hint="export the model without that operator",
-            )  # fmt: skip
+            )
         if node.op_type.startswith(_QUANTIZED) or node.op_type in _INTEGER:
             raise _unfit(
-                f"operator {node.op_type}", "a float32 model", "one that is quantized already",
+                f"operator {node.op_type}",
+                "a float32 model",
+                "one that is quantized already",
                 "give the float32 model: --precision makes the others from it",
-            )  # fmt: skip
+            )
 
 
 def _check_values(model: ModelProto) -> None:
@@ -254,9 +271,12 @@ def _check_weights(model: ModelProto) -> None:
 
 def _invalid(thing: str, wanted: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-072", thing, wanted=wanted, got=got,
+        "EDGE-CONVERT-072",
+        thing,
+        wanted=wanted,
+        got=got,
         hint="download the file again, or export it again with a current exporter",
-    )  # fmt: skip
+    )
 
 
 def _unfit(thing: str, wanted: str, got: str, hint: str) -> ConvertError:

@@ -98,9 +98,11 @@ def _copied(
             entries.append(describe(out, name))
     except OSError as error:
         raise FilesError(
-            "EDGE-FILES-001", str(out), got=error.strerror or str(error),
+            "EDGE-FILES-001",
+            str(out),
+            got=error.strerror or str(error),
             hint="free some disk space, or choose another folder with -o",
-        ) from error  # fmt: skip
+        ) from error
     return entries[0], tuple(entries[1:])
 
 
@@ -244,10 +246,12 @@ def _check_answer(io: IO, outputs: Feed) -> None:
         got = outputs[spec.name]
         if str(got.dtype) != spec.dtype:
             raise ConvertError(
-                "EDGE-CONVERT-075", f"output {spec.name!r}",
-                wanted=f"{spec.dtype}, as the file says", got=str(got.dtype),
+                "EDGE-CONVERT-075",
+                f"output {spec.name!r}",
+                wanted=f"{spec.dtype}, as the file says",
+                got=str(got.dtype),
                 hint="correct the output's type in the file, or export it again",
-            )  # fmt: skip
+            )
 
 
 def _grows(session: Session, io: IO, examples: Feed) -> bool:
@@ -291,7 +295,10 @@ def _sorted(program: FileEntry, data: tuple[FileEntry, ...]) -> tuple[FileEntry,
 
 def _unrunnable(thing: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-075", thing, wanted="answers from ONNX Runtime", got=got,
+        "EDGE-CONVERT-075",
+        thing,
+        wanted="answers from ONNX Runtime",
+        got=got,
         hint="fix its dynamic sizes (onnxruntime.tools.make_dynamic_shape_fixed), or export it"
         " again",
-    )  # fmt: skip
+    )

@@ -109,11 +109,13 @@ def _imported(exported: Exported, root: Path, examples: Feed) -> GraphModule:
         return module
     except Unimportable as error:
         raise UnsupportedOp(
-            "EDGE-OP-030", f"operator {error.op} (node {error.node!r})",
-            wanted="one with a PyTorch form", got=error.why,
+            "EDGE-OP-030",
+            f"operator {error.op} (node {error.node!r})",
+            wanted="one with a PyTorch form",
+            got=error.why,
             hint="--to onnx takes the file as it is; for the others give the PyTorch module it was"
             " made from",
-        ) from error  # fmt: skip
+        ) from error
     except Exception as error:  # onnx, ONNX Runtime and torch raise many kinds
         raise _differs("the PyTorch form", one_line(error)) from error
 
@@ -240,6 +242,9 @@ def _off(got: np.ndarray, right: np.ndarray, thing: str) -> float:
 
 def _differs(thing: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-077", thing, wanted="ONNX Runtime's own answers", got=got,
+        "EDGE-CONVERT-077",
+        thing,
+        wanted="ONNX Runtime's own answers",
+        got=got,
         hint="give the PyTorch module that the file was made from, or use --to onnx",
-    )  # fmt: skip
+    )

@@ -20,9 +20,16 @@ __all__ = ["KEYS", "Options", "read_options"]
 
 #: Every key that a factory's third value may have.
 KEYS = (
-    "assets", "dynamic_shapes", "fields", "input_names", "labels", "output_names", "processing",
-    "reference", "task",
-)  # fmt: skip
+    "assets",
+    "dynamic_shapes",
+    "fields",
+    "input_names",
+    "labels",
+    "output_names",
+    "processing",
+    "reference",
+    "task",
+)
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -55,10 +62,15 @@ def read_options(given: Mapping[str, Any]) -> Options:
             raise _bad("the options", f"keys among {list(KEYS)}", repr(key), hint)
     assets = _assets("assets", given["assets"]) if given.get("assets") is not None else {}
     readers: dict[str, Callable[[str, Any], Any]] = {
-        "assets": lambda *_: assets, "fields": _fields, "input_names": _names, "labels": _names,
-        "output_names": _names, "processing": lambda key, value: _processing(key, value, assets),
-        "reference": _reference, "task": _task,
-    }  # fmt: skip
+        "assets": lambda *_: assets,
+        "fields": _fields,
+        "input_names": _names,
+        "labels": _names,
+        "output_names": _names,
+        "processing": lambda key, value: _processing(key, value, assets),
+        "reference": _reference,
+        "task": _task,
+    }
     found: dict[str, Any] = {
         key: readers[key](key, value) if key in readers else value
         for key, value in given.items()
@@ -82,9 +94,11 @@ def _task(key: str, value: object) -> Task:
     if value not in TASKS:
         close = difflib.get_close_matches(str(value), TASKS, 1)
         raise _bad(
-            key, f"one of {', '.join(TASKS)}", repr(value),
+            key,
+            f"one of {', '.join(TASKS)}",
+            repr(value),
             f"did you mean {close[0]!r}?" if close else "leave it out, and callers get tensors",
-        )  # fmt: skip
+        )
     return cast("Task", value)
 
 
@@ -93,9 +107,11 @@ def _assets(key: str, value: object) -> dict[str, bytes]:
         return read_assets(value)
     except (OSError, ValueError) as error:
         raise _bad(
-            key, 'a dict of names and paths: {"assets/tokenizer.json": path}', str(error),
+            key,
+            'a dict of names and paths: {"assets/tokenizer.json": path}',
+            str(error),
             "open files relative to Path(__file__).parent",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Processing:
@@ -107,9 +123,11 @@ def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Process
         return msgspec.convert(named_entries(value, assets), Processing)
     except (msgspec.ValidationError, ValueError) as error:
         raise _bad(
-            key, "steps as docs/processing.md has them", with_allowed(error),
+            key,
+            "steps as docs/processing.md has them",
+            with_allowed(error),
             "see docs/processing.md for each step's fields",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _fields(key: str, value: object) -> dict[str, str]:

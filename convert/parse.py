@@ -52,9 +52,12 @@ def parse_source(text: str, folder: Path) -> Source:
         or (path.suffix in {".pt2", ".onnx", *_NO_SOURCE} and ":" not in text)
     ):
         raise ConvertError(
-            "EDGE-CONVERT-002", f"SOURCE {text!r}", wanted="a file or folder", got="nothing there",
+            "EDGE-CONVERT-002",
+            f"SOURCE {text!r}",
+            wanted="a file or folder",
+            got="nothing there",
             hint=_missing_hint(text, folder),
-        )  # fmt: skip
+        )
     raise _no_source(text, _advice(text))
 
 
@@ -93,7 +96,9 @@ def _kind(path: Path, text: str) -> SourceKind:
 
 def _no_source(text: str, hint: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-001", "SOURCE",
+        "EDGE-CONVERT-001",
+        "SOURCE",
         wanted="package.module:factory, a Hugging Face folder, an .onnx or .pt2 file, a workspace",
-        got=repr(text), hint=hint,
-    )  # fmt: skip
+        got=repr(text),
+        hint=hint,
+    )

@@ -61,9 +61,12 @@ def export_source(request: ExportRequest) -> Exported:
     exported = msgspec.structs.replace(exported, notes=tuple(notes))
     if exported.processing.inputs or exported.processing.outputs:
         Processor(
-            exported.processing, exported.signature, exported.task, exported.labels,
+            exported.processing,
+            exported.signature,
+            exported.task,
+            exported.labels,
             lambda name: (out / name).read_bytes(),
-        )  # fmt: skip
+        )
     write_atomic(out / SOURCE_JSON, encode(exported))
     return exported
 
@@ -139,8 +142,11 @@ def _tried(program: Program, processing: Processing) -> Program:
     dims = [dim for dim in open_dims(signature) if dim not in text]
     examples = [torch.from_numpy(program.examples[spec.name]) for spec in signature.inputs]
     padded = paddable(program.program, signature, examples, dims)
-    filled = [dim for dim in signature.dims
-              if dim in padded or (dim in text and dim != signature.batch_dim)]  # fmt: skip
+    filled = [
+        dim
+        for dim in signature.dims
+        if dim in padded or (dim in text and dim != signature.batch_dim)
+    ]
     full = nonempty(program.program, signature, examples, filled, processing.padding)
     signature = msgspec.structs.replace(signature, padded=padded, nonempty=full)
     return dataclasses.replace(program, signature=signature)
@@ -150,9 +156,12 @@ def _check_fields(options: Options, program: Program) -> None:
     names = [spec.name for spec in program.signature.outputs]
     if unknown := sorted(set(options.fields) - set(names)):
         raise ConvertError(
-            "EDGE-CONVERT-010", "option 'fields'", wanted=f"output names among {names}",
-            got=f"{unknown}", hint="call the outputs as output_names does, or as forward's keys do",
-        )  # fmt: skip
+            "EDGE-CONVERT-010",
+            "option 'fields'",
+            wanted=f"output names among {names}",
+            got=f"{unknown}",
+            hint="call the outputs as output_names does, or as forward's keys do",
+        )
 
 
 def _overridden(exported: Exported, request: ExportRequest) -> Exported:
@@ -192,8 +201,10 @@ def read_export(folder: Path) -> Exported:
             check_file(entry, folder)
     except (OSError, msgspec.DecodeError, BackendError) as error:
         raise ConvertError(
-            "EDGE-CONVERT-024", f"export in {str(folder)!r}",
-            wanted="source.json and its files, whole", got=str(error).splitlines()[0],
+            "EDGE-CONVERT-024",
+            f"export in {str(folder)!r}",
+            wanted="source.json and its files, whole",
+            got=str(error).splitlines()[0],
             hint="convert the original source again",
-        ) from error  # fmt: skip
+        ) from error
     return exported

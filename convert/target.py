@@ -40,11 +40,12 @@ def convert_target(request: TargetRequest) -> Artifact:
     backend = backends.get(request.format)
     if request.precision not in backend.precisions:
         raise ConvertError(
-            "EDGE-CONVERT-021", f"{request.format} {request.precision}",
+            "EDGE-CONVERT-021",
+            f"{request.format} {request.precision}",
             wanted=f"{request.format} in {', '.join(backend.precisions)}",
             got=f"{request.precision}, which this version does not make",
             hint=f"ask for --precision {backend.precisions[-1]}",
-        )  # fmt: skip
+        )
     root = Path(request.source_folder)
     exported = read_export(root)
     if request.precision in backend.native:
@@ -94,9 +95,12 @@ def _parent(
     if given is not None and request.parent is not None:
         if (given.format, given.precision) != (backend.format, "fp32"):
             raise QuantizeError(
-                "EDGE-QUANTIZE-007", "parent artifact", wanted=f"{backend.format}-fp32",
-                got=given.name, hint="give the fp32 artifact of the same format, or none",
-            )  # fmt: skip
+                "EDGE-QUANTIZE-007",
+                "parent artifact",
+                wanted=f"{backend.format}-fp32",
+                got=given.name,
+                hint="give the fp32 artifact of the same format, or none",
+            )
         yield given, Path(request.parent)
         return
     out = Path(request.out)
@@ -109,9 +113,15 @@ def _parent(
 
 
 def try_routes(
-    backend: Backend, exported: Exported, root: Path, out: Path, routes: Sequence[str] = (),
-    precision: str = "fp32", options: Mapping[str, str] | None = None, fs: Fs = LOCAL,
-) -> Artifact:  # fmt: skip
+    backend: Backend,
+    exported: Exported,
+    root: Path,
+    out: Path,
+    routes: Sequence[str] = (),
+    precision: str = "fp32",
+    options: Mapping[str, str] | None = None,
+    fs: Fs = LOCAL,
+) -> Artifact:
     """Export by the first route that works; the log tells how each of them went.
 
     An ONNX source goes through its PyTorch form where the format is made from PyTorch only.
@@ -130,9 +140,15 @@ def try_routes(
 
 
 def _first_route(
-    backend: Backend, exported: Exported, root: Path, out: Path, routes: Sequence[str],
-    precision: str, options: Mapping[str, str] | None, fs: Fs,
-) -> Artifact:  # fmt: skip
+    backend: Backend,
+    exported: Exported,
+    root: Path,
+    out: Path,
+    routes: Sequence[str],
+    precision: str,
+    options: Mapping[str, str] | None,
+    fs: Fs,
+) -> Artifact:
     first: EdgeError | None = None
     for route in routes or backend.routes():
         progress(f"convert to {backend.format} by {route}")

@@ -68,8 +68,12 @@ def case(name: str) -> Case:
 
 def nets(tasks: Sequence[str] = ()) -> list[Net]:
     """All networks, by task."""
-    return [Net(task, *each) for task, held in _NETS.items() if not tasks or task in tasks
-            for each in held]  # fmt: skip
+    return [
+        Net(task, *each)
+        for task, held in _NETS.items()
+        if not tasks or task in tasks
+        for each in held
+    ]
 
 
 def cases(tasks: Sequence[str] = ()) -> list[Case]:
@@ -110,6 +114,9 @@ def quick() -> list[Case]:
     found = []
     for task in _NETS:
         net = Net(task, *_NETS[task][0]).name
-        found += [Case(net, "onnx", "fp32"), Case(net, "onnx", "w8"),
-                  Case(net, "onnx", "fp32", "signs-flipped", 0)]  # fmt: skip
+        found += [
+            Case(net, "onnx", "fp32"),
+            Case(net, "onnx", "w8"),
+            Case(net, "onnx", "fp32", "signs-flipped", 0),
+        ]
     return found

@@ -74,11 +74,22 @@ def onsets(lines: Sequence[Line]) -> str:
         found = onset(lines, verdicts)
         alarms = sum(line["verdict"] in verdicts for line in good)
         most = upper(alarms, len(good))
-        rows.append((word, f"{alarms} of {len(good)} (95 %: at most {percent(most)})",
-                     interval(found.least), f"all {found.beyond}",
-                     percent(found.at_least)))  # fmt: skip
-    head = ("an artifact", "good ones, falsely", "smallest harm from which on all are",
-            "artifacts", "of such, 95 %: at least")  # fmt: skip
+        rows.append(
+            (
+                word,
+                f"{alarms} of {len(good)} (95 %: at most {percent(most)})",
+                interval(found.least),
+                f"all {found.beyond}",
+                percent(found.at_least),
+            )
+        )
+    head = (
+        "an artifact",
+        "good ones, falsely",
+        "smallest harm from which on all are",
+        "artifacts",
+        "of such, 95 %: at least",
+    )
     return "The smallest harm that is caught:\n\n" + table(head, rows)
 
 
@@ -89,17 +100,25 @@ def curve(lines: Sequence[Line]) -> str:
         caught, n = sum(line["verdict"] in CAUGHT for line in held), len(held)
         kept = sum(line["verdict"] == "pass" for line in held)
         if n:
-            rows.append((f"{percent(low)} to {percent(min(high, 1.0))}", n,
-                         f"{percent(caught / n)} ({percent(lower(caught, n))} to "
-                         f"{percent(upper(caught, n))})", percent(kept / n)))  # fmt: skip
+            rows.append(
+                (
+                    f"{percent(low)} to {percent(min(high, 1.0))}",
+                    n,
+                    f"{percent(caught / n)} ({percent(lower(caught, n))} to "
+                    f"{percent(upper(caught, n))})",
+                    percent(kept / n),
+                )
+            )
     head = ("measured harm", "artifacts", "refused (95 % bounds)", "passed")
     return "Detection against measured harm:\n\n" + table(head, rows)
 
 
 def _binned(lines: Sequence[Line], edges: Sequence[float]) -> list[tuple[float, float, list[Line]]]:
     held = [line for line in lines if class_of(line) != "void"]
-    return [(low, high, [line for line in held if low <= _share(line) < high])
-            for low, high in itertools.pairwise(edges)]  # fmt: skip
+    return [
+        (low, high, [line for line in held if low <= _share(line) < high])
+        for low, high in itertools.pairwise(edges)
+    ]
 
 
 def kinds(lines: Sequence[Line]) -> str:
@@ -109,10 +128,11 @@ def kinds(lines: Sequence[Line]) -> str:
         held = [line for line in lines if line["kind"] == kind and class_of(line) != "void"]
         if held:
             rows.append(_kind(kind, held))
-    head = ("kind", "where", *_heads(), "missed", "alarms", "least harm refused",
-            "most harm kept")  # fmt: skip
-    title = ("Detection of each kind against measured harm (refused of how many; harm with the "
-             "oracle's bounds):")  # fmt: skip
+    head = ("kind", "where", *_heads(), "missed", "alarms", "least harm refused", "most harm kept")
+    title = (
+        "Detection of each kind against measured harm (refused of how many; harm with the "
+        "oracle's bounds):"
+    )
     return f"{title}\n\n" + table(head, rows)
 
 
@@ -124,10 +144,19 @@ def _heads() -> list[str]:
 def _kind(kind: str, held: Sequence[Line]) -> tuple[object, ...]:
     found, kept = score(held), unseen(held, ("pass", "degraded", "unproven"))
     least = min((x for x in held if x["verdict"] in CAUGHT), key=_share, default=None)
-    cells = [_counted(each, lambda line: line["verdict"] in CAUGHT)
-             for _, _, each in _binned(held, _COARSE)]  # fmt: skip
-    return (kind, held[0]["place"], *cells, len(found.missed), len(found.alarms), interval(least),
-            interval(kept))  # fmt: skip
+    cells = [
+        _counted(each, lambda line: line["verdict"] in CAUGHT)
+        for _, _, each in _binned(held, _COARSE)
+    ]
+    return (
+        kind,
+        held[0]["place"],
+        *cells,
+        len(found.missed),
+        len(found.alarms),
+        interval(least),
+        interval(kept),
+    )
 
 
 def _counted(lines: Sequence[Line], wanted: Callable[[Line], bool]) -> str:

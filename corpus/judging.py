@@ -25,10 +25,16 @@ def run(case: Case) -> dict[str, Any]:
     one, which ships nothing either. "void": the artifact has nothing that the kind damages.
     """
     line: dict[str, Any] = {
-        "case": case.name, "task": case.of.task, "format": case.format,
-        "precision": case.precision, "kind": case.kind, "place": KINDS[case.kind].place,
-        "severity": case.severity, "value": case.value, "reasons": [],
-    }  # fmt: skip
+        "case": case.name,
+        "task": case.of.task,
+        "format": case.format,
+        "precision": case.precision,
+        "kind": case.kind,
+        "place": KINDS[case.kind].place,
+        "severity": case.severity,
+        "value": case.value,
+        "reasons": [],
+    }
     started = time.process_time()
     try:
         placed = place(case)
@@ -55,9 +61,12 @@ def _judged(placed: Placed) -> dict[str, Any]:
     from edgeserve.validate.request import JudgeRequest
 
     request = JudgeRequest(
-        artifact=placed.artifact, root=str(placed.root), source_folder=str(placed.source),
-        samples=str(placed.samples), threads=1,
-    )  # fmt: skip
+        artifact=placed.artifact,
+        root=str(placed.root),
+        source_folder=str(placed.source),
+        samples=str(placed.samples),
+        threads=1,
+    )
     started = time.process_time()
     try:
         report = judge(request)

@@ -51,8 +51,12 @@ class Kind:
     blind: bool = True
 
 
-def _file(name: str, sweep: tuple[float, ...], tasks: tuple[str, ...] = _ALL,
-          precisions: tuple[str, ...] = ("fp32", "w8", "fp16", "w8a8")) -> Kind:  # fmt: skip
+def _file(
+    name: str,
+    sweep: tuple[float, ...],
+    tasks: tuple[str, ...] = _ALL,
+    precisions: tuple[str, ...] = ("fp32", "w8", "fp16", "w8a8"),
+) -> Kind:
     return Kind(name, "file", sweep, tasks, precisions)
 
 
@@ -81,13 +85,25 @@ _FILES = (
 
 
 def _registered() -> list[Kind]:
-    made = [Kind(name, "network", sweep, network.FITS[name], **network.MORE[name])
-            for name, sweep in network.SWEEPS.items()]  # fmt: skip
-    made += [Kind(name, "processing", sweep, processing.FITS[name])
-             for name, sweep in processing.SWEEPS.items()]  # fmt: skip
-    made += [Kind(name, "quantizer", sweep, quantizer.FITS.get(name, _ALL), _W8A8,
-                  **quantizer.MORE.get(name, {}))
-             for name, sweep in quantizer.SWEEPS.items()]  # fmt: skip
+    made = [
+        Kind(name, "network", sweep, network.FITS[name], **network.MORE[name])
+        for name, sweep in network.SWEEPS.items()
+    ]
+    made += [
+        Kind(name, "processing", sweep, processing.FITS[name])
+        for name, sweep in processing.SWEEPS.items()
+    ]
+    made += [
+        Kind(
+            name,
+            "quantizer",
+            sweep,
+            quantizer.FITS.get(name, _ALL),
+            _W8A8,
+            **quantizer.MORE.get(name, {}),
+        )
+        for name, sweep in quantizer.SWEEPS.items()
+    ]
     return made
 
 

@@ -11,8 +11,14 @@ from corpus.scoring import BAD, FAIL, GOOD, PASS, class_of
 __all__ = ["draw"]
 
 Line = dict[str, Any]
-_COLORS = {"pass": "#1a7f37", "degraded": "#bf8700", "unproven": "#6e7781", "fail": "#cf222e",
-           "refused": "#8250df", "crash": "#8250df"}  # fmt: skip
+_COLORS = {
+    "pass": "#1a7f37",
+    "degraded": "#bf8700",
+    "unproven": "#6e7781",
+    "fail": "#cf222e",
+    "refused": "#8250df",
+    "crash": "#8250df",
+}
 
 
 def draw(lines: Sequence[Line], path: Path) -> None:
@@ -35,8 +41,17 @@ def draw(lines: Sequence[Line], path: Path) -> None:
         ]
         above = [max(0.0, line["harm"]["upper"] - a) for a, line in zip(x, held, strict=True)]
         y = [kinds.index(line["kind"]) for line in held]
-        axes.errorbar(x, y, xerr=[below, above], fmt="o", ms=3, lw=0.4, alpha=0.6, color=color,
-                      label=f"{verdict} ({len(held)})")  # fmt: skip
+        axes.errorbar(
+            x,
+            y,
+            xerr=[below, above],
+            fmt="o",
+            ms=3,
+            lw=0.4,
+            alpha=0.6,
+            color=color,
+            label=f"{verdict} ({len(held)})",
+        )
     for edge, word in ((GOOD, "good"), (PASS, "2 %"), (FAIL, "8 %"), (BAD, "bad")):
         axes.axvline(edge, color="#57606a", lw=0.6, ls=":")
         axes.text(edge, -1.1, word, fontsize=6, ha="center")

@@ -17,13 +17,27 @@ from corpus.places import OUT, REPO, put
 
 __all__ = ["judged_by", "made_afresh", "moved_on", "parts"]
 
-_CORE = ("edgeserve/bundle", "edgeserve/data", "edgeserve/decisions", "edgeserve/environment.py",
-         "edgeserve/errors.py", "edgeserve/files.py", "edgeserve/jobs.py",
-         "edgeserve/neighbours.py", "edgeserve/processing", "edgeserve/types",
-         "requirements.lock")  # fmt: skip
+_CORE = (
+    "edgeserve/bundle",
+    "edgeserve/data",
+    "edgeserve/decisions",
+    "edgeserve/environment.py",
+    "edgeserve/errors.py",
+    "edgeserve/files.py",
+    "edgeserve/jobs.py",
+    "edgeserve/neighbours.py",
+    "edgeserve/processing",
+    "edgeserve/types",
+    "requirements.lock",
+)
 #: What networks, their data and the reference's answers to the oracle hang on.
-_TRAINED = ("corpus/tasks", "corpus/nets.py", "corpus/oracle/decide.py", "corpus/oracle/overlap.py",
-            "requirements.lock")  # fmt: skip
+_TRAINED = (
+    "corpus/tasks",
+    "corpus/nets.py",
+    "corpus/oracle/decide.py",
+    "corpus/oracle/overlap.py",
+    "requirements.lock",
+)
 #: What artifacts hang on.
 _MADE = (*_TRAINED, *_CORE, "backends", "convert", "corpus/damage", "corpus/shop.py")
 #: What stored answers of the servers hang on.

@@ -61,8 +61,7 @@ def run_all(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     done = results(path)
-    left = [each for each in cases
-            if each.name not in done or stale(each, done[each.name], keep)]  # fmt: skip
+    left = [each for each in cases if each.name not in done or stale(each, done[each.name], keep)]
     blocks = _Blocks(_blocks(left))
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -138,9 +137,14 @@ def _start() -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with (OUT / "worker.log").open("a") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "corpus.worker"], cwd=REPO, env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-        )  # fmt: skip
+            [sys.executable, "-m", "corpus.worker"],
+            cwd=REPO,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
 
 
 def _stop(worker: subprocess.Popen[str]) -> None:
@@ -167,8 +171,16 @@ def _crash(case: Case, code: int) -> Line:
     from corpus.kinds import KINDS
 
     return {
-        "case": case.name, "task": case.of.task, "format": case.format,
-        "precision": case.precision, "kind": case.kind, "place": KINDS[case.kind].place,
-        "severity": case.severity, "value": case.value, "reasons": [], "verdict": "crash",
-        "why": f"the process ended with {code}", "revision": judged_by(),
-    }  # fmt: skip
+        "case": case.name,
+        "task": case.of.task,
+        "format": case.format,
+        "precision": case.precision,
+        "kind": case.kind,
+        "place": KINDS[case.kind].place,
+        "severity": case.severity,
+        "value": case.value,
+        "reasons": [],
+        "verdict": "crash",
+        "why": f"the process ended with {code}",
+        "revision": judged_by(),
+    }

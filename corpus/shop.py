@@ -110,9 +110,13 @@ def _source(net: Net, folder: Path, damage: str = "") -> Path:
 def _ask(net: Net, source: Path, samples: Path) -> None:
     """Ask the server about the data that the gate judges on."""
     request = AnswersRequest(
-        source_folder=str(source), out=str(samples), data=str(write_data(net.of)),
-        reference=net.reference, folder=str(REPO), golden=0,
-    )  # fmt: skip
+        source_folder=str(source),
+        out=str(samples),
+        data=str(write_data(net.of)),
+        reference=net.reference,
+        folder=str(REPO),
+        golden=0,
+    )
     collect_answers(request)
 
 
@@ -148,10 +152,14 @@ def _converted(
     if precision in ("w8", "w8a8"):
         parent = _converted(folder, source, format, "fp32", net)
     request = TargetRequest(
-        source_folder=str(source), format=format, precision=precision, out=str(out),  # type: ignore[arg-type]
-        parent=str(parent[1]) if parent else None, parent_artifact=parent[0] if parent else None,
+        source_folder=str(source),
+        format=format,
+        precision=precision,
+        out=str(out),  # type: ignore[arg-type]
+        parent=str(parent[1]) if parent else None,
+        parent_artifact=parent[0] if parent else None,
         data=str(write_data(net.of)),
-    )  # fmt: skip
+    )
     artifact = convert_target(request)
     put(said, encode(artifact))
     return artifact, out

@@ -20,14 +20,22 @@ _CLASSES = ("bad", "between", "good")
 def summary(lines: Sequence[Line], total: int) -> str:
     """All tables, of the lines that are done out of ``total`` cases."""
     blocks = [
-        _done(lines, total), _headline(lines), onsets(lines), _asked(lines), _verdicts(lines),
+        _done(lines, total),
+        _headline(lines),
+        onsets(lines),
+        _asked(lines),
+        _verdicts(lines),
         curve(lines),
-        _per("place", lines), _per("format", lines), _per("precision", lines), _per("task", lines),
+        _per("place", lines),
+        _per("format", lines),
+        _per("precision", lines),
+        _per("task", lines),
         kinds(lines),
         _listed("Missed: bad, and not refused", score(lines).missed),
         _listed("False alarms: good, and refused or unproven", score(lines).alarms),
-        _listed("Good, and called degraded", score(lines).degraded), _time(lines),
-    ]  # fmt: skip
+        _listed("Good, and called degraded", score(lines).degraded),
+        _time(lines),
+    ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -48,14 +56,20 @@ def _headline(lines: Sequence[Line]) -> str:
     passed, kept = unseen(lines, ("pass",)), unseen(lines, ("pass", "degraded", "unproven"))
     rows = [
         ("artifacts judged; kinds of damage", f"{len(lines)}; {len(_kinds(lines))}"),
-        ("bad: detected", f"{found.bad - len(found.missed)} of {found.bad} ({percent(detected)}; "
-                          f"95 %: at least {percent(at_least)})"),
-        ("good: false alarms", f"{len(found.alarms)} of {found.good} ({percent(alarms)}; "
-                               f"95 %: at most {percent(at_most)})"),
+        (
+            "bad: detected",
+            f"{found.bad - len(found.missed)} of {found.bad} ({percent(detected)}; "
+            f"95 %: at least {percent(at_least)})",
+        ),
+        (
+            "good: false alarms",
+            f"{len(found.alarms)} of {found.good} ({percent(alarms)}; "
+            f"95 %: at most {percent(at_most)})",
+        ),
         ("good: called degraded", len(found.degraded)),
         ("most harm that passed", _named(passed)),
         ("most harm that was not refused", _named(kept)),
-    ]  # fmt: skip
+    ]
     return table(("figure", "value"), rows)
 
 
@@ -99,18 +113,35 @@ def _per(field: str, lines: Sequence[Line]) -> str:
     rows = []
     for value in dict.fromkeys(line[field] for line in lines):
         found = score(line for line in lines if line[field] == value)
-        rows.append((value, found.bad, len(found.missed), found.good, len(found.alarms),
-                     len(found.degraded)))  # fmt: skip
+        rows.append(
+            (
+                value,
+                found.bad,
+                len(found.missed),
+                found.good,
+                len(found.alarms),
+                len(found.degraded),
+            )
+        )
     return table((field, "bad", "missed", "good", "false alarms", "degraded"), rows)
 
 
 def _listed(title: str, lines: Sequence[Line]) -> str:
     if not lines:
         return f"{title}: none."
-    rows = [(f"`{x['case']}`", x["value"], x["verdict"], percent(x["harm"]["share"]),
-             percent(x["harm"]["lower"]), percent(x["harm"]["upper"]),
-             " ".join(x["reasons"]), str(x.get("why", ""))[:110].replace("|", "/"))
-            for x in lines]  # fmt: skip
+    rows = [
+        (
+            f"`{x['case']}`",
+            x["value"],
+            x["verdict"],
+            percent(x["harm"]["share"]),
+            percent(x["harm"]["lower"]),
+            percent(x["harm"]["upper"]),
+            " ".join(x["reasons"]),
+            str(x.get("why", ""))[:110].replace("|", "/"),
+        )
+        for x in lines
+    ]
     head = ("case", "severity", "verdict", "harm", "from", "to", "codes", "first reason")
     return f"{title}:\n\n" + table(head, rows)
 
@@ -121,5 +152,7 @@ def _time(lines: Sequence[Line]) -> str:
 
     made, judged = total(lambda x: x.get("make_s")), total(lambda x: x.get("judge_s"))
     measured = total(lambda x: x.get("oracle_s"))
-    return (f"CPU time: {made:.0f} s to make the artifacts, {judged:.0f} s of the gate, "
-            f"{measured:.0f} s of the oracle.")  # fmt: skip
+    return (
+        f"CPU time: {made:.0f} s to make the artifacts, {judged:.0f} s of the gate, "
+        f"{measured:.0f} s of the oracle."
+    )

@@ -28,9 +28,12 @@ _NESTED = "!"
 # Wheels only, so that pip runs no build script; their tags are py3-none-any, so every machine gets
 # the same file, and a package made for other Pythons still lends its pictures.
 _PIP_OPTIONS = (
-    "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--no-deps",
+    "--only-binary=:all:",
     "--ignore-requires-python",
-)  # fmt: skip
+)
 
 
 class FetchError(RuntimeError):

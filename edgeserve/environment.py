@@ -16,18 +16,42 @@ __all__ = ["FEATURES", "PACKAGES", "environment", "parse_cpuinfo", "usable_cores
 
 #: Packages whose version changes a model's numbers or times.
 PACKAGES = (
-    "edgeserve", "numpy", "onnxruntime", "onnxruntime-gpu", "ai-edge-litert", "coremltools",
-    "torch", "onnx", "onnxscript", "pillow", "tokenizers",
-)  # fmt: skip
+    "edgeserve",
+    "numpy",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "ai-edge-litert",
+    "coremltools",
+    "torch",
+    "onnx",
+    "onnxscript",
+    "pillow",
+    "tokenizers",
+)
 
 #: Instruction sets that change numbers or times: the kernel's word, and the word used here.
 FEATURES = {
-    "sse4_2": "sse4.2", "avx": "avx", "avx2": "avx2", "fma": "fma", "avx512f": "avx512f",
-    "avx512_vnni": "avx512_vnni", "avx_vnni": "avx_vnni", "avx512_bf16": "avx512_bf16",
-    "avx512_fp16": "avx512_fp16", "amx_int8": "amx_int8", "amx_bf16": "amx_bf16",
-    "neon": "neon", "asimd": "neon", "asimdhp": "fp16", "asimddp": "dotprod", "i8mm": "i8mm",
-    "bf16": "bf16", "sve": "sve", "sve2": "sve2", "sme": "sme",
-}  # fmt: skip
+    "sse4_2": "sse4.2",
+    "avx": "avx",
+    "avx2": "avx2",
+    "fma": "fma",
+    "avx512f": "avx512f",
+    "avx512_vnni": "avx512_vnni",
+    "avx_vnni": "avx_vnni",
+    "avx512_bf16": "avx512_bf16",
+    "avx512_fp16": "avx512_fp16",
+    "amx_int8": "amx_int8",
+    "amx_bf16": "amx_bf16",
+    "neon": "neon",
+    "asimd": "neon",
+    "asimdhp": "fp16",
+    "asimddp": "dotprod",
+    "i8mm": "i8mm",
+    "bf16": "bf16",
+    "sve": "sve",
+    "sve2": "sve2",
+    "sme": "sme",
+}
 
 _CPUINFO = Path("/proc/cpuinfo")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")

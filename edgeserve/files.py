@@ -37,7 +37,7 @@ __all__ = [
     "sweep",
     "unwritable",
     "write_atomic",
-]  # fmt: skip
+]
 
 _CHUNK = 1 << 20
 _STAGE_PREFIX = ".tmp-"
@@ -181,9 +181,12 @@ def describe(root: Path, path: str) -> FileEntry:
         return FileEntry(path=path, size=size, sha256=digest)
     except ValueError as error:
         raise FilesError(
-            "EDGE-FILES-004", str(root / path), hint="rename the file", got=repr(path),
+            "EDGE-FILES-004",
+            str(root / path),
+            hint="rename the file",
+            got=repr(path),
             wanted="a name of letters, digits, '.', '_', '-' and '/'",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:
@@ -201,10 +204,12 @@ def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:
     for full in found:
         if full.is_symlink() or not full.is_file():
             raise FilesError(
-                "EDGE-FILES-003", str(full), wanted="a regular file",
+                "EDGE-FILES-003",
+                str(full),
+                wanted="a regular file",
                 got="a link" if full.is_symlink() else "a special file",
                 hint="replace it by the file it stands for, or remove it",
-            )  # fmt: skip
+            )
     entries = [describe(root, full.relative_to(root).as_posix()) for full in found]
     return tuple(sorted(entries, key=lambda entry: entry.path))
 
@@ -232,9 +237,12 @@ def _said(error: OSError) -> str:
 
 def _unreadable(error: OSError, path: Path) -> FilesError:
     return FilesError(
-        "EDGE-FILES-002", str(path), wanted="something that can be read", got=_said(error),
+        "EDGE-FILES-002",
+        str(path),
+        wanted="something that can be read",
+        got=_said(error),
         hint=_hint(error),
-    )  # fmt: skip
+    )
 
 
 def unwritable(error: OSError, path: Path) -> FilesError:

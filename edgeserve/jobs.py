@@ -107,18 +107,23 @@ def run(
         return decode((folder / "result.json").read_bytes(), result)
     except msgspec.DecodeError as error:
         raise WorkerError(
-            "EDGE-WORKER-005", verb, wanted=f"a {result.__name__}", got=str(error),
+            "EDGE-WORKER-005",
+            verb,
+            wanted=f"a {result.__name__}",
+            got=str(error),
             hint="run the command again; should it stay, report it as a fault of edgeserve",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def stopped(verb: str) -> WorkerError:
     """The error of a worker that was ended, or not started, because its result is not wanted."""
     return WorkerError(
-        "EDGE-WORKER-006", verb, wanted="to go on",
+        "EDGE-WORKER-006",
+        verb,
+        wanted="to go on",
         got="a stop: another part of the command failed",
         hint="see what the other part said, and run the command again",
-    )  # fmt: skip
+    )
 
 
 def _lay_out(folder: Path, job: Job) -> None:
@@ -143,9 +148,13 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     with open(folder / "log.txt", "wb") as log:
         return subprocess.Popen(
             [*_COMMAND, str(folder / "job.json")],
-            cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
 
 
 def _wait(
@@ -166,10 +175,12 @@ def _wait(
                 raise stopped(verb)
             if time.monotonic() > deadline:
                 raise WorkerError(
-                    "EDGE-WORKER-003", verb, wanted=f"an answer within {timeout:g} s",
+                    "EDGE-WORKER-003",
+                    verb,
+                    wanted=f"an answer within {timeout:g} s",
                     got=f"none; it last said: {log_tail(folder) or 'nothing'}",
                     hint=f"allow more time, or see where it hangs: the log is {folder / 'log.txt'}",
-                )  # fmt: skip
+                )
             time.sleep(_POLL)
     finally:
         _end(process)

@@ -64,9 +64,12 @@ def _verb(dotted: str) -> tuple[Callable[[Value], Value], type[Value]]:
 
 def _not_a_verb(dotted: str, got: str) -> WorkerError:
     return WorkerError(
-        "EDGE-WORKER-004", dotted, wanted="a verb of edgeserve", got=got,
+        "EDGE-WORKER-004",
+        dotted,
+        wanted="a verb of edgeserve",
+        got=got,
         hint="jobs are written by edgeserve.jobs.run, not by hand",
-    )  # fmt: skip
+    )
 
 
 def _run(folder: Path, job: Path) -> None:
@@ -110,9 +113,11 @@ def _refused_by_system(error: OSError, folder: Path) -> EdgeError:
 
 def _unexpected(error: Exception, folder: Path) -> WorkerError:
     return WorkerError(
-        "EDGE-WORKER-001", type(error).__name__, got=str(error) or "no message",
+        "EDGE-WORKER-001",
+        type(error).__name__,
+        got=str(error) or "no message",
         hint=f"the whole trace is in {folder / 'log.txt'}",
-    )  # fmt: skip
+    )
 
 
 def _note_usage(folder: Path, began: float) -> None:

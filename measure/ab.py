@@ -84,11 +84,13 @@ def compare(
         warm_up(call, 50, seconds / 4)
     times_a, times_b = _interleave(a, b, seconds, min_pairs, max_pairs, seed)
     return Comparison(
-        a=_timing(times_a), b=_timing(times_b),
-        wall=_ratio(times_a.wall, times_b.wall, seed), cpu=_ratio(times_a.cpu, times_b.cpu, seed),
+        a=_timing(times_a),
+        b=_timing(times_b),
+        wall=_ratio(times_a.wall, times_b.wall, seed),
+        cpu=_ratio(times_a.cpu, times_b.cpu, seed),
         extra_wall_ms=_extra(times_a.wall, times_b.wall),
         extra_cpu_ms=_extra(times_a.cpu, times_b.cpu),
-    )  # fmt: skip
+    )
 
 
 def _interleave(

@@ -16,8 +16,14 @@ from edgeserve.errors import MeasureError
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 __all__ = [
-    "bad_sample", "batch_size", "grown", "named_tensors", "seeded_tensors", "sizes", "sizes_of",
-]  # fmt: skip
+    "bad_sample",
+    "batch_size",
+    "grown",
+    "named_tensors",
+    "seeded_tensors",
+    "sizes",
+    "sizes_of",
+]
 
 #: A dynamic dimension is measured at the top of its range, but not above this.
 _USUAL_TOP = 256
@@ -57,15 +63,21 @@ def _leading(io: IO) -> int | str | None:
 
 def _wrong_batch(size: int | None, wanted: str) -> MeasureError:
     return MeasureError(
-        "EDGE-MEASURE-002", "batch", wanted=wanted, got=str(size),
+        "EDGE-MEASURE-002",
+        "batch",
+        wanted=wanted,
+        got=str(size),
         hint="ask for a batch size that the model was exported for",
-    )  # fmt: skip
+    )
 
 
 def sizes(
-    ios: Sequence[IO], signature: Signature, batch: int, given: Mapping[str, int],
+    ios: Sequence[IO],
+    signature: Signature,
+    batch: int,
+    given: Mapping[str, int],
     padded: Collection[str] = (),
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
     """A size for each dynamic dimension of the source, by its name.
 
     Args:
@@ -107,9 +119,12 @@ def _size(
     size = given.get(name, usual)
     if not allowed:
         raise MeasureError(
-            "EDGE-MEASURE-003", f"dimension {name!r}", wanted=wanted, got=str(size),
+            "EDGE-MEASURE-003",
+            f"dimension {name!r}",
+            wanted=wanted,
+            got=str(size),
             hint=f"give the request a size for {name!r} in dims",
-        )  # fmt: skip
+        )
     return size
 
 
@@ -163,9 +178,12 @@ def seeded_tensors(
 def _draw(rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]) -> np.ndarray:
     if spec.dtype in ("string", "bfloat16"):
         raise MeasureError(
-            "EDGE-MEASURE-004", f"input {spec.name!r}", wanted="numbers that numpy can hold",
-            got=spec.dtype, hint="give a sample (an .npz of named tensors, or a raw input)",
-        )  # fmt: skip
+            "EDGE-MEASURE-004",
+            f"input {spec.name!r}",
+            wanted="numbers that numpy can hold",
+            got=spec.dtype,
+            hint="give a sample (an .npz of named tensors, or a raw input)",
+        )
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "f":
         return rng.standard_normal(shape, np.float32).astype(dtype)
@@ -212,6 +230,9 @@ def _fit(path: Path, spec: TensorSpec, array: np.ndarray, batch: int) -> np.ndar
 def bad_sample(path: Path, wanted: str, got: str) -> MeasureError:
     """The error for a sample that does not fit the model (EDGE-MEASURE-005)."""
     return MeasureError(
-        "EDGE-MEASURE-005", f"sample {path.name}", wanted=wanted, got=got,
+        "EDGE-MEASURE-005",
+        f"sample {path.name}",
+        wanted=wanted,
+        got=got,
         hint="give a raw input that the model's processing takes, or an .npz of its named inputs",
-    )  # fmt: skip
+    )

@@ -57,7 +57,10 @@ def _psutil_memory() -> Any:
         import psutil  # type: ignore[import-untyped]
     except ImportError as error:
         raise MeasureError(
-            "EDGE-MEASURE-007", "psutil", wanted="the package that reads this system's memory",
-            got="not installed", hint="pip install 'edgeserve[measure]'",
-        ) from error  # fmt: skip
+            "EDGE-MEASURE-007",
+            "psutil",
+            wanted="the package that reads this system's memory",
+            got="not installed",
+            hint="pip install 'edgeserve[measure]'",
+        ) from error
     return psutil.Process().memory_info()

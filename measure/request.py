@@ -88,6 +88,10 @@ def measure(
     timeout = 4.0 * request.seconds + _GRACE_S
     with tempfile.TemporaryDirectory(prefix="edgeserve-measure-") as scratch:
         return run(
-            VERB, request, Measurement, folder or Path(scratch), timeout=timeout,
+            VERB,
+            request,
+            Measurement,
+            folder or Path(scratch),
+            timeout=timeout,
             on_progress=on_progress,
-        )  # fmt: skip
+        )

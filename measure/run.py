@@ -83,16 +83,30 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
         _check_engine(session, request)
         runs = _runs(session, feed, request)
         return Measurement(
-            artifact_sha256=request.artifact.sha256, format=request.artifact.format,
-            precision=request.artifact.precision, target=request.target, runtime=session.runtime,
-            threads=session.threads, batch=feed.batch, load_ms=number(load_ms),
-            first_ms=number(runs.first_ms), warmup=runs.warmup, run=_timing(runs.times),
-            split=runs.split, rss_mb=number(_peak(before)), rss_before_mb=number(before),
-            size_bytes=request.artifact.size, noisy=_noisy(runs, request, session.delegate),
-            environment=environment(), wall_ms=tuple(runs.times.wall), cpu_ms=tuple(runs.times.cpu),
-            dims=feed.dims, input=feed.name, notes=_notes(runs, request, feed),
+            artifact_sha256=request.artifact.sha256,
+            format=request.artifact.format,
+            precision=request.artifact.precision,
+            target=request.target,
+            runtime=session.runtime,
+            threads=session.threads,
+            batch=feed.batch,
+            load_ms=number(load_ms),
+            first_ms=number(runs.first_ms),
+            warmup=runs.warmup,
+            run=_timing(runs.times),
+            split=runs.split,
+            rss_mb=number(_peak(before)),
+            rss_before_mb=number(before),
+            size_bytes=request.artifact.size,
+            noisy=_noisy(runs, request, session.delegate),
+            environment=environment(),
+            wall_ms=tuple(runs.times.wall),
+            cpu_ms=tuple(runs.times.cpu),
+            dims=feed.dims,
+            input=feed.name,
+            notes=_notes(runs, request, feed),
             seconds=number(time.perf_counter() - began),
-        )  # fmt: skip
+        )
 
 
 def _peak(before: float) -> float:
@@ -103,31 +117,39 @@ def _peak(before: float) -> float:
 def _check(request: MeasureRequest) -> None:
     if request.target != "host":
         raise MeasureError(
-            "EDGE-MEASURE-001", f"target {request.target!r}", wanted="host",
-            got="a target that is not in this version", hint="measure with --on host",
-        )  # fmt: skip
+            "EDGE-MEASURE-001",
+            f"target {request.target!r}",
+            wanted="host",
+            got="a target that is not in this version",
+            hint="measure with --on host",
+        )
     least = {
-        "threads": request.threads, "batch": 1 if request.batch is None else request.batch,
-        "min_runs": request.min_runs, "max_runs": request.max_runs - request.min_runs + 1,
+        "threads": request.threads,
+        "batch": 1 if request.batch is None else request.batch,
+        "min_runs": request.min_runs,
+        "max_runs": request.max_runs - request.min_runs + 1,
         "max_warmup": request.max_warmup + 1,
-    }  # fmt: skip
+    }
     wrong = [name for name, value in least.items() if value < 1]
     if wrong or not 0 < request.seconds < 86_400:
         raise MeasureError(
-            "EDGE-MEASURE-006", wrong[0] if wrong else "seconds",
+            "EDGE-MEASURE-006",
+            wrong[0] if wrong else "seconds",
             wanted="threads, batch and runs >= 1, max_runs >= min_runs, 0 < seconds < 86400",
             got=str(getattr(request, wrong[0] if wrong else "seconds")),
             hint="change that figure",
-        )  # fmt: skip
+        )
 
 
 def _check_engine(session: Session, request: MeasureRequest) -> None:
     if session.simulated:
         raise MeasureError(
-            "EDGE-MEASURE-008", request.artifact.name, wanted="the format's own engine",
+            "EDGE-MEASURE-008",
+            request.artifact.name,
+            wanted="the format's own engine",
             got=f"{session.runtime.name}, which stands in for it: its times say nothing",
             hint="measure this artifact on a device that has the engine",
-        )  # fmt: skip
+        )
 
 
 def _feed(request: MeasureRequest) -> _Feed:
@@ -155,9 +177,12 @@ def _raw_feed(request: MeasureRequest, path: Path, batch: int) -> _Feed:
 
     folder = Path(request.assets or request.root)
     processor = Processor(
-        request.processing, request.signature, request.task, request.labels,
+        request.processing,
+        request.signature,
+        request.task,
+        request.labels,
         assets=lambda name: (folder / name).read_bytes(),
-    )  # fmt: skip
+    )
     if processor.medium == "tensors":
         raise feeds.bad_sample(path, "an .npz: this model has no processing", "a raw input")
     raw = _raw(path, processor.medium)
@@ -190,9 +215,12 @@ def _imported(request: MeasureRequest) -> Backend:
 def _load(backend: Backend, request: MeasureRequest) -> tuple[Session, float]:
     start = time.perf_counter()
     session = backend.load(
-        request.artifact, Path(request.root), delegate=request.delegate,
-        threads=request.threads, verified=True,
-    )  # fmt: skip
+        request.artifact,
+        Path(request.root),
+        delegate=request.delegate,
+        threads=request.threads,
+        verified=True,
+    )
     return session, 1e3 * (time.perf_counter() - start)
 
 
@@ -215,9 +243,13 @@ def _runs(session: Session, feed: _Feed, request: MeasureRequest) -> _Runs:
     parts: dict[str, Timing] = {}
     if feed.processor and feed.raw is not None:
         parts = split(
-            feed.processor, feed.raw, adapter.run, batch=feed.batch, runs=request.max_runs,
+            feed.processor,
+            feed.raw,
+            adapter.run,
+            batch=feed.batch,
+            runs=request.max_runs,
             seconds=_FOR_SPLIT * request.seconds,
-        )  # fmt: skip
+        )
     progress("timing runs", 3, 3)
     return _Runs(first, warmup, warm, times, around, parts)
 
@@ -228,9 +260,13 @@ def _timing(times: Times) -> Timing:
 
 def _noisy(runs: _Runs, request: MeasureRequest, delegate: str) -> str | None:
     return noise(
-        _timing(runs.times), runs.times.wall, runs.around, threads=request.threads,
-        on_cpu=delegate in _CPU_DELEGATES, warm=runs.warm or request.max_warmup == 0,
-    )  # fmt: skip
+        _timing(runs.times),
+        runs.times.wall,
+        runs.around,
+        threads=request.threads,
+        on_cpu=delegate in _CPU_DELEGATES,
+        warm=runs.warm or request.max_warmup == 0,
+    )
 
 
 def _notes(runs: _Runs, request: MeasureRequest, feed: _Feed) -> tuple[str, ...]:

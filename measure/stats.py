@@ -50,9 +50,13 @@ def spread(values: Sequence[float]) -> Spread:
     middle = median(values)
     p90, p99 = np.percentile(np.asarray(values, np.float64), [90, 99])
     return Spread(
-        n=len(values), min=number(min(values)), p50=number(middle), p90=number(p90),
-        p99=number(p99), mad=number(mad(values)),
-    )  # fmt: skip
+        n=len(values),
+        min=number(min(values)),
+        p50=number(middle),
+        p90=number(p90),
+        p99=number(p99),
+        mad=number(mad(values)),
+    )
 
 
 def median_error(values: Sequence[float]) -> float:

@@ -32,9 +32,12 @@ def package(request: PackageRequest, fs: Fs = LOCAL) -> Packaged:
     out = Path(request.out)
     if out.is_dir():
         raise PackageError(
-            "EDGE-PACKAGE-006", str(out), wanted="a file to write", got="a folder",
+            "EDGE-PACKAGE-006",
+            str(out),
+            wanted="a file to write",
+            got="a folder",
             hint=f"name the bundle, e.g. -o {out / 'model.edge'}",
-        )  # fmt: skip
+        )
     manifest = bundle_manifest(workspace.manifest, request)
     for artifact in manifest.artifacts:
         _check_report(workspace, artifact)
@@ -58,7 +61,9 @@ def _check_report(workspace: Workspace, artifact: Artifact) -> None:
         said = "no readable report"
     if said != f"{artifact.verdict} of {artifact.sha256}":
         raise PackageError(
-            "EDGE-PACKAGE-009", f"artifact {artifact.name}",
-            wanted=f"a report that says {artifact.verdict} of {artifact.sha256}", got=said,
+            "EDGE-PACKAGE-009",
+            f"artifact {artifact.name}",
+            wanted=f"a report that says {artifact.verdict} of {artifact.sha256}",
+            got=said,
             hint=f"run `edgeserve validate {workspace.path}`, then package",
-        )  # fmt: skip
+        )

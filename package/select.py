@@ -31,11 +31,13 @@ def bundle_manifest(manifest: Manifest, request: PackageRequest) -> Manifest:
     artifacts = _artifacts(manifest, request)
     if manifest.golden is None or not manifest.golden.cases:
         raise PackageError(
-            "EDGE-PACKAGE-002", request.workspace, wanted="golden cases, the proof on a device",
+            "EDGE-PACKAGE-002",
+            request.workspace,
+            wanted="golden cases, the proof on a device",
             got="none",
             hint=f"run `edgeserve validate {request.workspace} --golden DIR`, DIR holding inputs"
             " that may be shipped",
-        )  # fmt: skip
+        )
     formats = _formats(request)
     refused = [r for r in manifest.refused if not formats or r.format in formats]
     scrub = _Scrub(request.workspace)
@@ -60,9 +62,12 @@ def _formats(request: PackageRequest) -> tuple[str, ...]:
         return ()
     if request.target not in TARGETS:
         raise PackageError(
-            "EDGE-PACKAGE-003", f"target {request.target!r}", wanted=f"one of {', '.join(TARGETS)}",
-            got="another", hint="leave --target away to package every format",
-        )  # fmt: skip
+            "EDGE-PACKAGE-003",
+            f"target {request.target!r}",
+            wanted=f"one of {', '.join(TARGETS)}",
+            got="another",
+            hint="leave --target away to package every format",
+        )
     return TARGETS[request.target]
 
 
@@ -74,9 +79,12 @@ def _artifacts(manifest: Manifest, request: PackageRequest) -> tuple[Artifact, .
         if artifact is None or (formats and artifact.format not in formats):
             runs = f" that runs on {request.target}" if artifact else ""
             raise PackageError(
-                "EDGE-PACKAGE-004", f"artifact {name!r}", wanted=f"a proven artifact{runs}",
-                got=f"not one of: {there}", hint="name artifacts as `edgeserve inspect` lists them",
-            )  # fmt: skip
+                "EDGE-PACKAGE-004",
+                f"artifact {name!r}",
+                wanted=f"a proven artifact{runs}",
+                got=f"not one of: {there}",
+                hint="name artifacts as `edgeserve inspect` lists them",
+            )
     kept = tuple(
         artifact
         for artifact in manifest.artifacts
@@ -87,10 +95,12 @@ def _artifacts(manifest: Manifest, request: PackageRequest) -> tuple[Artifact, .
         on = f" for {request.target} ({', '.join(formats)})" if formats else ""
         refused = ", ".join(f"{r.format}-{r.precision}" for r in manifest.refused) or "none"
         raise PackageError(
-            "EDGE-PACKAGE-001", request.workspace, wanted=f"an artifact that passed{on}",
+            "EDGE-PACKAGE-001",
+            request.workspace,
+            wanted=f"an artifact that passed{on}",
             got=f"passed: {there}; refused: {refused}",
             hint="convert to a format that passes; `edgeserve report` shows why others failed",
-        )  # fmt: skip
+        )
     return kept
 
 
@@ -104,10 +114,12 @@ def _files(manifest: Manifest) -> tuple[FileEntry, ...]:
 def _name(name: str) -> str:
     if not MODEL_NAME.fullmatch(name):
         raise PackageError(
-            "EDGE-PACKAGE-005", "--name", got=ascii(name[:140]),
+            "EDGE-PACKAGE-005",
+            "--name",
+            got=ascii(name[:140]),
             wanted="up to 128 letters, digits, dots, dashes and underscores",
             hint="the name is also the model's name behind an endpoint: choose e.g. tagger",
-        )  # fmt: skip
+        )
     return name
 
 
@@ -115,18 +127,24 @@ def _version(asked: int | None, there: int) -> int:
     version = there if asked is None else asked
     if version < 1:
         raise PackageError(
-            "EDGE-PACKAGE-005", "--version", wanted="a whole number from 1 on", got=str(version),
+            "EDGE-PACKAGE-005",
+            "--version",
+            wanted="a whole number from 1 on",
+            got=str(version),
             hint="count up by one with each release",
-        )  # fmt: skip
+        )
     return version
 
 
 def _license(expression: str | None) -> str | None:
     if expression is not None and not _SPDX.fullmatch(expression):
         raise PackageError(
-            "EDGE-PACKAGE-005", "--license", wanted="an SPDX expression",
-            got=ascii(expression[:80]), hint="for example Apache-2.0, or MIT OR Apache-2.0",
-        )  # fmt: skip
+            "EDGE-PACKAGE-005",
+            "--license",
+            wanted="an SPDX expression",
+            got=ascii(expression[:80]),
+            hint="for example Apache-2.0, or MIT OR Apache-2.0",
+        )
     return expression
 
 

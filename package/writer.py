@@ -57,9 +57,12 @@ def write_bundle(
     """
     if len(files) + 1 > MAX_MEMBERS:
         raise PackageError(
-            "EDGE-PACKAGE-008", str(out), wanted=f"at most {MAX_MEMBERS} members",
-            got=str(len(files) + 1), hint="package fewer artifacts, with --target or by name",
-        )  # fmt: skip
+            "EDGE-PACKAGE-008",
+            str(out),
+            wanted=f"at most {MAX_MEMBERS} members",
+            got=str(len(files) + 1),
+            hint="package fewer artifacts, with --target or by name",
+        )
     members = [(MANIFEST, len(manifest), zlib.crc32(manifest))]
     members += [(entry.path, entry.size, _crc(root, entry)) for entry in files]
     with staged_file(out, fs) as stage:
@@ -87,10 +90,12 @@ def _chunks(root: Path, entry: FileEntry) -> Iterator[bytes]:
             yield chunk
     if (size, digest.hexdigest()) != (entry.size, entry.sha256):
         raise PackageError(
-            "EDGE-PACKAGE-007", str(root / entry.path), wanted=f"sha256 {entry.sha256}",
+            "EDGE-PACKAGE-007",
+            str(root / entry.path),
+            wanted=f"sha256 {entry.sha256}",
             got="other bytes",
             hint="it was changed after it was validated: run the stage that made it again",
-        )  # fmt: skip
+        )
 
 
 def _stream(

@@ -77,9 +77,12 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(
-            "EDGE-PROFILE-002", f"profile {name}.toml", wanted="TOML", got=str(error),
+            "EDGE-PROFILE-002",
+            f"profile {name}.toml",
+            wanted="TOML",
+            got=str(error),
             hint="compare with a profile that ships with edgeserve (edgeserve profiles NAME)",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _checked(data: dict[str, Any], name: str, type_: type[P]) -> P:
@@ -89,9 +92,11 @@ def _checked(data: dict[str, Any], name: str, type_: type[P]) -> P:
             raise msgspec.ValidationError(f"the file is called {name}, its profile {profile.name}")
     except msgspec.ValidationError as error:
         raise ProfileError(
-            "EDGE-PROFILE-003", f"profile {name}.toml", got=str(error),
+            "EDGE-PROFILE-003",
+            f"profile {name}.toml",
+            got=str(error),
             hint="docs/profiles.md lists every field with its meaning",
-        ) from error  # fmt: skip
+        ) from error
     return profile
 
 
@@ -111,10 +116,12 @@ def _find(kind: str, name: str, known: Mapping[str, P], read: Callable[[str, str
         return read(_text(name), Path(name).stem)
     close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     raise ProfileError(
-        "EDGE-PROFILE-001", f"{kind} profile {name!r}", wanted=f"one of {', '.join(known)}",
+        "EDGE-PROFILE-001",
+        f"{kind} profile {name!r}",
+        wanted=f"one of {', '.join(known)}",
         got="no such profile",
         hint=f"did you mean {' or '.join(close)}?" if close else "see `edgeserve profiles`",
-    )  # fmt: skip
+    )
 
 
 def _text(path: str) -> str:
@@ -122,6 +129,9 @@ def _text(path: str) -> str:
         return Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(
-            "EDGE-PROFILE-002", f"profile {path}", wanted="a readable file in UTF-8",
-            got=getattr(error, "strerror", None) or str(error), hint="check the path",
-        ) from error  # fmt: skip
+            "EDGE-PROFILE-002",
+            f"profile {path}",
+            wanted="a readable file in UTF-8",
+            got=getattr(error, "strerror", None) or str(error),
+            hint="check the path",
+        ) from error

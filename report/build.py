@@ -81,16 +81,24 @@ def build(loaded: Loaded, thumbnails: Thumbnails) -> Page:
         details = [replace(d, open=d.verdict != "pass") for d in details]
     series = [_series(loaded, a) for a in artifacts]
     return Page(
-        title=clean(manifest.name), about=_about(loaded), headline=headline(loaded),
+        title=clean(manifest.name),
+        about=_about(loaded),
+        headline=headline(loaded),
         tiles=tiles(loaded, artifacts, [_row(loaded, a) for a in artifacts]),
         rows=tuple(_row(loaded, a) for a in artifacts),
         refused=tuple(_refused(loaded, r) for r in manifest.refused),
-        plots=_plots(loaded, series), details=tuple(details), compared=compared(loaded),
-        missing=not_compared(loaded), environment=_environment(loaded), clear=_clear(loaded),
-        matrix=matrix(loaded), chart=_chart(loaded, series), warnings=_warnings(loaded),
+        plots=_plots(loaded, series),
+        details=tuple(details),
+        compared=compared(loaded),
+        missing=not_compared(loaded),
+        environment=_environment(loaded),
+        clear=_clear(loaded),
+        matrix=matrix(loaded),
+        chart=_chart(loaded, series),
+        warnings=_warnings(loaded),
         pictures=sum(w.picture is not None for d in details for w in d.worst),
         texts=sum(w.text != "" for d in details for w in d.worst),
-    )  # fmt: skip
+    )
 
 
 def _clear(loaded: Loaded) -> str:
@@ -135,14 +143,19 @@ def _row(loaded: Loaded, artifact: Artifact) -> Row:
     measured = loaded.measurements.get(artifact.name, (None,))[0]
     judgement = artifact.judgement
     return Row(
-        name=artifact_name(artifact.format, artifact.precision), anchor=f"a-{artifact.name}",
-        verdict=verdict, word="Not run here" if not_run_here(artifact) else VERDICT_WORD[verdict],
+        name=artifact_name(artifact.format, artifact.precision),
+        anchor=f"a-{artifact.name}",
+        verdict=verdict,
+        word="Not run here" if not_run_here(artifact) else VERDICT_WORD[verdict],
         meaning="" if not_run_here(artifact) else VERDICT_MEANING[verdict],
-        size=mebibytes(artifact.size / _MB), **_times(measured), **_agreement(report),
+        size=mebibytes(artifact.size / _MB),
+        **_times(measured),
+        **_agreement(report),
         **_difference(report),
         executed_by=clean(judgement.executed_by if judgement else "") or "not run here",
-        noisy=clean(measured.noisy or "") if measured else "", eight_bit=_eight_bit(artifact),
-    )  # fmt: skip
+        noisy=clean(measured.noisy or "") if measured else "",
+        eight_bit=_eight_bit(artifact),
+    )
 
 
 def _eight_bit(artifact: Artifact) -> str:
@@ -155,9 +168,11 @@ def _times(m: Measurement | None) -> dict[str, str]:
     if m is None:
         return {"wall": "not measured", "wall_note": "", "cpu": "not measured", "cpu_note": ""}
     return {
-        "wall": milliseconds(m.run.wall.p50), "wall_note": f"p90 {milliseconds(m.run.wall.p90)}",
-        "cpu": milliseconds(m.run.cpu.p50), "cpu_note": f"p90 {milliseconds(m.run.cpu.p90)}",
-    }  # fmt: skip
+        "wall": milliseconds(m.run.wall.p50),
+        "wall_note": f"p90 {milliseconds(m.run.wall.p90)}",
+        "cpu": milliseconds(m.run.cpu.p50),
+        "cpu_note": f"p90 {milliseconds(m.run.cpu.p90)}",
+    }
 
 
 def _agreement(report: Report | None) -> dict[str, str]:
@@ -192,10 +207,13 @@ def _badness(value: float) -> float:
 
 def _refused(loaded: Loaded, one: Refused) -> RefusedLine:
     return RefusedLine(
-        name=artifact_name(one.format, one.precision), code=clean(one.code),
-        message=clean(one.message), hint=clean(one.hint), path=clean(one.path or ""),
+        name=artifact_name(one.format, one.precision),
+        code=clean(one.code),
+        message=clean(one.message),
+        hint=clean(one.hint),
+        path=clean(one.path or ""),
         anchor=f"a-{_key(one)}" if _key(one) in loaded.reports else "",
-    )  # fmt: skip
+    )
 
 
 def _plots(loaded: Loaded, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
@@ -218,13 +236,15 @@ def _series(loaded: Loaded, one: Artifact | Refused) -> Series:
     report = loaded.reports.get(_key(one))
     measured = loaded.measurements.get(_key(one))
     return Series(
-        name=artifact_name(one.format, one.precision), verdict=one.verdict or "unproven",
+        name=artifact_name(one.format, one.precision),
+        verdict=one.verdict or "unproven",
         size_mb=one.size / _MB if isinstance(one, Artifact) else None,
         measurement=measured[0] if measured else None,
         decisions=report.decisions if report else None,
-        outputs=report.outputs if report else (), limits=report.limits if report else None,
+        outputs=report.outputs if report else (),
+        limits=report.limits if report else None,
         by_numbers=report is not None and by_numbers(report),
-    )  # fmt: skip
+    )
 
 
 def _environment(loaded: Loaded) -> tuple[Fact, ...]:

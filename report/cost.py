@@ -19,9 +19,18 @@ __all__ = ["latency", "split", "step_order"]
 
 #: Steps in the order in which they run; a split read from JSON has lost it.
 _ORDER = (
-    "decode", "resize", "center_crop", "normalize", "layout", "dtype", "batch", "run", "softmax",
-    "top_k", "finish",
-)  # fmt: skip
+    "decode",
+    "resize",
+    "center_crop",
+    "normalize",
+    "layout",
+    "dtype",
+    "batch",
+    "run",
+    "softmax",
+    "top_k",
+    "finish",
+)
 
 
 def step_order(step: str) -> tuple[int, str]:
@@ -90,9 +99,14 @@ def _marks(axes: Axes, row: int, measured: Measurement) -> None:
     for figure, size in ((wall.p50, 9), (wall.p90, 6), (wall.p99, 4)):
         axes.plot([plain(figure)], [row], "|", color=COLOURS["ink"], ms=size, mew=1.3)
     axes.annotate(
-        milliseconds(wall.p50), (plain(wall.p50), row), xytext=(0, -12),
-        textcoords="offset points", ha="center", fontsize=8, color=COLOURS["ink"],
-    )  # fmt: skip
+        milliseconds(wall.p50),
+        (plain(wall.p50), row),
+        xytext=(0, -12),
+        textcoords="offset points",
+        ha="center",
+        fontsize=8,
+        color=COLOURS["ink"],
+    )
 
 
 def split(series: Sequence[Series]) -> Markup | None:
@@ -101,8 +115,7 @@ def split(series: Sequence[Series]) -> Markup | None:
     if not shown:
         return None
     steps = sorted(
-        {step for _, parts in shown for step in parts if step != "total"},
-        key=step_order,
+        {step for _, parts in shown for step in parts if step != "total"}, key=step_order
     )
     with drawing():
         figure, axes = canvas(len(shown), 1.2)
@@ -139,6 +152,12 @@ def _legend(axes: Axes, steps: Sequence[str]) -> None:
         if i < len(steps)
     ]
     axes.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns,
-        handlelength=0.8, handletextpad=0.4, columnspacing=1.2, borderpad=0.2,
-    )  # fmt: skip
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=columns,
+        handlelength=0.8,
+        handletextpad=0.4,
+        columnspacing=1.2,
+        borderpad=0.2,
+    )

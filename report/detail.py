@@ -62,15 +62,21 @@ def detail(
     report = loaded.reports.get(key)
     measured = loaded.measurements.get(key, ())
     return Detail(
-        anchor=f"a-{key}", name=artifact_name(format, precision), verdict=verdict,
-        word=VERDICT_WORD[verdict], reasons=_reasons(artifact, report),
+        anchor=f"a-{key}",
+        name=artifact_name(format, precision),
+        verdict=verdict,
+        word=VERDICT_WORD[verdict],
+        reasons=_reasons(artifact, report),
         checks=tuple(_check(c) for c in report.checks) if report else (),
         outputs=_outputs(report) if report else (),
         worst=tuple(_worst(w, thumbnails) for w in report.worst[:_WORST]) if report else (),
-        worst_said=_worst_said(report), costs=_costs(measured), times=_times(measured),
+        worst_said=_worst_said(report),
+        costs=_costs(measured),
+        times=_times(measured),
         noisy="; ".join(clean(m.noisy) for m in measured if m.noisy),
-        origin=_origin(artifact, report), said=sentence(report) if report else "",
-    )  # fmt: skip
+        origin=_origin(artifact, report),
+        said=sentence(report) if report else "",
+    )
 
 
 def _reasons(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...]:
@@ -161,13 +167,17 @@ def _worst(worst: WorstInput, thumbnails: Thumbnails) -> Worst:
     known = math.isfinite(margin)
     picture = None if worst.text else thumbnails(worst.path)
     return Worst(
-        id=shorten(worst.id, 44), text=clean(worst.text or ""),
-        picture=picture, reference=clean(worst.reference),
-        answer=clean(worst.answer), margin=f"{margin:.2f}" if known else "unknown",
+        id=shorten(worst.id, 44),
+        text=clean(worst.text or ""),
+        picture=picture,
+        reference=clean(worst.reference),
+        answer=clean(worst.answer),
+        margin=f"{margin:.2f}" if known else "unknown",
         share=min(1.0, max(0.0, margin)) if known else None,
-        difference=scientific(worst.difference), flipped=worst.flipped,
+        difference=scientific(worst.difference),
+        flipped=worst.flipped,
         marked=_marked(worst, thumbnails) if picture else None,
-    )  # fmt: skip
+    )
 
 
 def _marked(worst: WorstInput, thumbnails: Thumbnails) -> Marked | None:

@@ -75,9 +75,15 @@ def _zone_names(axes: Axes, edges: Sequence[float]) -> None:
     for (word, zone), low, high in zip(words, edges, edges[1:], strict=False):
         if high - low > 0.06 * edges[-1]:
             axes.text(
-                (low + high) / 2, 1.02, word, transform=axes.get_xaxis_transform(), ha="center",
-                va="bottom", color=COLOURS[zone], fontsize=8,
-            )  # fmt: skip
+                (low + high) / 2,
+                1.02,
+                word,
+                transform=axes.get_xaxis_transform(),
+                ha="center",
+                va="bottom",
+                color=COLOURS[zone],
+                fontsize=8,
+            )
 
 
 def _furthest(rows: list[_Apart]) -> list[_Apart]:
@@ -96,12 +102,14 @@ def differences(series: Sequence[Series]) -> Markup | None:
 
     None for a single one.
     """
-    rows = _furthest([
-        (s, o, max(plain(o.relative), 1e-9))
-        for s in series
-        for o in s.outputs
-        if math.isfinite(plain(o.relative))
-    ])  # fmt: skip
+    rows = _furthest(
+        [
+            (s, o, max(plain(o.relative), 1e-9))
+            for s in series
+            for o in s.outputs
+            if math.isfinite(plain(o.relative))
+        ]
+    )
     limits = {s.limits.tensor for s, _, _ in rows if s.limits}
     if len(rows) < 2 or not limits:
         return None
@@ -115,15 +123,26 @@ def differences(series: Sequence[Series]) -> Markup | None:
             axes.plot([low, value], [row, row], color=COLOURS["line"], lw=1.4)
             axes.plot([value], [row], "o", color=COLOURS[one.verdict], ms=7)
             axes.annotate(
-                scientific(value), (value, row), xytext=(7, 0), textcoords="offset points",
-                va="center", fontsize=8, color=COLOURS["ink"],
-            )  # fmt: skip
+                scientific(value),
+                (value, row),
+                xytext=(7, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=COLOURS["ink"],
+            )
         for limit in limits:
             axes.axvline(limit, color=COLOURS["fail"], lw=1.4, ls=(0, (4, 3)))
             axes.text(
-                limit, 1.02, "limit", transform=axes.get_xaxis_transform(), ha="center",
-                va="bottom", fontsize=8, color=COLOURS["fail"],
-            )  # fmt: skip
+                limit,
+                1.02,
+                "limit",
+                transform=axes.get_xaxis_transform(),
+                ha="center",
+                va="bottom",
+                fontsize=8,
+                color=COLOURS["fail"],
+            )
         several = len({s.name for s, _, _ in rows}) > 1
         name_rows(axes, [_row_name(s, o, several) for s, o, _ in rows])
         axes.xaxis.set_major_formatter(lambda x, _: scientific(x))

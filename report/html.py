@@ -39,9 +39,12 @@ def _need() -> None:
         import matplotlib
     except ImportError as error:
         raise ReportError(
-            "EDGE-REPORT-003", error.name or "a package", wanted="jinja2 and matplotlib",
-            got="not installed", hint="pip install 'edgeserve[report]'",
-        ) from error  # fmt: skip
+            "EDGE-REPORT-003",
+            error.name or "a package",
+            wanted="jinja2 and matplotlib",
+            got="not installed",
+            hint="pip install 'edgeserve[report]'",
+        ) from error
     del jinja2, matplotlib
 
 
@@ -50,9 +53,13 @@ def _html(page: Page) -> str:
     from markupsafe import Markup
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=jinja2.FunctionLoader(_template),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     css = Markup(_template("report.css"))  # ours alone: no text of the user's is in it
     return environment.get_template("report.html.j2").render(page=page, css=css)
 

@@ -52,9 +52,12 @@ def load(workspace: Path) -> Loaded:
     path = workspace / "manifest.json"
     if not path.is_file():
         raise ReportError(
-            "EDGE-REPORT-001", str(workspace), wanted="a workspace (a folder with manifest.json)",
-            got=_what(workspace), hint="give the folder that `edgeserve convert -o` wrote",
-        )  # fmt: skip
+            "EDGE-REPORT-001",
+            str(workspace),
+            wanted="a workspace (a folder with manifest.json)",
+            got=_what(workspace),
+            hint="give the folder that `edgeserve convert -o` wrote",
+        )
     manifest = read_manifest(_bytes(path))
     hashes = {a.name: a.sha256 for a in manifest.artifacts}
     reports: dict[str, Report] = {}
@@ -73,9 +76,12 @@ def load(workspace: Path) -> Loaded:
         else:
             stale.append(file.name)
     return Loaded(
-        workspace, manifest, reports,
-        {name: tuple(sorted(some, key=_size)) for name, some in measured.items()}, tuple(stale),
-    )  # fmt: skip
+        workspace,
+        manifest,
+        reports,
+        {name: tuple(sorted(some, key=_size)) for name, some in measured.items()},
+        tuple(stale),
+    )
 
 
 def _what(path: Path) -> str:
@@ -116,6 +122,9 @@ def _bytes(path: Path) -> bytes:
 
 def _unreadable(path: Path, why: str) -> ReportError:
     return ReportError(
-        "EDGE-REPORT-002", f"{path.parent.name}/{path.name}", wanted="what `edgeserve` wrote there",
-        got=why, hint="run `edgeserve validate` and `edgeserve measure` again: they write it anew",
-    )  # fmt: skip
+        "EDGE-REPORT-002",
+        f"{path.parent.name}/{path.name}",
+        wanted="what `edgeserve` wrote there",
+        got=why,
+        hint="run `edgeserve validate` and `edgeserve measure` again: they write it anew",
+    )

@@ -40,16 +40,20 @@ def matrix(loaded: Loaded) -> Matrix | None:
     columns = tuple(p for p in PRECISIONS if any(key[1] == p for key in cells))
     rows = tuple(
         MatrixRow(
-            name=FORMAT_NAMES.get(format, format), engine=_engine(loaded, format),
+            name=FORMAT_NAMES.get(format, format),
+            engine=_engine(loaded, format),
             cells=tuple(cells.get((format, precision)) for precision in columns),  # type: ignore[arg-type]
         )
         for format in FORMATS
         if any(key[0] == format for key in cells)
-    )  # fmt: skip
+    )
     return Matrix(
-        columns=columns, rows=rows, clock=clock(loaded), same=_same_word(loaded),
+        columns=columns,
+        rows=rows,
+        clock=clock(loaded),
+        same=_same_word(loaded),
         untimed=any(not cell.time for cell in cells.values() if cell.size),
-    )  # fmt: skip
+    )
 
 
 def _same_word(loaded: Loaded) -> str:

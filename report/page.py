@@ -11,9 +11,23 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 __all__ = [
-    "BoxLine", "Cell", "CheckLine", "Detail", "Fact", "Headline", "Marked", "Matrix",
-    "MatrixRow", "Page", "Plot", "RefusedLine", "Row", "Tile", "Timed", "Worst",
-]  # fmt: skip
+    "BoxLine",
+    "Cell",
+    "CheckLine",
+    "Detail",
+    "Fact",
+    "Headline",
+    "Marked",
+    "Matrix",
+    "MatrixRow",
+    "Page",
+    "Plot",
+    "RefusedLine",
+    "Row",
+    "Tile",
+    "Timed",
+    "Worst",
+]
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,12 @@ def _point(one: Series, clock: str) -> Point | None:
     run = one.measurement.run
     rate = one.decisions.decided.rate if one.decisions and one.decisions.decided.n else None
     return Point(
-        one.name, one.verdict, plain((run.cpu if clock == "CPU" else run.wall).p50), one.size_mb,
+        one.name,
+        one.verdict,
+        plain((run.cpu if clock == "CPU" else run.wall).p50),
+        one.size_mb,
         None if rate is None else plain(rate),
-    )  # fmt: skip
+    )
 
 
 def front(points: Sequence[Point]) -> list[Point]:
@@ -109,13 +112,26 @@ def _same(point: Point) -> str:
 def _dot(axes: Axes, point: Point, *, ringed: bool) -> None:
     if ringed:
         axes.plot(
-            [point.ms], [point.mb], "o", ms=15, mfc="none", mec=COLOURS["accent"], mew=1.4,
-            alpha=0.8, zorder=2,
-        )  # fmt: skip
+            [point.ms],
+            [point.mb],
+            "o",
+            ms=15,
+            mfc="none",
+            mec=COLOURS["accent"],
+            mew=1.4,
+            alpha=0.8,
+            zorder=2,
+        )
     axes.plot(
-        [point.ms], [point.mb], "o", color=COLOURS[point.verdict], ms=9, mec=COLOURS["card"],
-        mew=1.5, zorder=3,
-    )  # fmt: skip
+        [point.ms],
+        [point.mb],
+        "o",
+        color=COLOURS[point.verdict],
+        ms=9,
+        mec=COLOURS["card"],
+        mew=1.5,
+        zorder=3,
+    )
 
 
 def _heights(axes: Axes, points: Sequence[Point]) -> list[tuple[Point, float]]:
@@ -137,9 +153,20 @@ def _heights(axes: Axes, points: Sequence[Point]) -> list[tuple[Point, float]]:
 def _label(axes: Axes, point: Point, height: float, *, bold: bool) -> None:
     colour = COLOURS["ink" if bold else "muted"]
     axes.annotate(
-        f"{point.name}, {_same(point)}", (point.ms, point.mb), xytext=(_LABELS, height),
-        textcoords="axes fraction", va="center", fontsize=8.2, color=colour,
+        f"{point.name}, {_same(point)}",
+        (point.ms, point.mb),
+        xytext=(_LABELS, height),
+        textcoords="axes fraction",
+        va="center",
+        fontsize=8.2,
+        color=colour,
         fontweight="bold" if bold else "normal",
-        arrowprops={"arrowstyle": "-", "color": COLOURS["line"], "lw": 0.9,
-                    "shrinkA": 1, "shrinkB": 6, "relpos": (0, 0.5)},
-    )  # fmt: skip
+        arrowprops={
+            "arrowstyle": "-",
+            "color": COLOURS["line"],
+            "lw": 0.9,
+            "shrinkA": 1,
+            "shrinkB": 6,
+            "relpos": (0, 0.5),
+        },
+    )

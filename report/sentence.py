@@ -13,24 +13,33 @@ __all__ = ["figures_said", "labels_said", "metric_called", "metric_said", "sente
 
 #: What a figure of a task is called, against the reference's own decisions.
 _FIGURES = {
-    "map50": "mean average precision (overlap of half)", "iou": "mean overlap of matched boxes",
-    "miou": "mean overlap of classes (mIoU)", "agreement": "share that agrees",
-    "abs_rel": "mean relative error", "f1": "F1 of spans", "wer": "word errors a word",
-    "kl": "mean divergence of the probabilities, nats", "kl_worst": "worst divergence, nats",
-}  # fmt: skip
+    "map50": "mean average precision (overlap of half)",
+    "iou": "mean overlap of matched boxes",
+    "miou": "mean overlap of classes (mIoU)",
+    "agreement": "share that agrees",
+    "abs_rel": "mean relative error",
+    "f1": "F1 of spans",
+    "wer": "word errors a word",
+    "kl": "mean divergence of the probabilities, nats",
+    "kl_worst": "worst divergence, nats",
+}
 
 #: What a metric against true labels is called, where its short name says too little.
 _METRICS = {
-    "map50": "mAP at an overlap of 0.5", "map": "mAP over overlaps 0.5 to 0.95", "miou": "mIoU",
+    "map50": "mAP at an overlap of 0.5",
+    "map": "mAP over overlaps 0.5 to 0.95",
+    "miou": "mIoU",
     "f1": "F1",
-}  # fmt: skip
+}
 
 #: What one input is called; tasks that decide many things at once count those.
 _INPUTS: dict[Task, str] = {"image-classification": "photos", "text-classification": "texts"}
 _ANSWERS: dict[Task, str] = {
-    "image-classification": "label", "text-classification": "label",
-    "audio-classification": "label", "feature-extraction": "nearest neighbour",
-}  # fmt: skip
+    "image-classification": "label",
+    "text-classification": "label",
+    "audio-classification": "label",
+    "feature-extraction": "nearest neighbour",
+}
 
 
 def sentence(report: Report) -> str:

@@ -61,13 +61,19 @@ def headline(loaded: Loaded) -> Headline:
         one = len(refused) == 1
         count = "Its only conversion was" if one else f"All {len(refused)} conversions were"
         return Headline(
-            "fail", "Not ready", "Nothing may ship yet.", f"{count} refused.",
+            "fail",
+            "Not ready",
+            "Nothing may ship yet.",
+            f"{count} refused.",
             "The reasons stand below, each with what can be done.",
-        )  # fmt: skip
+        )
     return Headline(
-        "unproven", "Empty", "Nothing has been converted yet.", "This workspace holds no artifact.",
+        "unproven",
+        "Empty",
+        "Nothing has been converted yet.",
+        "This workspace holds no artifact.",
         "Run `edgeserve convert SOURCE -o OUT`, then render this report again.",
-    )  # fmt: skip
+    )
 
 
 def _subject(loaded: Loaded, artifacts: Sequence[Artifact]) -> str:
@@ -182,10 +188,12 @@ def _degraded(loaded: Loaded, artifacts: list[Artifact], also: str) -> Headline:
         else "The harm was measured and lies within the looser limit."
     )
     return Headline(
-        "degraded", "Usable with known harm", f"{_subject(loaded, artifacts)} {verb} some answers.",
+        "degraded",
+        "Usable with known harm",
+        f"{_subject(loaded, artifacts)} {verb} some answers.",
         evidence,
         f"{also} Whether that is acceptable is your decision, not a matter of rounding.".strip(),
-    )  # fmt: skip
+    )
 
 
 def _unproven(loaded: Loaded, artifacts: list[Artifact], also: str) -> Headline:
@@ -203,10 +211,12 @@ def _unproven(loaded: Loaded, artifacts: list[Artifact], also: str) -> Headline:
     ]
     verb = "is" if len(artifacts) == 1 else "are"
     return Headline(
-        "unproven", "Not proven", f"{_subject(loaded, artifacts)} {verb} not proven yet.",
+        "unproven",
+        "Not proven",
+        f"{_subject(loaded, artifacts)} {verb} not proven yet.",
         _sentence(reasons[0]) if reasons else "The evidence does not reach a verdict.",
         f"{then} {also}".strip(),
-    )  # fmt: skip
+    )
 
 
 def _sentence(text: str) -> str:

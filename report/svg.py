@@ -24,9 +24,28 @@ if TYPE_CHECKING:
 __all__ = ["COLOURS", "drawing", "embed"]
 
 _NAMES = (
-    "ink", "muted", "line", "card", "pass", "degraded", "fail", "unproven", "accent", "accent-2",
-    "pass-bg", "degraded-bg", "fail-bg", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8",
-)  # fmt: skip
+    "ink",
+    "muted",
+    "line",
+    "card",
+    "pass",
+    "degraded",
+    "fail",
+    "unproven",
+    "accent",
+    "accent-2",
+    "pass-bg",
+    "degraded-bg",
+    "fail-bg",
+    "s1",
+    "s2",
+    "s3",
+    "s4",
+    "s5",
+    "s6",
+    "s7",
+    "s8",
+)
 
 #: The page's colour names, each with the stand-in that plots are drawn in.
 COLOURS = {name: f"#0{i:02x}{i:02x}f" for i, name in enumerate(_NAMES, 1)}
@@ -43,20 +62,39 @@ def drawing() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has it
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({
-            "svg.hashsalt": "edgeserve", "svg.fonttype": "none", "text.parse_math": False,
-            "font.size": 9.0, "axes.labelsize": 9.0,
-            "text.color": COLOURS["ink"], "axes.labelcolor": COLOURS["muted"],
-            "xtick.color": COLOURS["muted"], "ytick.color": COLOURS["muted"],
-            "xtick.labelcolor": COLOURS["muted"], "ytick.labelcolor": COLOURS["ink"],
-            "axes.edgecolor": COLOURS["line"], "grid.color": COLOURS["line"],
-            "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False,
-            "axes.grid": True, "axes.grid.axis": "x", "axes.axisbelow": True,
-            "xtick.major.size": 0.0, "ytick.major.size": 0.0, "ytick.minor.size": 0.0,
-            "xtick.minor.size": 0.0, "grid.linewidth": 0.7, "figure.facecolor": "none",
-            "axes.facecolor": "none", "figure.constrained_layout.use": True,
-            "legend.frameon": False, "legend.fontsize": 8.0,
-        })  # fmt: skip
+        matplotlib.rcParams.update(
+            {
+                "svg.hashsalt": "edgeserve",
+                "svg.fonttype": "none",
+                "text.parse_math": False,
+                "font.size": 9.0,
+                "axes.labelsize": 9.0,
+                "text.color": COLOURS["ink"],
+                "axes.labelcolor": COLOURS["muted"],
+                "xtick.color": COLOURS["muted"],
+                "ytick.color": COLOURS["muted"],
+                "xtick.labelcolor": COLOURS["muted"],
+                "ytick.labelcolor": COLOURS["ink"],
+                "axes.edgecolor": COLOURS["line"],
+                "grid.color": COLOURS["line"],
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.spines.left": False,
+                "axes.grid": True,
+                "axes.grid.axis": "x",
+                "axes.axisbelow": True,
+                "xtick.major.size": 0.0,
+                "ytick.major.size": 0.0,
+                "ytick.minor.size": 0.0,
+                "xtick.minor.size": 0.0,
+                "grid.linewidth": 0.7,
+                "figure.facecolor": "none",
+                "axes.facecolor": "none",
+                "figure.constrained_layout.use": True,
+                "legend.frameon": False,
+                "legend.fontsize": 8.0,
+            }
+        )
         yield
 
 

@@ -25,13 +25,16 @@ __all__ = [
     "scientific",
     "shorten",
     "thousands",
-]  # fmt: skip
+]
 
 FORMAT_NAMES = {"onnx": "ONNX", "tflite": "LiteRT", "coreml": "Core ML", "torch": "PyTorch"}
 
 VERDICT_WORD: dict[Verdict, str] = {
-    "pass": "Pass", "degraded": "Degraded", "fail": "Refused", "unproven": "Unproven",
-}  # fmt: skip
+    "pass": "Pass",
+    "degraded": "Degraded",
+    "fail": "Refused",
+    "unproven": "Unproven",
+}
 
 VERDICT_MEANING: dict[Verdict, str] = {
     "pass": "proven within limits",

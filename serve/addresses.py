@@ -43,10 +43,12 @@ def bind(options: Options) -> socket.socket:
 def no_tls(got: str) -> ServeError:
     """The coded error for a pair that is none."""
     return ServeError(
-        "EDGE-SERVE-005", "TLS", got=got,
+        "EDGE-SERVE-005",
+        "TLS",
+        got=got,
         wanted="a certificate chain and its key in PEM, without a password",
         hint="check --tls-cert and --tls-key with `openssl x509 -in FILE -noout`",
-    )  # fmt: skip
+    )
 
 
 def _nobody() -> str:
@@ -64,9 +66,12 @@ def _bound(host: str, port: int, option: str) -> socket.socket:
     except OSError as error:
         one.close()
         raise ServeError(
-            "EDGE-SERVE-001", f"address {host} port {port}", wanted="one to listen on",
-            got=str(error), hint=_hint(error, option),
-        ) from error  # fmt: skip
+            "EDGE-SERVE-001",
+            f"address {host} port {port}",
+            wanted="one to listen on",
+            got=str(error),
+            hint=_hint(error, option),
+        ) from error
     return one
 
 

@@ -149,13 +149,17 @@ _UNTRACED = (*_OPEN, "metrics")
 def _told(exchange: Exchange, route: str) -> dict[str, str]:
     """What the span of a request says from the start."""
     return {
-        "http.request.method": exchange.method, "http.route": route,
+        "http.request.method": exchange.method,
+        "http.route": route,
         "edgeserve.request_id": exchange.id,
-    }  # fmt: skip
+    }
 
 
 def _inner() -> ServeError:
     return ServeError(
-        "EDGE-SERVE-900", "endpoint", wanted="an answer", got="a fault of edgeserve",
+        "EDGE-SERVE-900",
+        "endpoint",
+        wanted="an answer",
+        got="a fault of edgeserve",
         hint="the endpoint's log tells more under the same request id: please report it",
-    )  # fmt: skip
+    )

@@ -23,9 +23,15 @@ __all__ = ["listen"]
 
 #: Statuses of HTTP as gRPC has them.
 _STATUS = {
-    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
-    413: "RESOURCE_EXHAUSTED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE",
-}  # fmt: skip
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    413: "RESOURCE_EXHAUSTED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+}
 _OPEN = ("ServerLive", "ServerReady")
 
 
@@ -41,10 +47,12 @@ async def listen(app: App, options: Options) -> AsyncIterator[int]:
     most = options.body_mb * MB
     server = grpc.aio.server(
         options=[
-            ("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 16 * 1024),
+            ("grpc.max_receive_message_length", most),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_metadata_size", 16 * 1024),
         ]
-    )  # fmt: skip
+    )
     server.add_generic_rpc_handlers((_handlers(app),))
     port = _bind(server, options)
     await server.start()
@@ -66,9 +74,12 @@ def _bind(server: Any, options: Options) -> int:
         return int(server.add_insecure_port(address))
     except (OSError, RuntimeError) as error:
         raise ServeError(
-            "EDGE-SERVE-001", f"gRPC address {address}", wanted="one to listen on", got=str(error),
+            "EDGE-SERVE-001",
+            f"gRPC address {address}",
+            wanted="one to listen on",
+            got=str(error),
             hint="choose another --grpc-port, or end what listens there",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _handlers(app: App) -> Any:
@@ -81,14 +92,22 @@ def _handlers(app: App) -> Any:
         request, response = kinds[f"{name}Request"], kinds[f"{name}Response"]
         made[name] = grpc.unary_unary_rpc_method_handler(
             calls.guarded(name, request), response_serializer=response.SerializeToString
-        )  # fmt: skip
+        )
     return grpc.method_handlers_generic_handler(SERVICE, made)
 
 
 _CALLS = (
-    "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer",
-    "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload",
-)  # fmt: skip
+    "ServerLive",
+    "ServerReady",
+    "ModelReady",
+    "ServerMetadata",
+    "ModelMetadata",
+    "ModelInfer",
+    "ModelStatistics",
+    "RepositoryIndex",
+    "RepositoryModelLoad",
+    "RepositoryModelUnload",
+)
 
 
 class _Calls:
@@ -204,8 +223,10 @@ class _Calls:
 def _told(name: str, request_id: str) -> dict[str, str]:
     """What the span of a call says from the start."""
     return {
-        "rpc.system": "grpc", "rpc.method": f"{SERVICE}/{name}", "edgeserve.request_id": request_id,
-    }  # fmt: skip
+        "rpc.system": "grpc",
+        "rpc.method": f"{SERVICE}/{name}",
+        "edgeserve.request_id": request_id,
+    }
 
 
 def _read(message: Any, hosted: Hosted) -> oip.Request:

@@ -39,9 +39,12 @@ class Weight:
         """
         if self.held + count > self._most:
             told = ServeError(
-                "EDGE-SERVE-028", "endpoint", wanted="room for the request's body",
-                got="as many bytes in flight as it may hold", hint="try again after Retry-After",
-            )  # fmt: skip
+                "EDGE-SERVE-028",
+                "endpoint",
+                wanted="room for the request's body",
+                got="as many bytes in flight as it may hold",
+                hint="try again after Retry-After",
+            )
             raise refused(503, told, retry_after=1.0)
         self.held += count
 
@@ -139,22 +142,30 @@ class Exchange:
     def _too_long(self, limit: int) -> Refused:
         self.closing = True
         told = ServeError(
-            "EDGE-SERVE-013", "request body", wanted=f"at most {limit // MB} MB", got="more",
+            "EDGE-SERVE-013",
+            "request body",
+            wanted=f"at most {limit // MB} MB",
+            got="more",
             hint="send less at a time, or raise --body-mb",
-        )  # fmt: skip
+        )
         return refused(413, told)
 
     async def answer(
-        self, status: int, body: bytes, kind: bytes = b"application/json",
+        self,
+        status: int,
+        body: bytes,
+        kind: bytes = b"application/json",
         headers: list[tuple[bytes, bytes]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Send the response; packed where the caller takes it and it is worth it."""
         packed, encoding = self._packed(body)
         self.status, self.sent = status, len(packed)
         lines = [
-            (b"content-type", kind), (b"content-length", str(len(packed)).encode()),
-            (b"x-request-id", self.id.encode()), *(headers or ()),
-        ]  # fmt: skip
+            (b"content-type", kind),
+            (b"content-length", str(len(packed)).encode()),
+            (b"x-request-id", self.id.encode()),
+            *(headers or ()),
+        ]
         if encoding:
             lines.append((b"content-encoding", encoding))
         if self.closing:
@@ -226,9 +237,12 @@ def _parts(path: bytes) -> tuple[str, ...]:
 
 def _bad_header(name: bytes, wanted: str) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-012", f"header {name.decode()}", wanted=wanted, got="something else",
+        "EDGE-SERVE-012",
+        f"header {name.decode()}",
+        wanted=wanted,
+        got="something else",
         hint="docs/serve.md lists the headers that the endpoint reads",
-    )  # fmt: skip
+    )
 
 
 def _not_unpacked(got: str) -> ServeError:
@@ -243,6 +257,9 @@ def _not_unpacked(got: str) -> ServeError:
 
 def _slow(seconds: float) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-015", "request body", wanted=f"all of it within {seconds:g} s", got="less",
+        "EDGE-SERVE-015",
+        "request body",
+        wanted=f"all of it within {seconds:g} s",
+        got="less",
         hint="send it faster, or raise --body-s",
-    )  # fmt: skip
+    )

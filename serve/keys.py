@@ -113,20 +113,28 @@ def _key(path: str, i: int, words: list[str]) -> Key:
 
 def _bad(path: str, got: str) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-004", f"key file {path}", got=got,
+        "EDGE-SERVE-004",
+        f"key file {path}",
+        got=got,
         hint="one `name key [requests per second]` a line, keys of 16 characters or more",
-    )  # fmt: skip
+    )
 
 
 def _no_key() -> ServeError:
     return ServeError(
-        "EDGE-SERVE-023", "request", wanted="a valid API key", got="none, or a wrong one",
+        "EDGE-SERVE-023",
+        "request",
+        wanted="a valid API key",
+        got="none, or a wrong one",
         hint="send the header `Authorization: Bearer KEY`",
-    )  # fmt: skip
+    )
 
 
 def _used_up() -> ServeError:
     return ServeError(
-        "EDGE-SERVE-022", "API key", wanted="no more requests than its quota", got="more",
+        "EDGE-SERVE-022",
+        "API key",
+        wanted="no more requests than its quota",
+        got="more",
         hint="try again after Retry-After, or ask for a larger quota",
-    )  # fmt: skip
+    )

@@ -65,6 +65,13 @@ class Log:
             shed = None
         took = 1e3 * (time.monotonic() - exchange.came)
         self.event(
-            "request", request_id=exchange.id, route=route, model=model or None, key=key or None,
-            status=exchange.status, ms=round(took, 3), bytes_out=exchange.sent, shed=shed,
-        )  # fmt: skip
+            "request",
+            request_id=exchange.id,
+            route=route,
+            model=model or None,
+            key=key or None,
+            status=exchange.status,
+            ms=round(took, 3),
+            bytes_out=exchange.sent,
+            shed=shed,
+        )

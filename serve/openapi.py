@@ -104,11 +104,12 @@ def _post(
         content = {_JSON: {"schema": {"type": "object"}}}
     return {
         "post": {
-            "summary": summary, "parameters": given,
+            "summary": summary,
+            "parameters": given,
             "requestBody": {"content": content, "required": deadline},
             "responses": {"200": _answer(summary, schema), **_ERRORS},
         }
-    }  # fmt: skip
+    }
 
 
 def _answer(summary: str, schema: str) -> dict[str, Any]:
@@ -133,10 +134,12 @@ def _model(names: list[str]) -> dict[str, Any]:
 
 _VERSION = {"name": "version", "in": "path", "required": True, "schema": {"type": "string"}}
 _DEADLINE = {
-    "name": "X-Request-Deadline-Ms", "in": "header", "required": False,
+    "name": "X-Request-Deadline-Ms",
+    "in": "header",
+    "required": False,
     "description": "Milliseconds from now after which the answer is of no use",
     "schema": {"type": "integer", "minimum": 0},
-}  # fmt: skip
+}
 _ERRORS = {
     "default": {
         "description": "Not answered",
@@ -151,10 +154,13 @@ def _object(required: list[str], **fields: Any) -> dict[str, Any]:
 
 _TEXT, _LIST, _TREE = {"type": "string"}, {"type": "array"}, {"type": "object"}
 _TENSOR = _object(
-    ["name", "shape", "datatype"], name=_TEXT, parameters=_TREE, data=_LIST,
+    ["name", "shape", "datatype"],
+    name=_TEXT,
+    parameters=_TREE,
+    data=_LIST,
     datatype={"type": "string", "enum": sorted(DATATYPES)},
     shape={"type": "array", "items": {"type": "integer", "minimum": -1}},
-)  # fmt: skip
+)
 _TENSORS = {"type": "array", "items": _ref("schemas", "Tensor")}
 _SCHEMAS: dict[str, Any] = {
     "Any": _TREE,

@@ -66,14 +66,25 @@ class Options(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _at_least(
-            1, bundles=len(self.bundles), queue=self.queue, batch=self.batch, body_mb=self.body_mb,
-            threads=self.threads, workers=self.workers, memory_mb=self.memory_mb,
-            inflight_mb=self.inflight_mb, deadline_ms=self.deadline_ms,
-        )  # fmt: skip
+            1,
+            bundles=len(self.bundles),
+            queue=self.queue,
+            batch=self.batch,
+            body_mb=self.body_mb,
+            threads=self.threads,
+            workers=self.workers,
+            memory_mb=self.memory_mb,
+            inflight_mb=self.inflight_mb,
+            deadline_ms=self.deadline_ms,
+        )
         _at_least(
-            0, port=self.port, grpc_port=self.grpc_port, batch_delay_ms=self.batch_delay_ms,
-            drain_s=self.drain_s, price=self.price,
-        )  # fmt: skip
+            0,
+            port=self.port,
+            grpc_port=self.grpc_port,
+            batch_delay_ms=self.batch_delay_ms,
+            drain_s=self.drain_s,
+            price=self.price,
+        )
         _at_most(65535, port=self.port, grpc_port=self.grpc_port)
         if self.port and self.port == self.grpc_port:
             raise wrong_option("grpc_port", "another port than that of REST", repr(self.grpc_port))
@@ -105,6 +116,9 @@ def _at_most(high: int, **values: float | None) -> None:
 def wrong_option(name: str, wanted: str, got: str) -> ServeError:
     """The coded error for an option that cannot be used: EDGE-SERVE-002."""
     return ServeError(
-        "EDGE-SERVE-002", f"option {name}", wanted=wanted, got=got,
+        "EDGE-SERVE-002",
+        f"option {name}",
+        wanted=wanted,
+        got=got,
         hint="`edgeserve serve --help` lists the options and what they take",
-    )  # fmt: skip
+    )

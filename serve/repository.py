@@ -45,17 +45,22 @@ class Repository:
             name, least = read(path)
             if name in self.places:
                 raise ServeError(
-                    "EDGE-SERVE-003", f"model {name}", wanted="one bundle of each name",
-                    got="two", hint="package one of them again with another --name",
-                )  # fmt: skip
+                    "EDGE-SERVE-003",
+                    f"model {name}",
+                    wanted="one bundle of each name",
+                    got="two",
+                    hint="package one of them again with another --name",
+                )
             self.places[name] = Place(name, path, measured=least)
             self._room.check(name, least)
         if other := [name for name in options.pinned if name not in self.places]:
             raise ServeError(
-                "EDGE-SERVE-002", f"option pin {other[0]}", got="no model of that name is served",
+                "EDGE-SERVE-002",
+                f"option pin {other[0]}",
+                got="no model of that name is served",
                 wanted=f"models of {', '.join(self.places)}",
                 hint="a model's name is the one in its bundle: `edgeserve inspect` shows it",
-            )  # fmt: skip
+            )
 
     async def start(self) -> None:
         """Load what is to be loaded at the start.
@@ -183,10 +188,15 @@ class Repository:
             old, place.hosted, place.trouble = place.hosted, hosted, None
             self._changed("loads", place.name)
             self._log.event(
-                "load", model=place.name, version=hosted.version, model_id=hosted.model_id,
-                ms=round(hosted.cold_ms), threads=hosted.plan.threads, workers=hosted.plan.workers,
+                "load",
+                model=place.name,
+                version=hosted.version,
+                model_id=hosted.model_id,
+                ms=round(hosted.cold_ms),
+                threads=hosted.plan.threads,
+                workers=hosted.plan.workers,
                 memory_mb=round(hosted.memory / MB),
-            )  # fmt: skip
+            )
             if old is not None:
                 old.retire()
 
@@ -205,34 +215,45 @@ class Repository:
         if hosted.name != place.name:
             hosted.retire()
             raise ServeError(
-                "EDGE-SERVE-018", f"model {place.name}", wanted="a bundle of that name",
-                got="one that is called otherwise by now", hint="put the right bundle in its place",
-            )  # fmt: skip
+                "EDGE-SERVE-018",
+                f"model {place.name}",
+                wanted="a bundle of that name",
+                got="one that is called otherwise by now",
+                hint="put the right bundle in its place",
+            )
         return hosted
 
 
 def _unknown(name: str, version: str | None) -> ServeError:
     named = f"model {name[:60]!r}" + (f" version {version[:20]!r}" if version else "")
     return ServeError(
-        "EDGE-SERVE-017", named, wanted="a model of this endpoint", got="none of that name",
+        "EDGE-SERVE-017",
+        named,
+        wanted="a model of this endpoint",
+        got="none of that name",
         hint="POST /v2/repository/index lists the models",
-    )  # fmt: skip
+    )
 
 
 def _not_ready(place: Place) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-018", f"model {place.name}", wanted="a loaded model",
-        got=f"one that could not be loaded ({place.trouble.code})" if place.trouble
+        "EDGE-SERVE-018",
+        f"model {place.name}",
+        wanted="a loaded model",
+        got=f"one that could not be loaded ({place.trouble.code})"
+        if place.trouble
         else "one that is not loaded",
         hint=f"POST /v2/repository/models/{place.name}/load, and see the endpoint's log",
-    )  # fmt: skip
+    )
 
 
 def _not_replaced(place: Place, old: Hosted, error: EdgeError) -> ServeError:
     """The old one goes on answering: whoever asked for the load must not think that it is gone."""
     return ServeError(
-        "EDGE-SERVE-018", f"model {place.name}", wanted="the new bundle to be loaded",
+        "EDGE-SERVE-018",
+        f"model {place.name}",
+        wanted="the new bundle to be loaded",
         got=f"it could not be ({error.code}): the old one, version {old.version}, model_id "
         f"{old.model_id[:12]}, goes on answering",
         hint="put a good bundle in its place and load again; the endpoint's log says why it failed",
-    )  # fmt: skip
+    )

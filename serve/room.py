@@ -150,14 +150,19 @@ def read(path: str) -> tuple[str, int]:
 def _too_large(name: str, least: int, most: int) -> ServeError:
     need = -(-least // MB)
     return ServeError(
-        "EDGE-SERVE-027", f"model {name}", wanted=f"at most --memory-mb {most}",
+        "EDGE-SERVE-027",
+        f"model {name}",
+        wanted=f"at most --memory-mb {most}",
         got=f"weights of {need} MB",
         hint=f"raise --memory-mb to {need} or more, or serve it elsewhere",
-    )  # fmt: skip
+    )
 
 
 def _no_room(name: str) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-027", f"model {name}", wanted="room within the memory budget",
-        got="others that are in use or pinned", hint="try again, or raise --memory-mb",
-    )  # fmt: skip
+        "EDGE-SERVE-027",
+        f"model {name}",
+        wanted="room within the memory budget",
+        got="others that are in use or pinned",
+        hint="try again, or raise --memory-mb",
+    )

@@ -63,9 +63,12 @@ def find(exchange: Exchange) -> tuple[str, str, dict[str, str]]:
                 return name, call, words
             methods.append(method)
     told = ServeError(
-        "EDGE-SERVE-016", "request", wanted=methods[0] if methods else "a path of this endpoint",
-        got=exchange.method if methods else "another", hint="GET /openapi.json lists the paths",
-    )  # fmt: skip
+        "EDGE-SERVE-016",
+        "request",
+        wanted=methods[0] if methods else "a path of this endpoint",
+        got=exchange.method if methods else "another",
+        hint="GET /openapi.json lists the paths",
+    )
     raise refused(405 if methods else 404, told)
 
 
@@ -184,9 +187,12 @@ class Routes:
             return msgspec.json.decode(body, type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             told = ServeError(
-                "EDGE-SERVE-010", "request", wanted="a JSON object", got="something else",
+                "EDGE-SERVE-010",
+                "request",
+                wanted="a JSON object",
+                got="something else",
                 hint="send an object, or no body at all",
-            )  # fmt: skip
+            )
             raise refused(400, told) from None
 
     async def _json(self, exchange: Exchange, whole: object) -> None:

@@ -57,9 +57,12 @@ def _check_packages(options: Options) -> None:
     needed = [*_NEEDED, *(("grpc",) if options.grpc_port is not None else ())]
     if missing := [name for name in needed if find_spec(name) is None]:
         raise ServeError(
-            "EDGE-SERVE-001", "endpoint", wanted="the packages of the extra `serve`",
-            got=f"no {', '.join(missing)}", hint="pip install 'edgeserve[serve]'",
-        )  # fmt: skip
+            "EDGE-SERVE-001",
+            "endpoint",
+            wanted="the packages of the extra `serve`",
+            got=f"no {', '.join(missing)}",
+            hint="pip install 'edgeserve[serve]'",
+        )
 
 
 class Running:
@@ -124,12 +127,23 @@ async def _rest(app: App, listening: socket.socket, options: Options) -> Any:
 
     server = uvicorn.Server(
         uvicorn.Config(
-            app, http=Connection, ws="none", lifespan="off", access_log=False, log_level="critical",
-            log_config=None, server_header=False, date_header=False, proxy_headers=False,
-            timeout_keep_alive=75, timeout_graceful_shutdown=60, backlog=2048,
-            ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key,
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_level="critical",
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=60,
+            backlog=2048,
+            ssl_certfile=options.tls_cert,
+            ssl_keyfile=options.tls_key,
         )
-    )  # fmt: skip
+    )
     try:
         server.config.load()
     except (OSError, ValueError) as error:

@@ -130,9 +130,11 @@ class Service:
     def _controlled(self) -> None:
         if not self.options.controllable:
             told = ServeError(
-                "EDGE-SERVE-024", "load and unload", got="not allowed on this endpoint",
+                "EDGE-SERVE-024",
+                "load and unload",
+                got="not allowed on this endpoint",
                 hint="start it with --control, and with --keys where others can reach it",
-            )  # fmt: skip
+            )
             raise refused(403, told)
 
     def glance(self, name: str, deadline: float) -> None:
@@ -236,9 +238,10 @@ class Service:
 
 def _spec(spec: TensorSpec) -> dict[str, Any]:
     return {
-        "name": spec.name, "datatype": oip.datatype_of(spec.dtype),
+        "name": spec.name,
+        "datatype": oip.datatype_of(spec.dtype),
         "shape": [-1 if isinstance(size, str) else size for size in spec.shape],
-    }  # fmt: skip
+    }
 
 
 def _config(spec: TensorSpec, batched: bool) -> dict[str, Any]:

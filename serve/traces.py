@@ -45,9 +45,11 @@ class Traces:
             return None
         carrier = {k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items()}
         span = self._tracer.start_span(
-            name, context=self._propagate.extract(carrier), kind=self._trace.SpanKind.SERVER,
+            name,
+            context=self._propagate.extract(carrier),
+            kind=self._trace.SpanKind.SERVER,
             attributes=attributes,
-        )  # fmt: skip
+        )
         _CURRENT.set(span)
         return span
 
@@ -60,9 +62,11 @@ class Traces:
         inside = self._trace.set_span_in_context(span)
         at = time.time_ns() - int(1e9 * times.total)
         for name, seconds in (
-            ("queue", times.queued), ("pre", times.before), ("run", times.ran),
+            ("queue", times.queued),
+            ("pre", times.before),
+            ("run", times.ran),
             ("post", times.after),
-        ):  # fmt: skip
+        ):
             part = self._tracer.start_span(name, context=inside, start_time=at)
             at += int(1e9 * seconds)
             part.end(end_time=at)

@@ -48,9 +48,11 @@ def line(error: EdgeError) -> str:
 def said(error: EdgeError, request_id: str) -> bytes:
     """The body that tells an error: the protocol's ``error``, and what helps to look it up."""
     whole: dict[str, Any] = {
-        "error": line(error), "code": error.code, "hint": error.hint,
+        "error": line(error),
+        "code": error.code,
+        "hint": error.hint,
         "request_id": request_id,
-    }  # fmt: skip
+    }
     return msgspec.json.encode(whole)
 
 
@@ -62,9 +64,12 @@ def refused(status: int, error: ServeError, retry_after: float | None = None) ->
 def overloaded(model: str, retry_after: float, why: str) -> Refused:
     """The queue is as long as deadlines allow."""
     error = ServeError(
-        "EDGE-SERVE-020", f"model {model}", wanted="an answer within the deadline", got=why,
+        "EDGE-SERVE-020",
+        f"model {model}",
+        wanted="an answer within the deadline",
+        got=why,
         hint="try again after Retry-After, ask another endpoint, or answer on the device",
-    )  # fmt: skip
+    )
     return Refused(503, error, retry_after)
 
 
@@ -84,7 +89,10 @@ def of_error(error: Exception, model: str) -> Refused:
 def failed(model: str) -> Refused:
     """The model failed; what happened stands in the log, under the same request id."""
     error = ServeError(
-        "EDGE-SERVE-026", f"model {model}", wanted="an answer", got="a failure of the model",
+        "EDGE-SERVE-026",
+        f"model {model}",
+        wanted="an answer",
+        got="a failure of the model",
         hint="the endpoint's log tells more under the same request id",
-    )  # fmt: skip
+    )
     return Refused(500, error)

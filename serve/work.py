@@ -118,9 +118,12 @@ def predict(hosted: Hosted, raw: bytes) -> Done:
     records, times = raw_answers(hosted, [raw])
     written = time.perf_counter()
     whole = {
-        "model_name": hosted.name, "model_version": hosted.version, "model_id": hosted.model_id,
-        "answer": _jsonable(records[0]), "ran_on": hosted.ran_on,
-    }  # fmt: skip
+        "model_name": hosted.name,
+        "model_version": hosted.version,
+        "model_id": hosted.model_id,
+        "answer": _jsonable(records[0]),
+        "ran_on": hosted.ran_on,
+    }
     body = encode(whole)
     ended = time.perf_counter()
     times = Times(
@@ -137,11 +140,13 @@ def raw_answers(hosted: Hosted, raws: list[Raw]) -> tuple[list[Any], Times]:
         raise refused(
             400,
             ServeError(
-                "EDGE-SERVE-019", f"model {hosted.name}", wanted="named tensors",
+                "EDGE-SERVE-019",
+                f"model {hosted.name}",
+                wanted="named tensors",
                 got="a raw input, and the bundle holds no processing for one",
                 hint=f"POST /v2/models/{hosted.name}/infer takes its tensors",
             ),
-        )  # fmt: skip
+        )
     found: list[Any] = []
     before = ran = after = 0.0
     with hosted.wrapper() as wrapper:
@@ -208,15 +213,20 @@ def _chosen(outputs: list[oip.Tensor], request: oip.Request) -> tuple[oip.Tensor
 
 def _not_offered(thing: str, got: str) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-011", thing, got=got,
+        "EDGE-SERVE-011",
+        thing,
+        got=got,
         hint="the model's metadata names its inputs and outputs, docs/serve.md what is offered",
-    )  # fmt: skip
+    )
 
 
 def not_protocol(error: oip.BadMessage) -> Refused:
     """What the sender of a message is told that is none of the protocol."""
     told = ServeError(
-        "EDGE-SERVE-010", "request", wanted="a message of the Open Inference Protocol",
-        got=str(error), hint="docs/serve.md shows one; clients of the protocol write them for you",
-    )  # fmt: skip
+        "EDGE-SERVE-010",
+        "request",
+        wanted="a message of the Open Inference Protocol",
+        got=str(error),
+        hint="docs/serve.md shows one; clients of the protocol write them for you",
+    )
     return refused(400, told)

@@ -48,9 +48,10 @@ def average_precision(pairs: list[tuple[Detection, Detection]], label: str) -> f
     total = 0
     for wanted, got in pairs:
         left = [
-            box for box, s, n in zip(wanted.boxes, wanted.scores, wanted.labels, strict=True)
+            box
+            for box, s, n in zip(wanted.boxes, wanted.scores, wanted.labels, strict=True)
             if n == label and s >= 0.5
-        ]  # fmt: skip
+        ]
         total += len(left)
         mine = [j for j, n in enumerate(got.labels) if n == label]
         for j in sorted(mine, key=lambda j: -got.scores[j]):
@@ -73,9 +74,10 @@ def average_precision(pairs: list[tuple[Detection, Detection]], label: str) -> f
 def detections(rng: np.random.Generator, count: int) -> Detection:
     corner, size = rng.uniform(0, 40, (count, 2)), rng.uniform(5, 30, (count, 2))
     return Detection(
-        boxes=np.concatenate([corner, corner + size], 1), scores=rng.uniform(0.3, 1, count),
+        boxes=np.concatenate([corner, corner + size], 1),
+        scores=rng.uniform(0.3, 1, count),
         labels=tuple(rng.choice(["cat", "dog", "owl"], count).tolist()),
-    )  # fmt: skip
+    )
 
 
 def test_mean_average_precision_is_the_definition() -> None:
@@ -87,11 +89,16 @@ def test_mean_average_precision_is_the_definition() -> None:
         extra = detections(rng, int(rng.integers(0, 3)))
         moved = wanted.boxes[kept] + rng.normal(0, 2, (int(kept.sum()), 4))
         labels = [n for n, it in zip(wanted.labels, kept, strict=True) if it]
-        pairs.append((wanted, Detection(
-            boxes=np.concatenate([moved, extra.boxes]),
-            scores=np.concatenate([rng.uniform(0.5, 1, len(labels)), extra.scores]),
-            labels=(*labels, *extra.labels),
-        )))  # fmt: skip
+        pairs.append(
+            (
+                wanted,
+                Detection(
+                    boxes=np.concatenate([moved, extra.boxes]),
+                    scores=np.concatenate([rng.uniform(0.5, 1, len(labels)), extra.scores]),
+                    labels=(*labels, *extra.labels),
+                ),
+            )
+        )
     figures = figures_of(BOXES)
     assert figures is not None
     for pair in pairs:
@@ -148,11 +155,13 @@ def test_spans_are_scored_as_sklearn_does() -> None:
     for _ in range(20):
         both = rng.random((2, 12)) < 0.4
         records = [
-            Tokens(spans=tuple(
-                Span(start=i, end=i + 1, label="X", score=0.9) for i in np.flatnonzero(row)
-            ))
+            Tokens(
+                spans=tuple(
+                    Span(start=i, end=i + 1, label="X", score=0.9) for i in np.flatnonzero(row)
+                )
+            )
             for row in both.tolist()
-        ]  # fmt: skip
+        ]
         figures.add(*records)
         truth += both[0].tolist()
         told += both[1].tolist()
@@ -201,10 +210,14 @@ def record(rng: np.random.Generator, task: str) -> Record:
     if task == "voice-activity":
         return Voice(prob=rng.uniform(0, 1, 9), step_s=0.1)
     if task == "token-classification":
-        return Tokens(spans=tuple(
-            Span(start=i, end=i + 1, label=str(rng.integers(2)), score=float(rng.uniform(0.4, 1)))
-            for i in range(0, 9, 2)
-        ))  # fmt: skip
+        return Tokens(
+            spans=tuple(
+                Span(
+                    start=i, end=i + 1, label=str(rng.integers(2)), score=float(rng.uniform(0.4, 1))
+                )
+                for i in range(0, 9, 2)
+            )
+        )
     if task in ("automatic-speech-recognition", "text-generation"):
         tokens = tuple(rng.integers(0, 9, 6).tolist())
         return Text(tokens=tokens, text="a b", margins=tuple(rng.uniform(0, 1, 6).tolist()))

@@ -50,6 +50,10 @@ def validate(
     from edgeserve.validate.every import judge_workspace
 
     return judge_workspace(
-        Path(workspace), None if data is None else str(Path(data).absolute()), reference, limits,
-        Path(folder), timeout,
-    )  # fmt: skip
+        Path(workspace),
+        None if data is None else str(Path(data).absolute()),
+        reference,
+        limits,
+        Path(folder),
+        timeout,
+    )

@@ -161,16 +161,28 @@ def _collect(
     answers, vectors = set_apart(stage, collected.answers)
     candidates, candidates_file = _candidates(request, oracle, stage)
     return Answers(
-        program_key=keys[0], reference_key=keys[2], data_key=keys[1],
-        reference=oracle.reference, preprocessing=_preprocessing(oracle, data, collected),
-        own_tensors=_own(oracle, collected), runtime=oracle.runtime, data=data.path,
-        samples=data.samples, answers=answers, chunks=tuple(writer.chunks),
-        fillers=tuple(collected.fillers), fillers_file=file, notes=tuple(collected.notes),
-        vectors=vectors, candidates=candidates, candidates_file=candidates_file,
-        seed=request.seed, invariant_seconds=number(apart),
+        program_key=keys[0],
+        reference_key=keys[2],
+        data_key=keys[1],
+        reference=oracle.reference,
+        preprocessing=_preprocessing(oracle, data, collected),
+        own_tensors=_own(oracle, collected),
+        runtime=oracle.runtime,
+        data=data.path,
+        samples=data.samples,
+        answers=answers,
+        chunks=tuple(writer.chunks),
+        fillers=tuple(collected.fillers),
+        fillers_file=file,
+        notes=tuple(collected.notes),
+        vectors=vectors,
+        candidates=candidates,
+        candidates_file=candidates_file,
+        seed=request.seed,
+        invariant_seconds=number(apart),
         least_score=None if oracle.least_score is None else number(oracle.least_score),
         mixes=collected.mixes,
-    )  # fmt: skip
+    )
 
 
 def _over_data(
@@ -201,10 +213,12 @@ def _note_statistics(statistics: dict[str, Statistics], feeds: Sequence[Feed]) -
 def _check_decides(oracle: Oracle, answered: Answered, thing: str) -> None:
     if answered.record is None and oracle.exported.task in DECIDED_MARGIN:
         raise ValidateError(
-            "EDGE-VALIDATE-012", f"answer of {oracle.reference} to {thing}", wanted="a decision",
+            "EDGE-VALIDATE-012",
+            f"answer of {oracle.reference} to {thing}",
+            wanted="a decision",
             got="NaN scores, or several answers to one input",
             hint="take this input out of the data, or mend the model",
-        )  # fmt: skip
+        )
 
 
 def _stored(answered: Answered, digest: str) -> StoredAnswer:
@@ -215,9 +229,12 @@ def _stored(answered: Answered, digest: str) -> StoredAnswer:
 
 
 def _over_generated(
-    request: AnswersRequest, oracle: Oracle, statistics: dict[str, Statistics],
-    collected: _Collected, stage: Path,
-) -> FileEntry:  # fmt: skip
+    request: AnswersRequest,
+    oracle: Oracle,
+    statistics: dict[str, Statistics],
+    collected: _Collected,
+    stage: Path,
+) -> FileEntry:
     """Ask about generated inputs: natural ones as if they were data, the others as tensors."""
     tensors: list[FillerTensors] = []
     for each in _generated(request, oracle, statistics):
@@ -258,9 +275,12 @@ def _ask_batch(oracle: Oracle, collected: _Collected, tensors: list[FillerTensor
 
 
 def _trembles(
-    request: AnswersRequest, oracle: Oracle, each: Generated, answered: Answered,
+    request: AnswersRequest,
+    oracle: Oracle,
+    each: Generated,
+    answered: Answered,
     statistics: dict[str, Statistics],
-) -> str:  # fmt: skip
+) -> str:
     """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
     if each.natural:
         return ""
@@ -328,10 +348,12 @@ def _candidates(
 def _own(oracle: Oracle, collected: _Collected) -> bool:
     if len(collected.own) > 1:
         raise ValidateError(
-            "EDGE-VALIDATE-011", f"reference {oracle.reference}", wanted="one kind of answer",
+            "EDGE-VALIDATE-011",
+            f"reference {oracle.reference}",
+            wanted="one kind of answer",
             got="tensors for some inputs and decisions for others",
             hint="let the function answer every input in the same form",
-        )  # fmt: skip
+        )
     return collected.own != {False}
 
 

@@ -24,9 +24,16 @@ from edgeserve.types.base import number
 from edgeserve.types.reports import Rate
 
 __all__ = [
-    "CONFIDENCE", "Outcome", "beta_quantile", "first_settled", "incomplete_beta", "lower_bound",
-    "minimum_harm", "rate", "upper_bound",
-]  # fmt: skip
+    "CONFIDENCE",
+    "Outcome",
+    "beta_quantile",
+    "first_settled",
+    "incomplete_beta",
+    "lower_bound",
+    "minimum_harm",
+    "rate",
+    "upper_bound",
+]
 
 #: Probability with which each bound holds on its own.
 CONFIDENCE = 0.95

@@ -171,14 +171,19 @@ def ask(oracle: Oracle, inputs: Sequence[_Asked]) -> list[Drawn]:
     answers = oracle.answer(things, raws, feeds)
     return [
         Drawn(
-            thing, raw, suffix, record := _agreed(oracle.rule, answered), _margin(record, answered),
-            answered.program if isinstance(record, Embedding) else None, answered.outputs,
+            thing,
+            raw,
+            suffix,
+            record := _agreed(oracle.rule, answered),
+            _margin(record, answered),
+            answered.program if isinstance(record, Embedding) else None,
+            answered.outputs,
             _size(oracle.exported, feed),
         )
         for thing, raw, suffix, answered, feed in zip(
             things, raws, suffixes, answers, feeds, strict=True
         )
-    ]  # fmt: skip
+    ]
 
 
 def _agreed(rule: Rule, answered: Answered) -> Record | None:
@@ -242,12 +247,15 @@ def keep(drawn: Sequence[Drawn], stage: Path) -> tuple[tuple[Candidate, ...], Fi
     LOCAL.write(stage / _FILE, write_arrays(arrays))
     kept = tuple(
         Candidate(
-            thing=each.thing, suffix=each.suffix, margin=number(each.margin),
+            thing=each.thing,
+            suffix=each.suffix,
+            margin=number(each.margin),
             record=None if each.record is None else decisions.emptied(each.record),
-            program=each.program, size=each.size,
+            program=each.program,
+            size=each.size,
         )
         for each in drawn
-    )  # fmt: skip
+    )
     return kept, describe(stage, _FILE)
 
 
@@ -263,12 +271,16 @@ def recall(answers: Answers, folder: Path, signature: Signature) -> list[Drawn]:
     names = [spec.name for spec in signature.outputs]
     return [
         Drawn(
-            thing=each.thing, raw=arrays[f"{i}.raw"].tobytes(), suffix=each.suffix,
-            record=filled(each.record, i, arrays), margin=plain(each.margin), program=each.program,
+            thing=each.thing,
+            raw=arrays[f"{i}.raw"].tobytes(),
+            suffix=each.suffix,
+            record=filled(each.record, i, arrays),
+            margin=plain(each.margin),
+            program=each.program,
             size=each.size,
             outputs={
                 n: arrays[f"{i}.out.{j}"] for j, n in enumerate(names) if f"{i}.out.{j}" in arrays
             },
         )
         for i, each in enumerate(answers.candidates)
-    ]  # fmt: skip
+    ]

@@ -158,10 +158,14 @@ def take_card(wire: Wire, address: Address) -> Card:
     return Card(
         server=f"{server.name} {server.version}".strip(),
         binary="binary_tensor_data" in server.extensions,
-        path=path, model=model.name, version=address.version or (model.versions or ("",))[-1],
-        model_id=_word(told, "model_id"), medium=_word(told, "medium") if ours else "",
-        inputs=model.inputs, outputs=model.outputs,
-    )  # fmt: skip
+        path=path,
+        model=model.name,
+        version=address.version or (model.versions or ("",))[-1],
+        model_id=_word(told, "model_id"),
+        medium=_word(told, "medium") if ours else "",
+        inputs=model.inputs,
+        outputs=model.outputs,
+    )
 
 
 def refusal(reply: Reply) -> str:
@@ -176,10 +180,12 @@ def refusal(reply: Reply) -> str:
 def _read(wire: Wire, reply: Reply, kind: type[T], what: str) -> T:
     if reply.status in _NOT_ALLOWED:
         raise ValidateError(
-            "EDGE-VALIDATE-045", f"reference {wire.url}", wanted=what,
+            "EDGE-VALIDATE-045",
+            f"reference {wire.url}",
+            wanted=what,
             got=f"status {reply.status} {refusal(reply)}".strip(),
             hint=f"set {KEY} to a key that the endpoint takes as a Bearer token",
-        )  # fmt: skip
+        )
     try:
         if reply.status == 200:
             return msgspec.json.decode(reply.body, type=kind)
@@ -187,10 +193,13 @@ def _read(wire: Wire, reply: Reply, kind: type[T], what: str) -> T:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         got = f"something else ({str(error)[:100]})"
     raise ValidateError(
-        "EDGE-VALIDATE-042", f"reference {wire.url}", wanted=f"{what}, as the protocol has it",
-        got=got, hint="name an endpoint of the Open Inference Protocol v2, or write a function"
+        "EDGE-VALIDATE-042",
+        f"reference {wire.url}",
+        wanted=f"{what}, as the protocol has it",
+        got=got,
+        hint="name an endpoint of the Open Inference Protocol v2, or write a function"
         " that asks your server: --reference module:callable",
-    )  # fmt: skip
+    )
 
 
 def _only(wire: Wire) -> str:
@@ -216,14 +225,19 @@ def _word(told: Mapping[str, Any], name: str) -> str:
 
 def _no_model(wire: Wire, wanted: str, got: str) -> ValidateError:
     return ValidateError(
-        "EDGE-VALIDATE-043", f"reference {wire.url}", wanted=wanted, got=got,
+        "EDGE-VALIDATE-043",
+        f"reference {wire.url}",
+        wanted=wanted,
+        got=got,
         hint=f"name one that is loaded there: --reference {wire.url}/v2/models/NAME",
-    )  # fmt: skip
+    )
 
 
 def _no_address(reference: str, got: str) -> ValidateError:
     return ValidateError(
-        "EDGE-VALIDATE-002", f"reference {reference}",
-        wanted="http(s)://host[:port][/v2/models/NAME[/versions/VERSION]]", got=got,
+        "EDGE-VALIDATE-002",
+        f"reference {reference}",
+        wanted="http(s)://host[:port][/v2/models/NAME[/versions/VERSION]]",
+        got=got,
         hint="give the REST address of the endpoint, or write a function that asks it",
-    )  # fmt: skip
+    )

@@ -24,9 +24,12 @@ def processor_of(exported: Exported, folder: Path) -> Processor:
         ProcessingError: the processing does not fit the model, or an asset is missing or changed.
     """
     return Processor(
-        exported.processing, exported.signature, exported.task, exported.labels,
+        exported.processing,
+        exported.signature,
+        exported.task,
+        exported.labels,
         assets=lambda name: (folder / name).read_bytes(),
-    )  # fmt: skip
+    )
 
 
 def decision(processor: Processor, outputs: Feed, feed: Feed) -> Record | None:

@@ -308,12 +308,15 @@ def _with_noise(diff: OutputDiff, output: _Output, field: int, floor: float) -> 
     kl, single = seen.divergence(field), seen.split.axis is None
     place = seen.place(field, floor)
     return msgspec.structs.replace(
-        diff, channel=None if single else int(places[int(np.argmax(shares))]),
+        diff,
+        channel=None if single else int(places[int(np.argmax(shares))]),
         channel_relative=number(0.0 if single else float(shares.max())),
-        snr=number(snr), channel_snr=number(least), noisiest=None if single else noisiest,
+        snr=number(snr),
+        channel_snr=number(least),
+        noisiest=None if single else noisiest,
         kl=None if kl is None else number(kl[0]),
         kl_worst=None if kl is None else number(kl[1]),
         position=None if place is None else place.at,
         position_relative=number(0.0 if place is None else place.relative),
         position_share=number(0.0 if place is None else place.share),
-    )  # fmt: skip
+    )

@@ -173,18 +173,23 @@ class Endpoint:
         reply = self._wire.post(f"{self.card.path}/{verb}", body, headers)
         if reply.status != 200:
             raise ValidateError(
-                "EDGE-VALIDATE-045", called, wanted="an answer",
+                "EDGE-VALIDATE-045",
+                called,
+                wanted="an answer",
                 got=f"status {reply.status} {refusal(reply)}".strip(),
                 hint="see the endpoint's log, or leave out inputs that it cannot answer",
-            )  # fmt: skip
+            )
         return reply
 
     def _check_same(self, model_id: Any, called: str) -> None:
         if isinstance(model_id, str) and model_id and self.card.model_id not in ("", model_id):
             raise ValidateError(
-                "EDGE-VALIDATE-047", called, wanted=f"model_id {self.card.model_id}",
-                got=model_id, hint="ask again when the endpoint serves one model throughout",
-            )  # fmt: skip
+                "EDGE-VALIDATE-047",
+                called,
+                wanted=f"model_id {self.card.model_id}",
+                got=model_id,
+                hint="ask again when the endpoint serves one model throughout",
+            )
 
     def _understood(self, answer: oip.Answer, called: str) -> object:
         """Outputs of the model's names, or words: JSON of a decision, or a bare label."""
@@ -266,24 +271,31 @@ def _element(port: Port, data: bytes) -> oip.Tensor:
 
 def _unfit(called: str, wanted: str, got: str) -> ValidateError:
     return ValidateError(
-        "EDGE-VALIDATE-044", called, wanted=wanted, got=got,
+        "EDGE-VALIDATE-044",
+        called,
+        wanted=wanted,
+        got=got,
         hint="name the endpoint of the model that was converted, or write a function that asks it"
         " and returns the answer under the model's own names",
-    )  # fmt: skip
+    )
 
 
 def _no_binary(called: str) -> ValidateError:
     return ValidateError(
-        "EDGE-VALIDATE-044", called,
+        "EDGE-VALIDATE-044",
+        called,
         wanted="an endpoint that lists the extension binary_tensor_data, for raw bytes",
         got="one that takes BYTES as text in JSON alone, which cannot hold this input",
         hint="let the server speak binary tensor data, or write a function that asks it (base64,"
         " for example) and name that as the reference",
-    )  # fmt: skip
+    )
 
 
 def _no_message(called: str, got: str) -> ValidateError:
     return ValidateError(
-        "EDGE-VALIDATE-042", called, wanted="an answer of the Open Inference Protocol", got=got,
+        "EDGE-VALIDATE-042",
+        called,
+        wanted="an answer of the Open Inference Protocol",
+        got=got,
         hint="see what answers at that address: curl URL/v2",
-    )  # fmt: skip
+    )

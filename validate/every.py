@@ -24,9 +24,13 @@ JUDGE = "edgeserve.validate.gate:judge"
 
 
 def judge_workspace(
-    workspace: Path, data: str | None, reference: str | None, limits: Limits | None, folder: Path,
+    workspace: Path,
+    data: str | None,
+    reference: str | None,
+    limits: Limits | None,
+    folder: Path,
     timeout: float,
-) -> tuple[Report, ...]:  # fmt: skip
+) -> tuple[Report, ...]:
     """See `edgeserve.validate.validate`."""
     opened = Workspace(workspace)
     manifest = opened.manifest
@@ -34,10 +38,13 @@ def judge_workspace(
     stored = read_answers(samples)
     user = str(folder.absolute())
     asked = AnswersRequest(
-        source_folder=str(opened.source.absolute()), out=str(samples), folder=user,
+        source_folder=str(opened.source.absolute()),
+        out=str(samples),
+        folder=user,
         data=data or (stored.data if stored else None),
-        reference=reference or (None if stored else manifest.reference), golden=0,
-    )  # fmt: skip
+        reference=reference or (None if stored else manifest.reference),
+        golden=0,
+    )
     with tempfile.TemporaryDirectory() as scratch:
         answers = jobs.run(
             COLLECT, asked, Answers, Path(scratch) / "answers", timeout=timeout, path=[user]
@@ -45,13 +52,18 @@ def judge_workspace(
         return tuple(
             _judged(
                 JudgeRequest(
-                    artifact=artifact, root=str(workspace.absolute()), limits=limits or Limits(),
-                    source_folder=asked.source_folder, samples=asked.out,
+                    artifact=artifact,
+                    root=str(workspace.absolute()),
+                    limits=limits or Limits(),
+                    source_folder=asked.source_folder,
+                    samples=asked.out,
                 ),
-                answers, Path(scratch) / artifact.name, timeout,
+                answers,
+                Path(scratch) / artifact.name,
+                timeout,
             )
             for artifact in manifest.artifacts
-        )  # fmt: skip
+        )
 
 
 def _judged(request: JudgeRequest, answers: Answers, folder: Path, timeout: float) -> Report:
@@ -70,11 +82,20 @@ def crash_report(request: JudgeRequest, answers: Answers, error: EdgeError) -> R
     judgement = crashed(error)
     artifact: Artifact = request.artifact
     return Report(
-        artifact_sha256=artifact.sha256, format=artifact.format, precision=artifact.precision,
+        artifact_sha256=artifact.sha256,
+        format=artifact.format,
+        precision=artifact.precision,
         runtime=Runtime(name=artifact.format, version="", delegate=request.delegate or ""),
-        reference=answers.reference, preprocessing=answers.preprocessing, inputs="none",
+        reference=answers.reference,
+        preprocessing=answers.preprocessing,
+        inputs="none",
         limits=request.limits,
         checks=(Check(name="survives", ok=False, detail=judgement.reasons[0].message),),
-        outputs=(), decisions=None, worst=(), judgement=judgement, environment=environment(),
-        seconds=0.0, notes=answers.notes,
-    )  # fmt: skip
+        outputs=(),
+        decisions=None,
+        worst=(),
+        judgement=judgement,
+        environment=environment(),
+        seconds=0.0,
+        notes=answers.notes,
+    )

@@ -60,9 +60,12 @@ def feed_of(processor: Processor, raw: RawInput, thing: str) -> Feed:
         if error.code not in _OF_THE_INPUT and not isinstance(error, InputError):
             raise
         raise DataError(
-            "EDGE-DATA-020", thing, wanted="an input that the model's processing takes",
-            got=error.message, hint=error.hint,
-        ) from error  # fmt: skip
+            "EDGE-DATA-020",
+            thing,
+            wanted="an input that the model's processing takes",
+            got=error.message,
+            hint=error.hint,
+        ) from error
     got = {"dict": "named tensors", "str": "a text"}.get(type(raw).__name__, "a file")
     wanted, hint = _WANTED[medium]
     raise DataError("EDGE-DATA-020", thing, wanted=wanted, got=got, hint=hint)
@@ -180,6 +183,8 @@ def _range(io: IO, signature: Signature) -> tuple[int, int]:
 
 def _many(signature: Signature) -> int:
     """How many inputs fit into the cache; sizes that are free count as their largest."""
-    sizes = [[signature.dims.get(str(d), (1, 1))[1] if isinstance(d, str) else d
-              for d in spec.shape[1:]] for spec in signature.inputs]  # fmt: skip
+    sizes = [
+        [signature.dims.get(str(d), (1, 1))[1] if isinstance(d, str) else d for d in spec.shape[1:]]
+        for spec in signature.inputs
+    ]
     return _NUMBERS // max(1, sum(math.prod(each) for each in sizes))

@@ -20,9 +20,17 @@ import numpy as np
 from edgeserve.types.tensors import TensorSpec
 
 __all__ = [
-    "APART", "LOOKED_AT", "WHOLE", "Field", "Split", "axes_of", "called", "levels", "narrowest",
+    "APART",
+    "LOOKED_AT",
+    "WHOLE",
+    "Field",
+    "Split",
+    "axes_of",
+    "called",
+    "levels",
+    "narrowest",
     "split_of",
-]  # fmt: skip
+]
 
 #: How much larger the next field's channels must be. Channels of one field are alike within less;
 #: at a ratio of eight, one scale for both leaves the smaller field 32 of 256 steps.
@@ -43,8 +51,14 @@ LOOKED_AT = 16
 _EDGE = 1e-6
 
 #: What an undeclared output is called, by a part of its name.
-_BY_NAME = {"box": "boxes", "score": "scores", "prob": "scores", "logit": "logits",
-            "mask": "mask", "embed": "embedding"}  # fmt: skip
+_BY_NAME = {
+    "box": "boxes",
+    "score": "scores",
+    "prob": "scores",
+    "logit": "logits",
+    "mask": "mask",
+    "embed": "embedding",
+}
 
 
 @dataclass(frozen=True)
@@ -161,8 +175,9 @@ class _Ranges:
         return levels(np.where(np.isfinite(magnitudes), magnitudes, 0.0), shares)
 
     def word(self, channels: np.ndarray | None = None) -> str:
-        low, high = (self.low, self.high) if channels is None else (
-            self.low[channels], self.high[channels])  # fmt: skip
+        low, high = (
+            (self.low, self.high) if channels is None else (self.low[channels], self.high[channels])
+        )
         within = low.min() >= -_EDGE and high.max() <= 1 + _EDGE
         return "scores" if within and (low.size != 4 or channels is not None) else "values"
 

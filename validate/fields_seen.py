@@ -9,9 +9,7 @@ import numpy as np
 from edgeserve.validate.fields import Field, Split
 from edgeserve.validate.places import Places, Worst
 
-__all__ = [
-    "Seen", "decibels", "divergence", "divergences", "log_softmax", "rows",
-]  # fmt: skip
+__all__ = ["Seen", "decibels", "divergence", "divergences", "log_softmax", "rows"]
 
 #: A field's scale is no smaller than this share of its output's largest magnitude.
 _SHARE = 1e-4
@@ -61,10 +59,16 @@ class _Sums:
         size = values.shape[0]
         total = values.sum(axis=1, where=True if known is None else known)
         return cls(
-            np.full(size, np.inf), np.full(size, -np.inf), np.zeros(size), np.zeros(size),
-            np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size),
+            np.full(size, np.inf),
+            np.full(size, -np.inf),
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
             (total / np.maximum(_count(values, known), 1)).astype(values.dtype),
-        )  # fmt: skip
+        )
 
 
 class Seen:

@@ -102,9 +102,12 @@ _KINDS: dict[str, _Make] = {
 
 
 def fillers(
-    signature: Signature, example: Mapping[str, np.ndarray], statistics: Mapping[str, Statistics],
-    seed: int, masks: Collection[str] = (),
-) -> Iterator[tuple[str, Feed]]:  # fmt: skip
+    signature: Signature,
+    example: Mapping[str, np.ndarray],
+    statistics: Mapping[str, Statistics],
+    seed: int,
+    masks: Collection[str] = (),
+) -> Iterator[tuple[str, Feed]]:
     """Generated feeds by name; each has the example's shapes, with a batch of 1 where it is free.
 
     Numbers stay within the range of ``statistics``, so that ids remain ids.
@@ -124,9 +127,12 @@ def fillers(
 
 
 def lengths(
-    signature: Signature, example: Mapping[str, np.ndarray], statistics: Mapping[str, Statistics],
-    seed: int, masks: Collection[str] = (),
-) -> Iterator[tuple[str, Feed]]:  # fmt: skip
+    signature: Signature,
+    example: Mapping[str, np.ndarray],
+    statistics: Mapping[str, Statistics],
+    seed: int,
+    masks: Collection[str] = (),
+) -> Iterator[tuple[str, Feed]]:
     """Random feeds with the free dimensions (the batch left out) at their ends, and at a prime.
 
     Sizes end where inputs become huge. Arguments are those of `fillers`.
@@ -168,10 +174,13 @@ def _specs(signature: Signature) -> dict[str, TensorSpec]:
 
 
 def _feed(
-    signature: Signature, sizes: Mapping[str, tuple[int, ...]],
-    statistics: Mapping[str, Statistics], masks: Collection[str], make: _Make,
+    signature: Signature,
+    sizes: Mapping[str, tuple[int, ...]],
+    statistics: Mapping[str, Statistics],
+    masks: Collection[str],
+    make: _Make,
     rng: np.random.Generator,
-) -> Feed:  # fmt: skip
+) -> Feed:
     feed = {}
     for spec in signature.inputs:
         array = make(statistics[spec.name], sizes[spec.name], rng)
@@ -189,9 +198,11 @@ def _as_mask(array: np.ndarray) -> np.ndarray:
 
 
 def _shape(
-    spec: TensorSpec, example: Mapping[str, np.ndarray], signature: Signature,
+    spec: TensorSpec,
+    example: Mapping[str, np.ndarray],
+    signature: Signature,
     dims: Mapping[str, int] | None = None,
-) -> tuple[int, ...]:  # fmt: skip
+) -> tuple[int, ...]:
     """The example's shape; a free batch axis becomes as small as it may, others as ``dims`` say."""
     sizes = dict(dims or {})
     if signature.batch_dim is not None:

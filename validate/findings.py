@@ -51,17 +51,23 @@ class Findings:
     notes: list[str] = field(default_factory=list)
 
     def check(
-        self, name: str, ok: bool, detail: str, value: float | None = None,
+        self,
+        name: str,
+        ok: bool,
+        detail: str,
+        value: float | None = None,
         limit: float | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Note a check and, where it does not hold, its reason. Returns ``ok``."""
         self.checks.append(
             Check(
-                name=name, ok=ok, detail=detail,
+                name=name,
+                ok=ok,
+                detail=detail,
                 value=None if value is None else number(value),
                 limit=None if limit is None else number(limit),
             )
-        )  # fmt: skip
+        )
         if not ok:
             self.broken.append(Reason(code=_CODES[name], message=f"{name}: {detail}"))
         return ok

@@ -34,12 +34,7 @@ from edgeserve.validate.promises import check_declared, check_weights
 from edgeserve.validate.request import JudgeRequest
 from edgeserve.validate.server import PT2
 from edgeserve.validate.steady import FEWEST
-from edgeserve.validate.store import (
-    load_exported,
-    program_key,
-    read_answers,
-    stored_answers,
-)
+from edgeserve.validate.store import load_exported, program_key, read_answers, stored_answers
 from edgeserve.validate.tally import worst_tensors
 from edgeserve.validate.threshold import said_of_thresholds
 from edgeserve.validate.together import Together
@@ -85,19 +80,24 @@ def _case(request: JudgeRequest) -> Case:
     answers = read_answers(samples)
     if answers is None or answers.program_key != program_key(exported):
         raise ValidateError(
-            "EDGE-VALIDATE-010", request.samples, wanted="the reference's answers",
+            "EDGE-VALIDATE-010",
+            request.samples,
+            wanted="the reference's answers",
             got="those to another program" if answers else "none",
             hint="run validate, which asks the reference first",
-        )  # fmt: skip
+        )
     stored = stored_answers(samples, answers)
     return Case(request, exported, answers, stored, processor_of(exported, folder))
 
 
 def _load(backend: Backend, request: JudgeRequest, *, optimize: bool) -> Session:
     return backend.load(
-        request.artifact, Path(request.root), delegate=request.delegate, threads=request.threads,
+        request.artifact,
+        Path(request.root),
+        delegate=request.delegate,
+        threads=request.threads,
         optimize=optimize,
-    )  # fmt: skip
+    )
 
 
 def _executed_by(session: Session) -> str:
@@ -157,9 +157,14 @@ def _check_itself(trial: Trial, backend: Backend, runner: Runner) -> None:
     reference = [probe.outputs for probe in trial.probes]
     check_places(runner, case.exported.signature, feeds, reference, findings, floor, limit)
     check_optimizer(
-        runner, lambda: _load(backend, case.request, optimize=False), trial.runner, feeds, findings,
-        floor, limit,
-    )  # fmt: skip  # last: of a large model only one session fits into memory
+        runner,
+        lambda: _load(backend, case.request, optimize=False),
+        trial.runner,
+        feeds,
+        findings,
+        floor,
+        limit,
+    )  # last: of a large model only one session fits into memory
 
 
 def _check_values(trial: Trial) -> None:
@@ -250,9 +255,13 @@ def _evidence(trial: Trial) -> Evidence:
 
 
 def _report(
-    case: Case, runtime: Runtime, findings: Findings, judgement: Judgement, started: float,
+    case: Case,
+    runtime: Runtime,
+    findings: Findings,
+    judgement: Judgement,
+    started: float,
     trial: Trial | None = None,
-) -> Report:  # fmt: skip
+) -> Report:
     artifact, answers = case.request.artifact, case.answers
     trial = trial or Trial.of(case, findings)
     evidence = _evidence(trial)
@@ -261,15 +270,28 @@ def _report(
     notes = (*case.exported.notes, *seen)
     error = trial.error.largest() if case.decides else _largest(evidence)
     return Report(
-        artifact_sha256=artifact.sha256, format=artifact.format, precision=artifact.precision,
-        runtime=runtime, reference=answers.reference, preprocessing=answers.preprocessing,
-        inputs=_inputs(case), limits=case.limits, checks=tuple(findings.checks),
-        outputs=trial.difference.natural(), decisions=evidence.decisions,
-        worst=_worst(trial), judgement=judgement, environment=environment(),
-        seconds=number(time.monotonic() - started), generated=trial.difference.generated(),
-        error=number(error), notes=notes, invariant_seconds=number(trial.apart_seconds),
-        labels=label_stats(trial.tally.marked(case.exported.labels)), metrics=_metrics(trial),
-    )  # fmt: skip
+        artifact_sha256=artifact.sha256,
+        format=artifact.format,
+        precision=artifact.precision,
+        runtime=runtime,
+        reference=answers.reference,
+        preprocessing=answers.preprocessing,
+        inputs=_inputs(case),
+        limits=case.limits,
+        checks=tuple(findings.checks),
+        outputs=trial.difference.natural(),
+        decisions=evidence.decisions,
+        worst=_worst(trial),
+        judgement=judgement,
+        environment=environment(),
+        seconds=number(time.monotonic() - started),
+        generated=trial.difference.generated(),
+        error=number(error),
+        notes=notes,
+        invariant_seconds=number(trial.apart_seconds),
+        labels=label_stats(trial.tally.marked(case.exported.labels)),
+        metrics=_metrics(trial),
+    )
 
 
 def _metrics(trial: Trial) -> tuple[MetricStats, ...]:

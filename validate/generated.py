@@ -118,9 +118,12 @@ def _lengths(exported: Exported, processor: Processor, longest: int) -> Iterator
 
 
 def edge_inputs(
-    exported: Exported, processor: Processor, example: Mapping[str, np.ndarray],
-    statistics: Mapping[str, Statistics], seed: int,
-) -> Iterator[Generated]:  # fmt: skip
+    exported: Exported,
+    processor: Processor,
+    example: Mapping[str, np.ndarray],
+    statistics: Mapping[str, Statistics],
+    seed: int,
+) -> Iterator[Generated]:
     """The example input, and tensors at the statistics of what has been seen.
 
     For a model of tensors these are all there is, and the random ones of them are natural.

@@ -156,11 +156,13 @@ def _none(request: GoldenRequest, rule: Rule, surest: float) -> ValidateError:
     what = f"inputs of {request.given}" if request.given else "generated inputs"
     wanted = "three times what each artifact changes" if request.artifacts else _margin(rule)
     return ValidateError(
-        "EDGE-VALIDATE-009", "golden cases", wanted=f"a decision with a margin above {wanted}",
+        "EDGE-VALIDATE-009",
+        "golden cases",
+        wanted=f"a decision with a margin above {wanted}",
         got=f"none on {what}{at_best}",
         hint="give --golden DIR: inputs that the model is sure of and that may be shipped; where it"
         " is sure of none, as without trained weights, train it or load its weights first",
-    )  # fmt: skip
+    )
 
 
 def _margin(rule: Rule) -> str:

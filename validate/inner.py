@@ -37,8 +37,17 @@ _TAPS = 256
 _FILE = "inner.npz"
 
 #: Ops that hand a tensor on in another form: they belong to what made it.
-_PASS = ("QuantizeLinear", "DequantizeLinear", "Cast", "QUANTIZE", "DEQUANTIZE", "CAST",
-         "quantize", "dequantize", "cast")  # fmt: skip
+_PASS = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "Cast",
+    "QUANTIZE",
+    "DEQUANTIZE",
+    "CAST",
+    "quantize",
+    "dequantize",
+    "cast",
+)
 
 
 def note_inner(folder: Path, session: Session, feeds: Iterable[Feed]) -> None:
@@ -165,9 +174,12 @@ class FileInner:
 
 
 def file_inner(
-    load: Callable[[Sequence[str]], Session], runner: Callable[[Session], Runner],
-    taps: Sequence[Tap], reference: Mapping[str, Inner], feeds: Sequence[Feed],
-) -> FileInner:  # fmt: skip
+    load: Callable[[Sequence[str]], Session],
+    runner: Callable[[Session], Runner],
+    taps: Sequence[Tap],
+    reference: Mapping[str, Inner],
+    feeds: Sequence[Feed],
+) -> FileInner:
     """Run a file with taps.
 
     Args:

@@ -34,9 +34,13 @@ _EIGHT: tuple[Precision, ...] = ("w8a8", "w8a16")
 
 
 def check_inner(
-    taps: Sequence[Tap], found: FileInner, reference: Mapping[str, Inner], precision: Precision,
-    findings: Findings, harmed: bool = False,
-) -> None:  # fmt: skip
+    taps: Sequence[Tap],
+    found: FileInner,
+    reference: Mapping[str, Inner],
+    precision: Precision,
+    findings: Findings,
+    harmed: bool = False,
+) -> None:
     """Note what was looked at and what stands out.
 
     Args:

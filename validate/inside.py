@@ -45,11 +45,19 @@ def _compare_inside(trial: Trial, backend: Backend, graph: Graph) -> None:
         return
     found = file_inner(
         lambda names: backend.load(
-            request.artifact, Path(request.root), delegate=request.delegate,
-            threads=request.threads, taps=names, optimize=False, verified=True,
+            request.artifact,
+            Path(request.root),
+            delegate=request.delegate,
+            threads=request.threads,
+            taps=names,
+            optimize=False,
+            verified=True,
         ),
-        trial.runner, taps, reference, trial.first,
-    )  # fmt: skip
+        trial.runner,
+        taps,
+        reference,
+        trial.first,
+    )
     off = max((plain(diff.relative) for diff in trial.difference.natural()), default=0.0)
     harmed = bool(trial.findings.broken) or off > GROSS
     check_inner(taps, found, reference, request.artifact.precision, trial.findings, harmed)

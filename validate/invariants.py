@@ -48,9 +48,14 @@ def check_repeatable(
 
 
 def check_batch(
-    runner: Runner, feeds: Sequence[Feed], findings: Findings, floor: float, limit: float,
-    together: Together | None = None, mixes: bool = False,
-) -> None:  # fmt: skip
+    runner: Runner,
+    feeds: Sequence[Feed],
+    findings: Findings,
+    floor: float,
+    limit: float,
+    together: Together | None = None,
+    mixes: bool = False,
+) -> None:
     """Inputs answered one by one and together get the same answers, if the reference's do.
 
     Args:
@@ -102,9 +107,14 @@ def _alike(feed: Feed, other: Feed) -> bool:
 
 
 def check_optimizer(
-    runner: Runner, plain: Callable[[], Session], again: Callable[[Session], Runner],
-    feeds: Sequence[Feed], findings: Findings, floor: float, limit: float,
-) -> None:  # fmt: skip
+    runner: Runner,
+    plain: Callable[[], Session],
+    again: Callable[[Session], Runner],
+    feeds: Sequence[Feed],
+    findings: Findings,
+    floor: float,
+    limit: float,
+) -> None:
     """The engine's optimiser changes nothing that matters. The runner's session is closed."""
     answers = _singly(runner, feeds)
     runner.close()  # gigabytes of weights need not be there twice
@@ -125,9 +135,14 @@ def _worst(reference: Sequence[Feed], answers: Sequence[Feed], floor: float) -> 
 
 
 def check_places(
-    runner: Runner, signature: Signature, feeds: Sequence[Feed], reference: Sequence[Feed],
-    findings: Findings, floor: float, limit: float,
-) -> None:  # fmt: skip
+    runner: Runner,
+    signature: Signature,
+    feeds: Sequence[Feed],
+    reference: Sequence[Feed],
+    findings: Findings,
+    floor: float,
+    limit: float,
+) -> None:
     """Whether two tensors of equal shape have changed places, where a file's answers are wrong.
 
     An answer to "why is it wrong", not to "is it": values decide that.

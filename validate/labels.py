@@ -45,12 +45,17 @@ def label_stats(marked: Sequence[Marked], metric: str = "top-1") -> LabelStats |
     share = groups / n  # of an input, in effective numbers
     lower, upper = difference_bounds(lost * share, won * share, groups)
     return LabelStats(
-        metric=metric, inputs=n, groups=groups,
+        metric=metric,
+        inputs=n,
+        groups=groups,
         reference=number(sum(each.reference for each in marked) / n),
         artifact=number(sum(each.artifact for each in marked) / n),
-        lost=lost, won=won, lower=number(lower), upper=number(upper),
+        lost=lost,
+        won=won,
+        lower=number(lower),
+        upper=number(upper),
         p=number(chance(lost * share, won * share)),
-    )  # fmt: skip
+    )
 
 
 def difference_bounds(lost: float, won: float, n: float) -> tuple[float, float]:

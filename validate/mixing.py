@@ -52,8 +52,9 @@ def mixed_batch(
     floats = [name for name, array in alone.items() if array.dtype.kind == "f"] or list(alone)
     apart = relative(
         {name: alone[name][:1] for name in floats},
-        {name: together[name][-1:] for name in floats}, _FLOOR,
-    )  # fmt: skip
+        {name: together[name][-1:] for name in floats},
+        _FLOOR,
+    )
     return (batch, together) if apart > _ANOTHER else None
 
 

@@ -18,9 +18,12 @@ __all__ = ["first_answers", "splits_of"]
 
 
 def first_answers(
-    answers: Answers, folder: Path, fillers: Sequence[FillerTensors], signature: Signature,
+    answers: Answers,
+    folder: Path,
+    fillers: Sequence[FillerTensors],
+    signature: Signature,
     count: int,
-) -> list[Feed]:  # fmt: skip
+) -> list[Feed]:
     """Outputs of at most ``count`` natural inputs: the data, or without data what stands in for it.
 
     Args:

@@ -151,14 +151,14 @@ class NeighbourTally(Tally):
         limit = DECIDED_MARGIN[self._task]
         return [
             Row(
-                sample, self._neighbour(reference, i, int(wanted[i])),
-                self._neighbour(answer, i, int(got[i])), float(margins[i]),
-                one_decision(
-                    flipped=bool(wanted[i] != got[i]), decided=bool(margins[i] >= limit)
-                ),
+                sample,
+                self._neighbour(reference, i, int(wanted[i])),
+                self._neighbour(answer, i, int(got[i])),
+                float(margins[i]),
+                one_decision(flipped=bool(wanted[i] != got[i]), decided=bool(margins[i] >= limit)),
             )
             for i, sample in enumerate(self._samples)
-        ]  # fmt: skip
+        ]
 
     def _neighbour(self, vectors: np.ndarray, of: int, index: int) -> str:
         """A neighbour in words, with its cosine."""

@@ -184,9 +184,13 @@ class Oracle:
         known = completed(said.record, program.record)
         record = self._attentive.told_by(program.record, known)
         return Answered(
-            record=record, margin=self._margin(said, record, program), scored=said.scored,
-            outputs=program.outputs, own=False, program=program.record,
-        )  # fmt: skip
+            record=record,
+            margin=self._margin(said, record, program),
+            scored=said.scored,
+            outputs=program.outputs,
+            own=False,
+            program=program.record,
+        )
 
     def _margin(self, said: Said, record: Record | None, program: Answered) -> float | None:
         """The server's own margin where its scores show one, else the exported program's."""
@@ -199,8 +203,9 @@ def _check_tensors(tensors: Feed, outputs: Feed, called: str) -> None:
     for name, array in outputs.items():
         if tensors[name].shape != array.shape or tensors[name].dtype.kind != array.dtype.kind:
             raise ValidateError(
-                "EDGE-VALIDATE-006", called,
+                "EDGE-VALIDATE-006",
+                called,
                 wanted=f"{name!r} as {array.dtype} {list(array.shape)}",
                 got=f"{tensors[name].dtype} {list(tensors[name].shape)}",
                 hint="return each output as the model gives it for one input",
-            )  # fmt: skip
+            )

@@ -55,12 +55,17 @@ def metric_stats(
     far = _far([cost - apart * held for cost, held in groups], size)
     lost, won = sum(cost > 0 for cost, _ in groups), sum(cost < 0 for cost, _ in groups)
     return MetricStats(
-        metric=metric, inputs=len(costs), groups=len(groups),
-        reference=number(shown(reference)), artifact=number(shown(artifact)),
+        metric=metric,
+        inputs=len(costs),
+        groups=len(groups),
+        reference=number(shown(reference)),
+        artifact=number(shown(artifact)),
         lower=number(shown(reference + apart - far) - shown(reference)),
         upper=number(shown(reference + apart + far) - shown(reference)),
-        lost=lost, won=won, p=number(chance(lost, won)),
-    )  # fmt: skip
+        lost=lost,
+        won=won,
+        p=number(chance(lost, won)),
+    )
 
 
 def _grouped(costs: Iterable[Cost]) -> list[tuple[float, float]]:

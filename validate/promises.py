@@ -33,8 +33,12 @@ _LARGE = 512
 _HALF = ("float16", "bfloat16")
 _EIGHT = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
 _STORED: dict[Precision, tuple[str, ...]] = {
-    "fp16": _HALF, "w8": _EIGHT, "w8a8": _EIGHT, "w8a16": _EIGHT, "w4": _EIGHT[2:],
-}  # fmt: skip
+    "fp16": _HALF,
+    "w8": _EIGHT,
+    "w8a8": _EIGHT,
+    "w8a16": _EIGHT,
+    "w4": _EIGHT[2:],
+}
 
 #: Dtype of the source, and that of a file which has none like it.
 _STANDS_FOR = {("int64", "int32"), ("bool", "int32")}

@@ -11,9 +11,15 @@ from edgeserve.types.reports import Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 
 __all__ = [
-    "Answers", "AnswersRequest", "Candidate", "Chunk", "Filler", "GoldenRequest", "JudgeRequest",
+    "Answers",
+    "AnswersRequest",
+    "Candidate",
+    "Chunk",
+    "Filler",
+    "GoldenRequest",
+    "JudgeRequest",
     "Placed",
-]  # fmt: skip
+]
 
 
 class AnswersRequest(Value, frozen=True):

@@ -85,11 +85,18 @@ def _stats(name: str, values: np.ndarray, alone: np.ndarray, inputs: int) -> Met
     lost, won = int((more < 0).sum()), int((more > 0).sum())
     apart = artifact - reference
     return MetricStats(
-        metric=name, inputs=inputs, groups=len(alone), reference=number(reference),
-        artifact=number(artifact), lower=number(max(-1.0, apart - far)),
-        upper=number(min(1.0, apart + far)), lost=lost, won=won, p=number(chance(lost, won)),
+        metric=name,
+        inputs=inputs,
+        groups=len(alone),
+        reference=number(reference),
+        artifact=number(artifact),
+        lower=number(max(-1.0, apart - far)),
+        upper=number(min(1.0, apart + far)),
+        lost=lost,
+        won=won,
+        p=number(chance(lost, won)),
         more_is_better=True,
-    )  # fmt: skip
+    )
 
 
 def _far(apart: np.ndarray, groups: int) -> float:

@@ -145,10 +145,12 @@ def _check_index(label: str, index: int, labels: Sequence[str], thing: str) -> N
     if index < 0 or label == (labels[index] if index < len(labels) else str(index)) or not labels:
         return
     raise _not_understood(
-        thing, {"label": label, "index": index}, "label and index of one class",
+        thing,
+        {"label": label, "index": index},
+        "label and index of one class",
         f"class {index} of the model is {labels[min(index, len(labels) - 1)]!r}:"
         " give one of the two, or the model the server's label list",
-    )  # fmt: skip
+    )
 
 
 def _check_agrees(record: Classification, labels: Sequence[str], thing: str) -> None:
@@ -157,16 +159,20 @@ def _check_agrees(record: Classification, labels: Sequence[str], thing: str) -> 
     best = max(record.top, key=lambda entry: entry[1], default=(record.label, record.score))
     if best[0] != record.label and best[1] > record.score + _ROUNDING:
         raise _not_understood(
-            thing, record, f"the best of top, {best[0]!r}, as the label",
+            thing,
+            record,
+            f"the best of top, {best[0]!r}, as the label",
             "return the label of the highest score, and that score",
-        )  # fmt: skip
+        )
     named = [label for label, _ in record.top]
     again = [x for x in named if named.count(x) > max(1, labels.count(x))]
     if again and not record.indexes:
         raise _not_understood(
-            thing, record, "each class once in top",
+            thing,
+            record,
+            "each class once in top",
             f"list each class once: {again[0]!r} stands there {named.count(again[0])} times",
-        )  # fmt: skip
+        )
 
 
 def _bare(answer: object, labels: Sequence[str], thing: str) -> Classification:
@@ -209,15 +215,20 @@ def _index(label: str, labels: Sequence[str], thing: str) -> int:
 def _unknown(thing: str, got: str, labels: Sequence[str]) -> ValidateError:
     wanted = f"one of the model's {len(labels)} labels" if labels else "a class index"
     return ValidateError(
-        "EDGE-VALIDATE-007", thing, wanted=wanted, got=got,
+        "EDGE-VALIDATE-007",
+        thing,
+        wanted=wanted,
+        got=got,
         hint="let the function return class indexes, or give the model the server's label list",
-    )  # fmt: skip
+    )
 
 
 def _not_understood(
-    thing: str, answer: object, wanted: str,
+    thing: str,
+    answer: object,
+    wanted: str,
     hint: str = 'return, for example, {"label": "cat", "score": 0.9, "top": [("cat", 0.9), ...]}',
-) -> ValidateError:  # fmt: skip
+) -> ValidateError:
     shown = repr(answer)
     got = shown if len(shown) <= 80 else f"{type(answer).__name__} {shown[:60]}..."
     return ValidateError("EDGE-VALIDATE-006", thing, wanted=wanted, got=got, hint=hint)

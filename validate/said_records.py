@@ -92,20 +92,23 @@ def check_size(said: Record | None, program: Record | None, called: str) -> None
     if isinstance(said, Embedding) and isinstance(program, Embedding):
         if said.vector.size != program.vector.size:
             raise ValidateError(
-                "EDGE-VALIDATE-020", called,
+                "EDGE-VALIDATE-020",
+                called,
                 wanted=f"a vector of {program.vector.size}, as the model's",
                 got=f"one of {said.vector.size}",
                 hint="let the function use the model that was converted, with the same pooling",
-            )  # fmt: skip
+            )
         return
     for name, wanted in decisions.held_apart(program).items():
         got = getattr(said, name)
         if got is not None and got.shape != wanted.shape:
             raise ValidateError(
-                "EDGE-VALIDATE-030", called, wanted=f"{name} of {list(wanted.shape)}",
+                "EDGE-VALIDATE-030",
+                called,
+                wanted=f"{name} of {list(wanted.shape)}",
                 got=f"one of {list(got.shape)}",
                 hint="answer at the resolution of the model's own output, without resizing it",
-            )  # fmt: skip
+            )
 
 
 def _plain(value: Any) -> Any:
@@ -116,9 +119,10 @@ def _plain(value: Any) -> Any:
 def _detection(fields: _Fields, labels: Sequence[str]) -> Detection:
     named = fields["labels"] if "labels" in fields else fields["classes"]
     return Detection(
-        boxes=np.asarray(fields["boxes"]), scores=np.asarray(fields["scores"]),
+        boxes=np.asarray(fields["boxes"]),
+        scores=np.asarray(fields["scores"]),
         labels=tuple(_label(each, labels) for each in np.asarray(named).tolist()),
-    )  # fmt: skip
+    )
 
 
 def _label(given: object, labels: Sequence[str]) -> str:
@@ -138,9 +142,10 @@ def _label(given: object, labels: Sequence[str]) -> str:
 def _segmentation(fields: _Fields, labels: Sequence[str]) -> Segmentation:
     margin = fields.get("margin")
     return Segmentation(
-        mask=np.asarray(fields["mask"]), labels=tuple(fields.get("labels") or labels),
+        mask=np.asarray(fields["mask"]),
+        labels=tuple(fields.get("labels") or labels),
         margin=None if margin is None else np.asarray(margin),
-    )  # fmt: skip
+    )
 
 
 def _depth(fields: _Fields, labels: Sequence[str]) -> Depth:
@@ -160,9 +165,10 @@ def _span(given: Any) -> Span:
 
 def _text(fields: _Fields, labels: Sequence[str]) -> Text:
     return Text(
-        tokens=tuple(int(each) for each in fields["tokens"]), text=str(fields.get("text", "")),
+        tokens=tuple(int(each) for each in fields["tokens"]),
+        text=str(fields.get("text", "")),
         margins=tuple(float(each) for each in fields.get("margins", ())),
-    )  # fmt: skip
+    )
 
 
 def _voice(fields: _Fields, labels: Sequence[str]) -> Voice:
@@ -191,10 +197,12 @@ def _check(record: Record, labels: Sequence[str], thing: str) -> None:
     named = set(record.labels) if isinstance(record, Detection) and labels else set()
     if unknown := sorted(named - set(labels)):
         raise ValidateError(
-            "EDGE-VALIDATE-007", thing, wanted=f"one of the model's {len(labels)} labels",
+            "EDGE-VALIDATE-007",
+            thing,
+            wanted=f"one of the model's {len(labels)} labels",
             got=f"label {unknown[0]!r}",
             hint="let the function return class indexes, or give the model the server's label list",
-        )  # fmt: skip
+        )
 
 
 def _check_corners(record: Detection, thing: str) -> None:
@@ -203,15 +211,19 @@ def _check_corners(record: Detection, thing: str) -> None:
     turned = (boxes[:, 2:] < boxes[:, :2] - 1).any(axis=1)  # a pixel: rounding of a thin box
     if turned.any():
         raise _not_understood(
-            Detection, thing, f"a box {_shown(boxes[turned.argmax()])}, its end before its start",
+            Detection,
+            thing,
+            f"a box {_shown(boxes[turned.argmax()])}, its end before its start",
             "give x1, y1, x2, y2: of x, y, width, height add x to width and y to height",
-        )  # fmt: skip
+        )
     far = (np.abs(boxes) > _FARTHEST).any(axis=1)
     if far.any():
         raise _not_understood(
-            Detection, thing, f"a box {_shown(boxes[far.argmax()])}, beyond any picture",
+            Detection,
+            thing,
+            f"a box {_shown(boxes[far.argmax()])}, beyond any picture",
             "give corners in pixels of the upright photo",
-        )  # fmt: skip
+        )
 
 
 def _shown(box: np.ndarray) -> str:
@@ -224,11 +236,15 @@ def probable(values: Any) -> bool:
 
 
 def _not_understood(
-    kind: type, thing: str, got: str,
+    kind: type,
+    thing: str,
+    got: str,
     hint: str = "return what your server returns, as a dict with these keys",
-) -> ValidateError:  # fmt: skip
+) -> ValidateError:
     return ValidateError(
-        "EDGE-VALIDATE-006", thing,
+        "EDGE-VALIDATE-006",
+        thing,
         wanted=f"a {kind.__name__}, a dict of its fields ({_FORMS[kind]}), or named outputs",
-        got=got, hint=hint,
-    )  # fmt: skip
+        got=got,
+        hint=hint,
+    )

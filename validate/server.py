@@ -47,10 +47,12 @@ def check_reference(reference: str) -> None:
         address_of(reference)
         return
     raise ValidateError(
-        "EDGE-VALIDATE-001", f"reference {reference!r}",
-        wanted="pt2, module:callable or http(s)://host:port/v2/models/NAME", got="none of them",
+        "EDGE-VALIDATE-001",
+        f"reference {reference!r}",
+        wanted="pt2, module:callable or http(s)://host:port/v2/models/NAME",
+        got="none of them",
         hint="name a function that takes a raw input, such as server:predict",
-    )  # fmt: skip
+    )
 
 
 def code_key(reference: str, folder: Path) -> str:
@@ -124,11 +126,13 @@ class Server:
             return self._function(raw)
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             raise ValidateError(
-                "EDGE-VALIDATE-005", f"reference {self.reference} on {thing}", wanted="an answer",
+                "EDGE-VALIDATE-005",
+                f"reference {self.reference} on {thing}",
+                wanted="an answer",
                 got=f"{type(error).__name__}: {error}",
                 source_line=line_of_error(error, self._folder),
                 hint="mend the function, or leave out inputs that it cannot answer",
-            ) from error  # fmt: skip
+            ) from error
 
     def _load(self) -> Callable[[RawInput], object]:
         module, _, name = self.reference.partition(":")
@@ -136,18 +140,22 @@ class Server:
             found: Any = importlib.import_module(module)
         except (Exception, SystemExit) as error:  # the user's module may raise anything
             raise ValidateError(
-                "EDGE-VALIDATE-003", f"reference {self.reference}", wanted=f"module {module}",
+                "EDGE-VALIDATE-003",
+                f"reference {self.reference}",
+                wanted=f"module {module}",
                 got=f"{type(error).__name__}: {error}",
                 source_line=line_of_error(error, self._folder),
                 hint=f"see that it imports in {self._folder}: python -c 'import {module}'",
-            ) from error  # fmt: skip
+            ) from error
         for part in name.split("."):
             found = getattr(found, part, None)
         if not callable(found):
             raise ValidateError(
-                "EDGE-VALIDATE-004", f"reference {self.reference}", wanted=f"a callable {name}",
+                "EDGE-VALIDATE-004",
+                f"reference {self.reference}",
+                wanted=f"a callable {name}",
                 got="none of that name" if found is None else type(found).__name__,
                 hint="name a function that takes a raw input and returns the decision",
-            )  # fmt: skip
+            )
         function: Callable[[RawInput], object] = found
         return function

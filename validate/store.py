@@ -23,10 +23,20 @@ from edgeserve.types.tensors import Signature
 from edgeserve.validate.request import Answers, Chunk
 
 __all__ = [
-    "FillerTensors", "TensorReader", "TensorWriter", "filled", "load_exported", "program_key",
-    "read_answers", "read_fillers", "set_apart", "stored_answers", "verified", "write_answers",
+    "FillerTensors",
+    "TensorReader",
+    "TensorWriter",
+    "filled",
+    "load_exported",
+    "program_key",
+    "read_answers",
+    "read_fillers",
+    "set_apart",
+    "stored_answers",
+    "verified",
+    "write_answers",
     "write_fillers",
-]  # fmt: skip
+]
 
 _FILE = "answers.json"
 _ARRAYS = "vectors.npz"
@@ -43,9 +53,12 @@ def load_exported(folder: Path) -> Exported:
         return decode((folder / "source.json").read_bytes(), Exported)
     except (OSError, msgspec.MsgspecError) as error:
         raise ValidateError(
-            "EDGE-VALIDATE-008", str(folder / "source.json"), wanted="what convert wrote",
-            got=str(error), hint="run convert again",
-        ) from error  # fmt: skip
+            "EDGE-VALIDATE-008",
+            str(folder / "source.json"),
+            wanted="what convert wrote",
+            got=str(error),
+            hint="run convert again",
+        ) from error
 
 
 def program_key(exported: Exported) -> str:
@@ -275,6 +288,9 @@ def verified(folder: Path, file: FileEntry) -> Feed:
     except OSError as error:
         got = error.strerror or str(error)
     raise ValidateError(
-        "EDGE-VALIDATE-008", str(path), wanted="the tensors that were stored", got=got,
+        "EDGE-VALIDATE-008",
+        str(path),
+        wanted="the tensors that were stored",
+        got=got,
         hint="run validate again with --data",
-    )  # fmt: skip
+    )

@@ -32,9 +32,15 @@ from edgeserve.validate.labels import Marked
 from edgeserve.validate.verdict import more_groups
 
 __all__ = [
-    "NO_DECISION", "WORST", "EachTally", "Row", "Tally", "one_decision", "shortened",
+    "NO_DECISION",
+    "WORST",
+    "EachTally",
+    "Row",
+    "Tally",
+    "one_decision",
+    "shortened",
     "worst_tensors",
-]  # fmt: skip
+]
 
 #: How many worst inputs a report shows.
 WORST = 12

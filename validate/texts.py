@@ -47,10 +47,7 @@ def edges(longest: int) -> Iterator[tuple[str, str]]:
     yield "accents, combined and not", "Café, cafe\u0301, Ångström, A\u030angstro\u0308m, naïve"
     yield "right to left", "السلام عليكم (abc 123) שלום עולם"
     yield "no spaces", "東京特許許可局長今日急遽休暇許可拒否。人工知能研究所"
-    yield (
-        "odd characters",
-        "\u200b\ufeffzero\u00adwidth\u2028 \u202eabc\u202c \ufffd \x07",
-    )
+    yield ("odd characters", "\u200b\ufeffzero\u00adwidth\u2028 \u202eabc\u202c \ufffd \x07")
     yield "longer than the model takes", " ".join(sentences()) * (longest // 400 + 1)
 
 

@@ -145,9 +145,15 @@ class Trial:
         rule = counted_from(case.answers, rule_of(case.exported.task, case.exported.processing))
         difference = Difference(case.limits.scale_floor)
         return cls(
-            case, findings, difference, tally_of(rule), tally_of(rule), error_of(rule),
-            Likelihood(case.exported), Truths(case.exported),
-        )  # fmt: skip
+            case,
+            findings,
+            difference,
+            tally_of(rule),
+            tally_of(rule),
+            error_of(rule),
+            Likelihood(case.exported),
+            Truths(case.exported),
+        )
 
     def run(self, session: Session) -> Runner:
         """Run everything.
@@ -230,9 +236,12 @@ class Trial:
         raw = data.read(sample)
         if fingerprint(raw) != self.case.answers.answers[index].input_sha256:
             raise DataError(
-                "EDGE-DATA-021", sample.id, wanted="the input that the reference answered",
-                got="other bytes", hint="run validate again with --data",
-            )  # fmt: skip
+                "EDGE-DATA-021",
+                sample.id,
+                wanted="the input that the reference answered",
+                got="other bytes",
+                hint="run validate again with --data",
+            )
         feed = feed_of(self.case.processor, raw, sample.id)
         return (msgspec.structs.replace(sample, text=raw) if isinstance(raw, str) else sample), feed
 

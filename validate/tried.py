@@ -92,9 +92,11 @@ def _run(runner: Runner, feed: Feed) -> Feed | None:
 
 
 def _pairs(
-    found: Sequence[Drawn], feeds: Sequence[Feed], outputs: Sequence[Feed | None],
+    found: Sequence[Drawn],
+    feeds: Sequence[Feed],
+    outputs: Sequence[Feed | None],
     processor: Processor,
-) -> list[_Pair]:  # fmt: skip
+) -> list[_Pair]:
     """What an artifact decides, and what it would decide if it were three times as far off."""
     pairs: list[_Pair] = []
     for each, feed, given in zip(found, feeds, outputs, strict=True):

@@ -137,14 +137,19 @@ def average_precisions(
 
 
 def _of_class(
-    groups: Sequence[Sequence[BoxRow]], weights: np.ndarray, total: np.ndarray, label: str,
+    groups: Sequence[Sequence[BoxRow]],
+    weights: np.ndarray,
+    total: np.ndarray,
+    label: str,
     side: int,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Average precision of one class at each overlap: float64 [10, draws]; 0 without true boxes."""
     held = [
         (g, row.found[side][label])
-        for g, rows in enumerate(groups) for row in rows if label in row.found[side]
-    ]  # fmt: skip
+        for g, rows in enumerate(groups)
+        for row in rows
+        if label in row.found[side]
+    ]
     precisions = np.zeros((len(OVERLAPS), len(weights)))
     if not held:
         return precisions

@@ -35,9 +35,12 @@ class MaskRow(NamedTuple):
 
 
 def mask_row(
-    truth: np.ndarray, way: Way, labels: Sequence[str], reference: Record | None,
+    truth: np.ndarray,
+    way: Way,
+    labels: Sequence[str],
+    reference: Record | None,
     answer: Record | None,
-) -> MaskRow:  # fmt: skip
+) -> MaskRow:
     """Count one picture; a side that is no mask shows nothing.
 
     Each pixel of the photo takes the class that lies under its centre in the model's own output.

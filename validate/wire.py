@@ -51,14 +51,18 @@ class Wire:
             import httpx2
         except ModuleNotFoundError as error:
             raise ValidateError(
-                "EDGE-VALIDATE-046", f"reference {url}", wanted="the package httpx2",
-                got="it is not installed", hint="pip install 'edgeserve[fallback]'",
-            ) from error  # fmt: skip
+                "EDGE-VALIDATE-046",
+                f"reference {url}",
+                wanted="the package httpx2",
+                got="it is not installed",
+                hint="pip install 'edgeserve[fallback]'",
+            ) from error
         self.url, self._timeout, self._http = url, timeout, httpx2
         self._client = httpx2.Client(
-            trust_env=False, follow_redirects=False,
+            trust_env=False,
+            follow_redirects=False,
             headers={"accept-encoding": "identity", "user-agent": "edgeserve"} | _key(url),
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> Wire:
         return self
@@ -102,10 +106,12 @@ class Wire:
             raise self._slow() from error
         except (http.HTTPError, http.StreamError, http.InvalidURL, OSError, ValueError) as error:
             raise ValidateError(
-                "EDGE-VALIDATE-040", f"reference {self.url}", wanted="an answer over HTTP",
+                "EDGE-VALIDATE-040",
+                f"reference {self.url}",
+                wanted="an answer over HTTP",
                 got=f"{type(error).__name__}: {error}"[:200],
                 hint=f"see that it is up: curl {self.url}/v2",
-            ) from error  # fmt: skip
+            ) from error
 
     def _read(self, response: Any, end: float) -> Reply:
         pieces, length = [], 0
@@ -121,11 +127,12 @@ class Wire:
 
     def _slow(self) -> ValidateError:
         return ValidateError(
-            "EDGE-VALIDATE-041", f"reference {self.url}",
+            "EDGE-VALIDATE-041",
+            f"reference {self.url}",
             wanted=f"an answer within {self._timeout:g} seconds, each time it is asked",
             got="none, or only a part of one",
             hint="see what its log says; name an endpoint that has the model loaded",
-        )  # fmt: skip
+        )
 
 
 def _key(url: str) -> dict[str, str]:
@@ -134,7 +141,10 @@ def _key(url: str) -> dict[str, str]:
         return {}
     if not key.isascii() or not key.isprintable():
         raise ValidateError(
-            "EDGE-VALIDATE-048", f"reference {url}", wanted=f"a key of printable ASCII in {KEY}",
-            got="one with other characters", hint="set the variable to the key alone",
-        )  # fmt: skip
+            "EDGE-VALIDATE-048",
+            f"reference {url}",
+            wanted=f"a key of printable ASCII in {KEY}",
+            got="one with other characters",
+            hint="set the variable to the key alone",
+        )
     return {"authorization": f"Bearer {key}"}

@@ -75,9 +75,10 @@ class Attempts:
         """
         found = {c.key: self._remembered(c) for c in candidates}
         known = {
-            key: outcome for key, outcome in found.items()
+            key: outcome
+            for key, outcome in found.items()
             if outcome is not None and not fresh and self._settled(outcome, again)
-        }  # fmt: skip
+        }
         todo = [c for c in candidates if c.key not in known]
         if todo and _has_children() and self._fears(candidates, found.values()):
             known |= self._apart(todo)
@@ -136,7 +137,7 @@ class Attempts:
         self._around = self._around or processor(self._model)
         outcome, session = guarded(
             candidate, self._model, self._around, self._cache, self._journal, self._limit
-        )  # fmt: skip
+        )
         if session is not None and keep:
             self._open[candidate.key] = session
         elif session is not None:
@@ -163,15 +164,17 @@ class Attempts:
     def _child(self, todo: Sequence[Candidate], seen: _Seen) -> dict[str, Outcome]:
         """One child for all; ``seen`` is filled with what it began and ended, and when."""
         request = TrialRequest(
-            bundle=str(self._model.path.absolute()), folder=str(self._folder),
-            limit_s=self._limit, candidates=tuple(todo),
-        )  # fmt: skip
+            bundle=str(self._model.path.absolute()),
+            folder=str(self._folder),
+            limit_s=self._limit,
+            candidates=tuple(todo),
+        )
         # Each may wait for another process first.
         timeout = 2 * self._limit * len(todo) + _GRACE_S
         with tempfile.TemporaryDirectory(prefix="edgeserve-") as folder:
             trials = jobs.run(
                 VERB, request, Trials, Path(folder), timeout=timeout, on_progress=seen
-            )  # fmt: skip
+            )
         return {outcome.key: outcome for outcome in trials.outcomes}
 
     def _after_a_fall(
@@ -202,7 +205,7 @@ class Attempts:
         tries = 1 + (before.tries if before else 0)
         outcome = Outcome(
             key=candidate.key, name=candidate.name, state=state, reason=told, tries=tries
-        )  # fmt: skip
+        )
         self._cache.put(outcome)
         return outcome
 

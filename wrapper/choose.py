@@ -29,9 +29,16 @@ __all__ = ["Candidate", "Field", "PassedOver", "device_digest", "fastest", "fiel
 _TIERS = ("pass", "degraded", "unproven")
 #: Packages whose version may change an answer here.
 _RUNTIMES = (
-    "edgeserve", "numpy", "pillow", "tokenizers", "onnxruntime", "onnxruntime-gpu",
-    "ai-edge-litert", "coremltools", "torch",
-)  # fmt: skip
+    "edgeserve",
+    "numpy",
+    "pillow",
+    "tokenizers",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "ai-edge-litert",
+    "coremltools",
+    "torch",
+)
 #: Out-of-tree drivers say their version here; those in the kernel's tree have the kernel's.
 _DRIVERS = ("nvidia", "amdgpu", "mali_kbase", "rknpu", "gasket")
 #: Delegates that carry a format out where its runtime is not, to prove an artifact: right and slow.
@@ -111,9 +118,10 @@ def field(manifest: Manifest, wish: Wish, backend: Callable[[str], Backend], dig
             passed_over.append((tier, PassedOver(artifact.name, why)))
     best = min(map(_TIERS.index, tiers), default=len(_TIERS))
     missed = [
-        left for tier, left in passed_over
+        left
+        for tier, left in passed_over
         if _TIERS.index(tier) < best and not _excluded(manifest.artifact(left.what), wish)
-    ]  # fmt: skip
+    ]
     ordered = tuple(tuple(tiers[tier]) for tier in _TIERS if tier in tiers)
     return Field(ordered, tuple(left for _, left in passed_over), tuple(missed))
 
@@ -239,8 +247,17 @@ def device_digest() -> str:
         except OSError:
             continue
     runtimes = [f"{name} {here.packages[name]}" for name in _RUNTIMES if name in here.packages]
-    facts = [here.machine, here.processor, *here.features, str(here.cores), here.system,
-             platform.release(), here.python, *drivers, *runtimes]  # fmt: skip
+    facts = [
+        here.machine,
+        here.processor,
+        *here.features,
+        str(here.cores),
+        here.system,
+        platform.release(),
+        here.python,
+        *drivers,
+        *runtimes,
+    ]
     return sha256_bytes("\n".join(facts).encode())
 
 

@@ -36,9 +36,11 @@ class Compared(Value, frozen=True):
 
 
 def compare_records(
-    references: Sequence[Record], answers: Sequence[object], tolerances: Sequence[float],
+    references: Sequence[Record],
+    answers: Sequence[object],
+    tolerances: Sequence[float],
     rule: Rule | None = None,
-) -> list[Compared]:  # fmt: skip
+) -> list[Compared]:
     """Compare the answers to several inputs, each by itself and, where that decides, as a set.
 
     A classification holds with the same best class and a score within the tolerance; an embedding
@@ -95,9 +97,10 @@ def _compare_many(rule: Rule, reference: Record, answer: Record, tolerance: floa
         told += f": {units.decided_flips} of {units.decided} clear {decisions.unit_of(rule.task)}"
         told += " are others"
     return Compared(
-        wrong=told, difference=decisions.gap(rule, reference, answer),
+        wrong=told,
+        difference=decisions.gap(rule, reference, answer),
         margin=decisions.margin(answer, rule),
-    )  # fmt: skip
+    )
 
 
 def _compare_vectors(reference: Embedding, answer: Embedding, tolerance: float) -> Compared:
@@ -130,9 +133,11 @@ def _neighbours(places: Sequence[int], wanted: int, got: int) -> str:
 
 
 def compare_arrays(
-    reference: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], tolerance: float,
+    reference: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    tolerance: float,
     fields: Sequence[GoldenField] = (),
-) -> Compared:  # fmt: skip
+) -> Compared:
     """Each field's largest difference relative to its own scale.
 
     Args:

@@ -31,6 +31,9 @@ def rated(x: Any, rate: int | None, medium: str) -> Any:
         return Sound(x, rate)
     got = f"a {type(x).__name__}, for a model of {medium}"
     raise InputError(
-        "EDGE-INPUT-035", "rate=", wanted="an array of samples, or a list of arrays", got=got,
+        "EDGE-INPUT-035",
+        "rate=",
+        wanted="an array of samples, or a list of arrays",
+        got=got,
         hint="leave rate= out: a WAV says its own, and nothing else has one",
-    )  # fmt: skip
+    )

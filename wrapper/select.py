@@ -133,16 +133,20 @@ def _reasons(tier: Sequence[Candidate], outcomes: dict[str, Outcome]) -> list[st
 def _nothing(manifest: Manifest, reasons: Iterable[str]) -> WrapperError:
     told = "; ".join(reasons) or "the bundle holds no artifacts"
     return WrapperError(
-        "EDGE-WRAPPER-001", f"model {manifest.name}",
-        wanted="an artifact that can be used on this device", got=f"none: {told}",
+        "EDGE-WRAPPER-001",
+        f"model {manifest.name}",
+        wanted="an artifact that can be used on this device",
+        got=f"none: {told}",
         hint="`edgeserve doctor` says which runtimes are here and what installs the others; "
         "`edgeserve verify BUNDLE` tries every artifact again",
-    )  # fmt: skip
+    )
 
 
 def _strict(manifest: Manifest, reasons: Iterable[str]) -> WrapperError:
     return WrapperError(
-        "EDGE-WRAPPER-004", f"model {manifest.name}",
-        wanted="the first choice, proven here, because strict is set", got="; ".join(reasons),
+        "EDGE-WRAPPER-004",
+        f"model {manifest.name}",
+        wanted="the first choice, proven here, because strict is set",
+        got="; ".join(reasons),
         hint="repair what is named, or leave strict out to take the next best that is proven",
-    )  # fmt: skip
+    )

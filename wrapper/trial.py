@@ -79,10 +79,12 @@ def load(candidate: Candidate, model: Model) -> Session:
         taken = session.delegate
         session.close()
         raise WrapperError(
-            "EDGE-WRAPPER-007", candidate.name, wanted=f"delegate {candidate.delegate}",
+            "EDGE-WRAPPER-007",
+            candidate.name,
+            wanted=f"delegate {candidate.delegate}",
             got=f"{taken}, which the runtime took instead",
             hint="`edgeserve doctor` says what a delegate needs",
-        )  # fmt: skip
+        )
     return session
 
 

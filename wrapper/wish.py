@@ -66,18 +66,24 @@ def wish(
         precision = _word("precision", precision, PRECISIONS)
     if threads is not None and (type(threads) is not int or threads < 1):
         raise WrapperError(
-            "EDGE-WRAPPER-003", "argument threads", wanted="a whole number from 1 up",
-            got=repr(threads), hint="leave it out to let the Wrapper measure what is best",
-        )  # fmt: skip
+            "EDGE-WRAPPER-003",
+            "argument threads",
+            wanted="a whole number from 1 up",
+            got=repr(threads),
+            hint="leave it out to let the Wrapper measure what is best",
+        )
     return Wish(format, precision, delegate, threads, bool(strict), _device(profile))
 
 
 def _word(argument: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise WrapperError(
-            "EDGE-WRAPPER-003", f"argument {argument}", wanted=f"one of {', '.join(known)}",
-            got=repr(value), hint="`edgeserve inspect BUNDLE` lists what the bundle holds",
-        )  # fmt: skip
+            "EDGE-WRAPPER-003",
+            f"argument {argument}",
+            wanted=f"one of {', '.join(known)}",
+            got=repr(value),
+            hint="`edgeserve inspect BUNDLE` lists what the bundle holds",
+        )
     return value
 
 
@@ -90,7 +96,9 @@ def _device(profile: Profile | str | None) -> DeviceProfile | None:
 
         return profiles.device(profile)
     raise WrapperError(
-        "EDGE-WRAPPER-002", "argument profile", wanted="a device profile",
+        "EDGE-WRAPPER-002",
+        "argument profile",
+        wanted="a device profile",
         got="a workload profile, which is not in this version",
         hint="give its limits to `edgeserve validate`, and a device profile or nothing here",
-    )  # fmt: skip
+    )

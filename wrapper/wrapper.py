@@ -96,9 +96,14 @@ class Wrapper:
         contract = _contract(fallback, deadline)
         later = {"deadline": None if contract else deadline, "trust": trust}
         self._wish = wish(
-            format=format, precision=precision, delegate=delegate, strict=strict, threads=threads,
-            profile=profile, later=later,
-        )  # fmt: skip
+            format=format,
+            precision=precision,
+            delegate=delegate,
+            strict=strict,
+            threads=threads,
+            profile=profile,
+            later=later,
+        )
         with contextlib.ExitStack() as stack:
             self._model = stack.enter_context(open_model(bundle))
             self.manifest = self._model.manifest
@@ -219,9 +224,12 @@ class Wrapper:
         if named == len(items):
             return [self._named(outputs) for outputs in engine.many_named(items)]
         raise WrapperError(
-            "EDGE-WRAPPER-006", "predict", wanted="a list of raw inputs, or a list of dicts",
-            got=f"{named} dicts among {len(items)} items", hint="call predict once for each kind",
-        )  # fmt: skip
+            "EDGE-WRAPPER-006",
+            "predict",
+            wanted="a list of raw inputs, or a list of dicts",
+            got=f"{named} dicts among {len(items)} items",
+            hint="call predict once for each kind",
+        )
 
     def _named(self, outputs: Arrays) -> Tensors:
         answer = Tensors(outputs)
@@ -272,9 +280,13 @@ def _pilot(
 def _nowhere(manifest: Manifest) -> RanOn:
     """What answers where nothing can: the endpoint, which tells more with each answer."""
     return RanOn(
-        where="cloud", format="", precision="", sha256="", model_id=manifest.model_id,
+        where="cloud",
+        format="",
+        precision="",
+        sha256="",
+        model_id=manifest.model_id,
         runtime=Runtime(name="endpoint", version="", delegate=""),
-    )  # fmt: skip
+    )
 
 
 def _ran_on(chosen: Chosen, manifest: Manifest, trouble: str) -> RanOn:
@@ -300,6 +312,9 @@ def _gate(artifact: Artifact) -> str:
 
 def _closed() -> WrapperError:
     return WrapperError(
-        "EDGE-WRAPPER-005", "Wrapper", wanted="an open one", got="one that is closed",
+        "EDGE-WRAPPER-005",
+        "Wrapper",
+        wanted="an open one",
+        got="one that is closed",
         hint="predict inside the with block, or open the bundle again",
-    )  # fmt: skip
+    )

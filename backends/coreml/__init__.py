@@ -58,9 +58,14 @@ class CoremlBackend(Backend):
         return self._export_native(exported, root, out, route, "fp32", {})
 
     def _export_native(
-        self, exported: Exported, root: Path, out: Path, route: str, precision: str,
+        self,
+        exported: Exported,
+        root: Path,
+        out: Path,
+        route: str,
+        precision: str,
         options: Mapping[str, str],
-    ) -> Artifact:  # fmt: skip
+    ) -> Artifact:
         from edgeserve.backends.coreml.export import export_coreml
         from edgeserve.backends.coreml.order import Order
 
@@ -68,17 +73,26 @@ class CoremlBackend(Backend):
         return export_coreml(order, root, out, self.tools())
 
     def _quantize(
-        self, artifact: Artifact, root: Path, recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
-    ) -> Artifact:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]],
+        out: Path,
+    ) -> Artifact:
         from edgeserve.backends.coreml.quantize import quantize_coreml
 
         return quantize_coreml(artifact, root, recipe, samples, out, self.tools())
 
     def _load(
-        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
-        taps: tuple[str, ...], optimize: bool,
-    ) -> Session:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        delegate: str,
+        threads: int | None,
+        taps: tuple[str, ...],
+        optimize: bool,
+    ) -> Session:
         from edgeserve.backends.coreml.run import open_session
 
         return open_session(artifact, root, delegate, threads, taps)

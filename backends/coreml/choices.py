@@ -17,10 +17,24 @@ __all__ = ["left_out"]
 
 #: What hands the values of convolutions on to others.
 _GLUE = {
-    "add", "avg_pool", "clip", "concat", "identity", "leaky_relu", "max_pool", "pad", "relu",
-    "relu6", "resize_bilinear", "resize_nearest_neighbor", "sigmoid", "silu", "tanh",
-    "upsample_bilinear", "upsample_nearest_neighbor",
-}  # fmt: skip
+    "add",
+    "avg_pool",
+    "clip",
+    "concat",
+    "identity",
+    "leaky_relu",
+    "max_pool",
+    "pad",
+    "relu",
+    "relu6",
+    "resize_bilinear",
+    "resize_nearest_neighbor",
+    "sigmoid",
+    "silu",
+    "tanh",
+    "upsample_bilinear",
+    "upsample_nearest_neighbor",
+}
 _CONVOLUTIONS = {"conv", "conv_transpose"}
 
 #: Steps of a sum's 8 bits that its smaller part must reach, lest it be lost.
@@ -39,8 +53,13 @@ def left_out(block: Any, ranges: Ranges) -> Iterator[Any]:
     """
     flowing: set[str] = set()
     for operation in operations_of(block):
-        read = [a.name for key in "xy" if key in operation.inputs
-                for a in operation.inputs[key].arguments if a.HasField("name")]  # fmt: skip
+        read = [
+            a.name
+            for key in "xy"
+            if key in operation.inputs
+            for a in operation.inputs[key].arguments
+            if a.HasField("name")
+        ]
         made = [value.name for value in operation.outputs]
         glued = operation.type in _GLUE and bool(read) and flowing.issuperset(read)
         if operation.type in _CONVOLUTIONS or glued:

@@ -78,10 +78,12 @@ def check_edges(found: Sequence[IO], order: Order, sizes: Sequence[Sizes]) -> No
         named = _named([*(name for name, _ in wanted), *names], [*(n for n, _ in got), *made])
         if not (shapes and named and each.name == io.signature):
             raise ConvertError(
-                "EDGE-CONVERT-052", "model.mlpackage", wanted=f"{wanted} -> {names}",
+                "EDGE-CONVERT-052",
+                "model.mlpackage",
+                wanted=f"{wanted} -> {names}",
                 got=f"{got} -> {made}",
                 hint="report it with `edgeserve doctor --json`: the fault is not in your model",
-            )  # fmt: skip
+            )
 
 
 def _named(names: Sequence[str], made: Sequence[str]) -> bool:

@@ -72,9 +72,13 @@ def export_coreml(order: Order, root: Path, out: Path, tools: dict[str, str]) ->
 
 
 def _made(
-    order: Order, source: SourceProgram, sizes: Sequence[Sizes],
-    examples: Mapping[str, np.ndarray], out: Path, tools: dict[str, str],
-) -> Artifact:  # fmt: skip
+    order: Order,
+    source: SourceProgram,
+    sizes: Sequence[Sizes],
+    examples: Mapping[str, np.ndarray],
+    out: Path,
+    tools: dict[str, str],
+) -> Artifact:
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
         parts = _convert_all(order, source, sizes, Path(stage))
         spec, weights = _joined(parts, Path(stage))
@@ -89,10 +93,14 @@ def _made(
         program, signature = source.program, order.exported.signature
         try_open(out / ENTRY, program, signature, sizes[0], arrays, order.precision)
     return Artifact(
-        format="coreml", precision=order.precision, entry=ENTRY, files=files, io=found[-1],
+        format="coreml",
+        precision=order.precision,
+        entry=ENTRY,
+        files=files,
+        io=found[-1],
         buckets=found if len(found) > 1 else (),
         provenance=_provenance(order, spec.specificationVersion, parts[-1].rewrites, tools),
-    )  # fmt: skip
+    )
 
 
 def _provenance(
@@ -156,11 +164,16 @@ def _call(order: Order, program: ExportedProgram, sizes: Sizes, folder: Path, ta
     try:
         with log_warnings(), checked_at_the_end():
             model = ct.convert(
-                program, source="pytorch", convert_to="mlprogram", skip_model_load=True,
-                inputs=input_types(order, sizes), outputs=output_types(order),
-                minimum_deployment_target=ct.target[target], compute_precision=precision,
+                program,
+                source="pytorch",
+                convert_to="mlprogram",
+                skip_model_load=True,
+                inputs=input_types(order, sizes),
+                outputs=output_types(order),
+                minimum_deployment_target=ct.target[target],
+                compute_precision=precision,
                 package_dir=str(folder),
-            )  # fmt: skip
+            )
     except ValueError as error:
         newer = _NEWER.search(str(error))
         if newer is None or newer[1] not in TARGETS[TARGETS.index(target) + 1 :]:

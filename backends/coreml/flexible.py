@@ -57,9 +57,13 @@ def opened(io: IO, signature: Signature, sizes: Sizes) -> IO:
 
 
 def try_open(
-    folder: Path, program: ExportedProgram, signature: Signature, sizes: Sizes,
-    examples: Sequence[np.ndarray], precision: str,
-) -> None:  # fmt: skip
+    folder: Path,
+    program: ExportedProgram,
+    signature: Signature,
+    sizes: Sizes,
+    examples: Sequence[np.ndarray],
+    precision: str,
+) -> None:
     """Run a package and its source at the ends of its ranges and at a prime between them.
 
     Raises:
@@ -135,6 +139,9 @@ def _off(got: np.ndarray, right: np.ndarray) -> float:
 
 def _unlike(dims: dict[str, int], got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-055", f"package at {dims}", wanted="the source's own answers", got=got,
+        "EDGE-CONVERT-055",
+        f"package at {dims}",
+        wanted="the source's own answers",
+        got=got,
         hint="give fixed sizes: leave these dimensions out of dynamic_shapes",
-    )  # fmt: skip
+    )

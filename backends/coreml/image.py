@@ -43,9 +43,12 @@ def image_type(exported: Exported, name: str, shape: tuple[int, ...]) -> Any:
     """
     normalize = next(s for s in _steps(exported, name) if isinstance(s, Normalize))
     return coremltools().ImageType(
-        name=name, shape=shape, scale=normalize.scale[0], bias=list(normalize.bias),
+        name=name,
+        shape=shape,
+        scale=normalize.scale[0],
+        bias=list(normalize.bias),
         color_layout=coremltools().colorlayout.RGB,
-    )  # fmt: skip
+    )
 
 
 def _steps(exported: Exported, name: str) -> tuple[Step, ...]:
@@ -73,6 +76,9 @@ def _reason(exported: Exported, spec: TensorSpec, shape: tuple[int, ...]) -> str
 
 def _refused(name: str, wanted: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-050", f"picture input {name!r}", wanted=wanted, got=got,
+        "EDGE-CONVERT-050",
+        f"picture input {name!r}",
+        wanted=wanted,
+        got=got,
         hint="leave the option out: the package then takes the processed tensor",
-    )  # fmt: skip
+    )

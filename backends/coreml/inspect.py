@@ -16,11 +16,26 @@ __all__ = ["Constant", "constants_of", "inspect_coreml"]
 
 #: Bits of MIL's data types, by the name the message has for them.
 _BITS = {
-    "FLOAT16": 16, "FLOAT32": 32, "FLOAT64": 64, "BFLOAT16": 16, "BOOL": 8,
-    "INT4": 4, "INT8": 8, "INT16": 16, "INT32": 32, "INT64": 64,
-    "UINT1": 1, "UINT2": 2, "UINT3": 3, "UINT4": 4, "UINT6": 6,
-    "UINT8": 8, "UINT16": 16, "UINT32": 32, "UINT64": 64,
-}  # fmt: skip
+    "FLOAT16": 16,
+    "FLOAT32": 32,
+    "FLOAT64": 64,
+    "BFLOAT16": 16,
+    "BOOL": 8,
+    "INT4": 4,
+    "INT8": 8,
+    "INT16": 16,
+    "INT32": 32,
+    "INT64": 64,
+    "UINT1": 1,
+    "UINT2": 2,
+    "UINT3": 3,
+    "UINT4": 4,
+    "UINT6": 6,
+    "UINT8": 8,
+    "UINT16": 16,
+    "UINT32": 32,
+    "UINT64": 64,
+}
 
 
 _ZERO_POINTS = {"offset", "zero_point"}

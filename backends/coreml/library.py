@@ -20,10 +20,19 @@ from typing import Any
 __all__ = ["checked_at_the_end", "coremltools", "quiet"]
 
 #: What coremltools tries to import for converters of other frameworks.
-_LOOKED_FOR = frozenset({
-    "executorch", "libsvm", "sklearn", "tensorflow", "torchao", "torchaudio", "torchvision",
-    "transformers", "xgboost",
-})  # fmt: skip
+_LOOKED_FOR = frozenset(
+    {
+        "executorch",
+        "libsvm",
+        "sklearn",
+        "tensorflow",
+        "torchao",
+        "torchaudio",
+        "torchvision",
+        "transformers",
+        "xgboost",
+    }
+)
 
 _MACHINERY = ("importlib", "_frozen_importlib")
 

@@ -49,9 +49,12 @@ def _operations(block: Any) -> Iterable[Any]:
 
 
 def describe_package(
-    spec: Any, exported: Exported, options: Mapping[str, str],
-    sources: Mapping[str, Mapping[str, list[str]]], modules: Mapping[str, str | None],
-) -> None:  # fmt: skip
+    spec: Any,
+    exported: Exported,
+    options: Mapping[str, str],
+    sources: Mapping[str, Mapping[str, list[str]]],
+    modules: Mapping[str, str | None],
+) -> None:
     """Fill in the metadata of a ``Model`` message, in place of what stands there.
 
     Args:

@@ -50,8 +50,10 @@ class Order:
         usable = TARGETS[TARGETS.index(least) :]
         if asked not in usable:
             raise ConvertError(
-                "EDGE-CONVERT-054", "deployment target", wanted=f"one of {list(usable)}",
+                "EDGE-CONVERT-054",
+                "deployment target",
+                wanted=f"one of {list(usable)}",
                 got=f"{asked}, for a file with {functions} functions",
                 hint=f"leave the target out, or ask for {least}",
-            )  # fmt: skip
+            )
         return asked

@@ -75,10 +75,12 @@ class Origin:
                 yield operation
         if missing:
             raise QuantizeError(
-                "EDGE-QUANTIZE-009", f"keep_float {sorted(missing)[0]!r}",
+                "EDGE-QUANTIZE-009",
+                f"keep_float {sorted(missing)[0]!r}",
                 wanted="a module's path or a node of the exported program that the file knows",
-                got="nothing that came from it", hint="`edgeserve inspect` shows source and module",
-            )  # fmt: skip
+                got="nothing that came from it",
+                hint="`edgeserve inspect` shows source and module",
+            )
 
     def describe(self, spec: Any) -> None:
         """Note the origin of the values that a changed message has now."""

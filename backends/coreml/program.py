@@ -171,10 +171,19 @@ def _rewrites(whole: bool) -> list[Any]:
     from edgeserve.backends.torch.rewrites.name_relu6 import float_bounds, name_relu6
 
     always = [
-        rewrites.fold_batch_norm, rewrites.drop_asserts, rewrites.drop_idle, drop_state,
-        rewrites.keep_inputs, rewrites.choose_by_mask, rewrites.plain_names, rewrites.spell_alpha,
-        rewrites.spell_divisor, rewrites.copy_contiguous, rewrites.blank_blind_rows, float_bounds,
-    ]  # fmt: skip
+        rewrites.fold_batch_norm,
+        rewrites.drop_asserts,
+        rewrites.drop_idle,
+        drop_state,
+        rewrites.keep_inputs,
+        rewrites.choose_by_mask,
+        rewrites.plain_names,
+        rewrites.spell_alpha,
+        rewrites.spell_divisor,
+        rewrites.copy_contiguous,
+        rewrites.blank_blind_rows,
+        float_bounds,
+    ]
     return [*always, name_relu6] if whole else always
 
 
@@ -184,11 +193,17 @@ def _sized_rewrites() -> list[Any]:
     from edgeserve.backends.torch.rewrites.settle_outputs import settle_outputs
 
     return [
-        rewrites.spell_complex, rewrites.spread_uneven, rewrites.pool_adaptively,
-        rewrites.pool_by_slices, rewrites.unfold_by_convolution,
-        rewrites.roll_by_slices, rewrites.resize_by_lookup, rewrites.resize_by_matrices,
-        rewrites.fold_constants, settle_outputs,
-    ]  # fmt: skip
+        rewrites.spell_complex,
+        rewrites.spread_uneven,
+        rewrites.pool_adaptively,
+        rewrites.pool_by_slices,
+        rewrites.unfold_by_convolution,
+        rewrites.roll_by_slices,
+        rewrites.resize_by_lookup,
+        rewrites.resize_by_matrices,
+        rewrites.fold_constants,
+        settle_outputs,
+    ]
 
 
 def _narrowed(fixed: Fixed, examples: tuple[torch.Tensor, ...], whole: bool) -> Fixed:

@@ -55,9 +55,13 @@ _OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def quantize_coreml(
-    artifact: Artifact, root: Path, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]],
-    out: Path, tools: dict[str, str],
-) -> Artifact:  # fmt: skip
+    artifact: Artifact,
+    root: Path,
+    recipe: Recipe,
+    samples: Iterable[Mapping[str, np.ndarray]],
+    out: Path,
+    tools: dict[str, str],
+) -> Artifact:
     """Derive another precision of ``artifact`` into ``out/model.mlpackage``.
 
     Args:
@@ -80,10 +84,12 @@ def quantize_coreml(
     """
     if recipe.precision not in PRECISIONS:
         raise BackendError(
-            "EDGE-BACKEND-006", f"{artifact.format} {recipe.precision}",
-            wanted=", ".join(PRECISIONS), got="one that is not derived from fp32",
+            "EDGE-BACKEND-006",
+            f"{artifact.format} {recipe.precision}",
+            wanted=", ".join(PRECISIONS),
+            got="one that is not derived from fp32",
             hint=f"ask for --precision {PRECISIONS[-1]}",
-        )  # fmt: skip
+        )
     recipe = _resolved(recipe)
     parent = read_spec(artifact, root)
     only_listed(artifact, root)
@@ -104,14 +110,20 @@ def quantize_coreml(
     found = (artifact.io,) if is_open(artifact.io) else signatures(spec)
     options = {**recipe.options, "target": coremltools().target(spec.specificationVersion).name}
     return Artifact(
-        format="coreml", precision=recipe.precision, entry=ENTRY, files=files, io=found[-1],
+        format="coreml",
+        precision=recipe.precision,
+        entry=ENTRY,
+        files=files,
+        io=found[-1],
         buckets=found if len(found) > 1 else (),
         provenance=Provenance(
-            parent=artifact.sha256, route=artifact.provenance.route,
+            parent=artifact.sha256,
+            route=artifact.provenance.route,
             recipe=Recipe(recipe.precision, recipe.keep_float, options),
-            rewrites=artifact.provenance.rewrites, tools=tools,
+            rewrites=artifact.provenance.rewrites,
+            tools=tools,
         ),
-    )  # fmt: skip
+    )
 
 
 def _resolved(recipe: Recipe) -> Recipe:
@@ -120,10 +132,12 @@ def _resolved(recipe: Recipe) -> Recipe:
     for name, values in _OPTIONS[recipe.precision].items():
         if options.setdefault(name, values[0]) not in values:
             raise QuantizeError(
-                "EDGE-QUANTIZE-008", f"option {name!r} of {recipe.precision}",
-                wanted=f"one of {list(values)}", got=repr(options[name]),
+                "EDGE-QUANTIZE-008",
+                f"option {name!r} of {recipe.precision}",
+                wanted=f"one of {list(values)}",
+                got=repr(options[name]),
                 hint="leave it out, or give one of these",
-            )  # fmt: skip
+            )
     return Recipe(recipe.precision, recipe.keep_float, options)
 
 
@@ -167,10 +181,14 @@ def _made_anew(model: Any, least: int, pipeline: Any, precision: Any) -> Any:
     ct, spec = coremltools(), model.get_spec()
     version = max(int(spec.specificationVersion), int(least))
     return ct.convert(
-        load(spec, version, model.weights_dir), source="milinternal", convert_to="mlprogram",
-        compute_precision=precision, minimum_deployment_target=ct.target(version),
-        pass_pipeline=pipeline, skip_model_load=True,
-    )  # fmt: skip
+        load(spec, version, model.weights_dir),
+        source="milinternal",
+        convert_to="mlprogram",
+        compute_precision=precision,
+        minimum_deployment_target=ct.target(version),
+        pass_pipeline=pipeline,
+        skip_model_load=True,
+    )
 
 
 def _first(pipeline: Any, name: str, **options: Any) -> None:
@@ -186,9 +204,12 @@ def _quantize_activations(
     """The passes of coremltools' own function, with our ranges: its own measures on a Mac only."""
     if not ranges:
         raise QuantizeError(
-            "EDGE-QUANTIZE-001", "calibration", wanted="samples of real data", got="none",
+            "EDGE-QUANTIZE-001",
+            "calibration",
+            wanted="samples of real data",
+            got="none",
             hint="give --data with at least 8 samples",
-        )  # fmt: skip
+        )
     from coremltools.optimize import coreml as optimize
 
     signed = recipe.options["activation"] == "s8"
@@ -215,10 +236,12 @@ def _quantize_weights(pipeline: Any, model: Any, keeping: _Keeping) -> None:
     names = _weights(function, kept)
     if not names:
         raise QuantizeError(
-            "EDGE-QUANTIZE-011", "model", got="none that is to be quantized",
+            "EDGE-QUANTIZE-011",
+            "model",
+            got="none that is to be quantized",
             wanted="a layer with constant weights",
             hint="ask for --precision fp16, or keep less in float",
-        )  # fmt: skip
+        )
     config = optimize.OpLinearQuantizerConfig(
         mode="linear_symmetric", dtype="int8", granularity="per_channel", weight_threshold=0
     )
@@ -233,9 +256,10 @@ def _main(model: Any) -> Any:
 def _weights(function: Any, kept: set[str]) -> list[str]:
     """Names of the constants of two axes or more that only operations of `_WEIGHTED` read."""
     candidates = {
-        each.name for each in constants_of(function)
+        each.name
+        for each in constants_of(function)
         if len(each.shape) > 1 and each.dtype.startswith("float")
-    }  # fmt: skip
+    }
     read: dict[str, list[bool]] = {}
     for operation in operations_of(block_of(function)):
         good = operation.type in _WEIGHTED and not kept & {v.name for v in operation.outputs}

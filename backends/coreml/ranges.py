@@ -100,9 +100,12 @@ def _widen(found: Ranges, name: str, values: np.ndarray, index: int) -> None:
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if math.isnan(low) or math.isnan(high):
         raise QuantizeError(
-            "EDGE-QUANTIZE-010", f"tensor {name!r} on sample {index}", wanted="numbers", got="NaN",
+            "EDGE-QUANTIZE-010",
+            f"tensor {name!r} on sample {index}",
+            wanted="numbers",
+            got="NaN",
             hint="ask for --precision w8, or leave that sample out",
-        )  # fmt: skip
+        )
     known = found.setdefault(name, {"rmin": low, "rmax": high})
     known["rmin"], known["rmax"] = min(known["rmin"], low), max(known["rmax"], high)
 

@@ -44,9 +44,12 @@ def refusal(
         name = checks_itself((n.name, str(n.target)) for n in source.program.graph.nodes)
     if name is None:
         return ConvertError(
-            "EDGE-CONVERT-051", "coremltools.convert", wanted="a model", got=said,
+            "EDGE-CONVERT-051",
+            "coremltools.convert",
+            wanted="a model",
+            got=said,
             hint="the job's log holds the converter's whole message; --bisect finds the part",
-        )  # fmt: skip
+        )
     unknown = effect or any(words in str(part) for part in chain for words in _UNKNOWN)
     return _op(_culprit(name, source, folder), unknown, said)
 
@@ -54,17 +57,29 @@ def refusal(
 def _op(found: Culprit, unknown: bool, said: str) -> UnsupportedOp:
     if unknown:
         return UnsupportedOp(
-            "EDGE-OP-020", found.thing, wanted="an op that Core ML can express",
-            got="one without a translation", source_line=found.line,
-            hint=hint(found.operator, "coreml",
-                      "write that line with other operators, or do that step outside the model"),
-        )  # fmt: skip
+            "EDGE-OP-020",
+            found.thing,
+            wanted="an op that Core ML can express",
+            got="one without a translation",
+            source_line=found.line,
+            hint=hint(
+                found.operator,
+                "coreml",
+                "write that line with other operators, or do that step outside the model",
+            ),
+        )
     return UnsupportedOp(
-        "EDGE-OP-021", found.thing, wanted="a use of it that Core ML can express",
-        got=said, source_line=found.line,
-        hint=hint(found.operator, "coreml", "write that line in another way: other arguments, "
-                  "fewer axes, simpler operators"),
-    )  # fmt: skip
+        "EDGE-OP-021",
+        found.thing,
+        wanted="a use of it that Core ML can express",
+        got=said,
+        source_line=found.line,
+        hint=hint(
+            found.operator,
+            "coreml",
+            "write that line in another way: other arguments, fewer axes, simpler operators",
+        ),
+    )
 
 
 def _culprit(name: str, source: SourceProgram, folder: Path) -> Culprit:
@@ -88,16 +103,21 @@ def unfit(error: Exception, source: SourceProgram, sizes: object, folder: Path) 
     if depends_on_values(chain_of(error)) and name in source.traces:
         found = _culprit(name, source, folder)
         return UnsupportedOp(
-            "EDGE-OP-023", found.thing, wanted="an op whose result has one size",
-            got="a size that depends on values", source_line=found.line,
+            "EDGE-OP-023",
+            found.thing,
+            wanted="an op whose result has one size",
+            got="a size that depends on values",
+            source_line=found.line,
             hint=hint(by_mask(found.operator), "coreml", "keep the size: torch.where and masks"),
-        )  # fmt: skip
+        )
     return ConvertError(
-        "EDGE-CONVERT-053", f"program at {sizes}", got=one_line(error),
+        "EDGE-CONVERT-053",
+        f"program at {sizes}",
+        got=one_line(error),
         wanted="a program that holds for sizes in its declared ranges",
         source_line=line_of_text(source.traces[name], folder) if name in source.traces else None,
         hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
-    )  # fmt: skip
+    )
 
 
 def _source(

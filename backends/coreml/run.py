@@ -129,20 +129,28 @@ def _refused(artifact: Artifact, error: MilError) -> BackendError:
     """What the interpreter refused, in the words that every backend uses."""
     if error.code == _NO_TAP:
         return BackendError(
-            "EDGE-BACKEND-014", "taps", wanted="names of inner tensors, as inspect shows them",
-            got=error.message, hint="run `edgeserve inspect` for the names",
-        )  # fmt: skip
+            "EDGE-BACKEND-014",
+            "taps",
+            wanted="names of inner tensors, as inspect shows them",
+            got=error.message,
+            hint="run `edgeserve inspect` for the names",
+        )
     if error.code == _NO_OP:
         return BackendError(
-            "EDGE-BACKEND-005", f"interpreter for {artifact.name}",
-            wanted="a program of operations that it knows", got=error.message,
+            "EDGE-BACKEND-005",
+            f"interpreter for {artifact.name}",
+            wanted="a program of operations that it knows",
+            got=error.message,
             hint="prove this artifact on a Mac, or convert by the route core-aten",
-        )  # fmt: skip
+        )
     if error.code in _UNREADABLE:
         return BackendError(
-            "EDGE-BACKEND-012", f"package {artifact.entry!r}", wanted="a program that can be run",
-            got=error.message, hint="make the artifact again from its source",
-        )  # fmt: skip
+            "EDGE-BACKEND-012",
+            f"package {artifact.entry!r}",
+            wanted="a program that can be run",
+            got=error.message,
+            hint="make the artifact again from its source",
+        )
     return error
 
 
@@ -154,9 +162,12 @@ class CoremlSession(Session):
     ) -> None:
         if taps:
             raise BackendError(
-                "EDGE-BACKEND-014", "taps", wanted="none, as Core ML shows no inner tensors",
-                got=f"{list(taps)}", hint="ask for the delegate interpreter",
-            )  # fmt: skip
+                "EDGE-BACKEND-014",
+                "taps",
+                wanted="none, as Core ML shows no inner tensors",
+                got=f"{list(taps)}",
+                hint="ask for the delegate interpreter",
+            )
         runtime = Runtime(name="coreml", version=platform.mac_ver()[0], delegate="coreml")
         super().__init__(artifact.io, runtime, threads or usable_cores(), artifact.buckets)
         self._path = str(root / artifact.entry)
@@ -167,9 +178,12 @@ class CoremlSession(Session):
             return coremltools().models.MLModel(self._path, function_name=function)
         except Exception as error:  # the system raises many kinds
             raise BackendError(
-                "EDGE-BACKEND-012", "model on coreml", wanted="one that this system runs",
-                got=str(error).strip().partition("\n")[0], hint="make the artifact again",
-            ) from error  # fmt: skip
+                "EDGE-BACKEND-012",
+                "model on coreml",
+                wanted="one that this system runs",
+                got=str(error).strip().partition("\n")[0],
+                hint="make the artifact again",
+            ) from error
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         model = self._models[self.buckets[self._bucket(feed)].signature]

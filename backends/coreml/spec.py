@@ -12,8 +12,17 @@ from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, DType, TensorSpec
 
-__all__ = ["DATA", "MODEL", "WEIGHTS", "block_of", "name_of", "only_listed", "operations_of",
-           "read_spec", "signatures"]  # fmt: skip
+__all__ = [
+    "DATA",
+    "MODEL",
+    "WEIGHTS",
+    "block_of",
+    "name_of",
+    "only_listed",
+    "operations_of",
+    "read_spec",
+    "signatures",
+]
 
 #: Where things lie in a package, as coremltools and Xcode have it.
 DATA = "Data"
@@ -22,9 +31,12 @@ WEIGHTS = "com.apple.CoreML/weights"
 
 #: ``ArrayFeatureType.ArrayDataType`` of Core ML's ``FeatureTypes.proto``.
 _DTYPES: dict[str, DType] = {
-    "FLOAT16": "float16", "FLOAT32": "float32", "DOUBLE": "float64", "INT32": "int32",
+    "FLOAT16": "float16",
+    "FLOAT32": "float32",
+    "DOUBLE": "float64",
+    "INT32": "int32",
     "INT8": "int8",
-}  # fmt: skip
+}
 
 
 def read_spec(artifact: Artifact, root: Path) -> Any:
@@ -45,9 +57,12 @@ def read_spec(artifact: Artifact, root: Path) -> Any:
 
 def _unreadable(entry: str, got: str) -> BackendError:
     return BackendError(
-        "EDGE-BACKEND-012", f"package {entry!r}", wanted="a Core ML package with an ML program",
-        got=got, hint="make the artifact again from its source",
-    )  # fmt: skip
+        "EDGE-BACKEND-012",
+        f"package {entry!r}",
+        wanted="a Core ML package with an ML program",
+        got=got,
+        hint="make the artifact again from its source",
+    )
 
 
 def signatures(spec: Any) -> tuple[IO, ...]:
@@ -84,10 +99,12 @@ def _feature(feature: Any) -> TensorSpec:
     word = array.ArrayDataType.Name(array.dataType) if kind == "multiArrayType" else str(kind)
     if word not in _DTYPES:
         raise BackendError(
-            "EDGE-BACKEND-017", f"tensor {feature.name!r}",
-            wanted=f"a dtype among {sorted(_DTYPES.values())}", got=word.lower(),
+            "EDGE-BACKEND-017",
+            f"tensor {feature.name!r}",
+            wanted=f"a dtype among {sorted(_DTYPES.values())}",
+            got=word.lower(),
             hint="keep the model's inputs and outputs in float32 or int32",
-        )  # fmt: skip
+        )
     shape = tuple(int(size) for size in array.shape)
     return TensorSpec(name=feature.name, dtype=_DTYPES[word], shape=shape)
 
@@ -122,8 +139,9 @@ def only_listed(artifact: Artifact, root: Path) -> None:
     for path in (root / artifact.entry).rglob("*"):
         if path not in listed and (path.is_symlink() or not path.is_dir()):
             raise BackendError(
-                "EDGE-BACKEND-016", f"file {path.name!r}",
+                "EDGE-BACKEND-016",
+                f"file {path.name!r}",
                 wanted="only files that the artifact lists",
                 got="one more, which the program could read its weights from",
                 hint="remove that file, or make the artifact again",
-            )  # fmt: skip
+            )

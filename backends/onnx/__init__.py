@@ -67,17 +67,26 @@ class OnnxBackend(Backend):
         return export_onnx(exported, root, out, route, self.tools())
 
     def _quantize(
-        self, artifact: Artifact, root: Path, recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
-    ) -> Artifact:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]],
+        out: Path,
+    ) -> Artifact:
         from edgeserve.backends.onnx.quantize import quantize_onnx
 
         return quantize_onnx(artifact, root, recipe, samples, out)
 
     def _load(
-        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
-        taps: tuple[str, ...], optimize: bool,
-    ) -> Session:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        delegate: str,
+        threads: int | None,
+        taps: tuple[str, ...],
+        optimize: bool,
+    ) -> Session:
         from edgeserve.backends.onnx.run import OnnxSession
 
         return OnnxSession(artifact, root, delegate, threads, taps, optimize)

@@ -54,9 +54,12 @@ def resolved(recipe: Recipe) -> Recipe:
     for name, words in _WORDS.items():
         if name in options and options[name] not in words:
             raise QuantizeError(
-                "EDGE-QUANTIZE-008", f"option {name!r}", wanted=" or ".join(words),
-                got=repr(options[name]), hint="leave it out to have it chosen for this machine",
-            )  # fmt: skip
+                "EDGE-QUANTIZE-008",
+                f"option {name!r}",
+                wanted=" or ".join(words),
+                got=repr(options[name]),
+                hint="leave it out to have it chosen for this machine",
+            )
     if recipe.precision == "w8a8":
         here = environment()
         options.setdefault("activation", activation_for(here.machine))

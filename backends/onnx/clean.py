@@ -27,9 +27,11 @@ _SYMBOL = re.compile(r"\b[su]\d+\b")
 
 
 def clean(
-    model: ir.Model, signature: Signature, symbols: Mapping[str, str],
+    model: ir.Model,
+    signature: Signature,
+    symbols: Mapping[str, str],
     modules: Mapping[str, str | None],
-) -> None:  # fmt: skip
+) -> None:
     """Rename and strip a model in place.
 
     Args:

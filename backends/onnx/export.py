@@ -42,19 +42,37 @@ __all__ = ["EXTERNAL_ABOVE", "export_onnx", "save"]
 _ATEN = torch.ops.aten
 
 _REWRITES = (
-    drop_asserts, drop_idle, plain_names, spell_divisor, pool_adaptively, copy_contiguous,
-    blank_blind_rows, keep_epsilons,
-)  # fmt: skip
+    drop_asserts,
+    drop_idle,
+    plain_names,
+    spell_divisor,
+    pool_adaptively,
+    copy_contiguous,
+    blank_blind_rows,
+    keep_epsilons,
+)
 
 #: Operators with a rule of ours that `torch.onnx.export` has no translation for.
 _UNKNOWN = {
     *SPECIAL_RULES,
-    _ATEN.cdist.default, _ATEN.copysign.Scalar, _ATEN.copysign.Tensor, _ATEN.cummax.default,
-    _ATEN.cummin.default, _ATEN.cumprod.default, _ATEN.erfinv.default, _ATEN.fmax.default,
-    _ATEN.fmin.default, _ATEN.hypot.default, _ATEN.istft.default, _ATEN.kthvalue.default,
-    _ATEN.linalg_inv.default, _ATEN.linalg_inv_ex.default, _ATEN.median.dim, _ATEN.rrelu.default,
+    _ATEN.cdist.default,
+    _ATEN.copysign.Scalar,
+    _ATEN.copysign.Tensor,
+    _ATEN.cummax.default,
+    _ATEN.cummin.default,
+    _ATEN.cumprod.default,
+    _ATEN.erfinv.default,
+    _ATEN.fmax.default,
+    _ATEN.fmin.default,
+    _ATEN.hypot.default,
+    _ATEN.istft.default,
+    _ATEN.kthvalue.default,
+    _ATEN.linalg_inv.default,
+    _ATEN.linalg_inv_ex.default,
+    _ATEN.median.dim,
+    _ATEN.rrelu.default,
     _ATEN.searchsorted.Tensor,
-}  # fmt: skip
+}
 
 
 def _is_known(target: Any) -> bool:

@@ -25,10 +25,26 @@ _ACTIVATIONS = ("Clip", "Relu")
 
 #: What has 8-bit kernels, or only moves values, and may stand between convolutions.
 GLUE = (
-    "Add", "AveragePool", "Clip", "Concat", "Flatten", "GlobalAveragePool", "LeakyRelu", "MaxPool",
-    "Mul", "Pad", "Relu", "Reshape", "Resize", "Sigmoid", "Slice", "Split", "Squeeze", "Transpose",
+    "Add",
+    "AveragePool",
+    "Clip",
+    "Concat",
+    "Flatten",
+    "GlobalAveragePool",
+    "LeakyRelu",
+    "MaxPool",
+    "Mul",
+    "Pad",
+    "Relu",
+    "Reshape",
+    "Resize",
+    "Sigmoid",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Transpose",
     "Unsqueeze",
-)  # fmt: skip
+)
 
 
 def plan(model: ir.Model, kept: set[str]) -> tuple[ir.Node, ...]:

@@ -20,13 +20,43 @@ if TYPE_CHECKING:
 __all__ = ["BOUNDS", "HUGE", "LARGEST", "constant_fits", "float_nodes", "halves"]
 
 #: Ops whose results lose or overflow: sums and powers, and what is looked up by a position.
-_DELICATE = frozenset({
-    "Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cos", "Cosh", "CumSum", "DFT", "Det", "Exp",
-    "GridSample", "InstanceNormalization", "Log", "LpNormalization", "LpPool",
-    "MeanVarianceNormalization", "Pow", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum",
-    "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "RoiAlign",
-    "STFT", "Sin", "Sinh", "Sqrt", "Tan",
-})  # fmt: skip
+_DELICATE = frozenset(
+    {
+        "Acos",
+        "Acosh",
+        "Asin",
+        "Asinh",
+        "Atanh",
+        "Cos",
+        "Cosh",
+        "CumSum",
+        "DFT",
+        "Det",
+        "Exp",
+        "GridSample",
+        "InstanceNormalization",
+        "Log",
+        "LpNormalization",
+        "LpPool",
+        "MeanVarianceNormalization",
+        "Pow",
+        "Reciprocal",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMean",
+        "ReduceProd",
+        "ReduceSum",
+        "ReduceSumSquare",
+        "RoiAlign",
+        "STFT",
+        "Sin",
+        "Sinh",
+        "Sqrt",
+        "Tan",
+    }
+)
 
 #: A finite constant beyond this stands for "minus infinity" in a mask, not for a number.
 HUGE = 1e30
@@ -41,11 +71,29 @@ _COARSE = 4096.0
 BOUNDS = frozenset({"Clip", "Max", "Min", "Pad"})
 
 #: Ops whose results are of their own size, whatever they read.
-_OWN_SIZE = frozenset({
-    "Atan", "BatchNormalization", "Div", "Erf", "GroupNormalization", "HardSigmoid", "Hardmax",
-    "InstanceNormalization", "LayerNormalization", "LogSoftmax", "LpNormalization", "OneHot",
-    "RMSNormalization", "Reciprocal", "Sigmoid", "Sign", "Softmax", "Softsign", "Tanh",
-})  # fmt: skip
+_OWN_SIZE = frozenset(
+    {
+        "Atan",
+        "BatchNormalization",
+        "Div",
+        "Erf",
+        "GroupNormalization",
+        "HardSigmoid",
+        "Hardmax",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "LogSoftmax",
+        "LpNormalization",
+        "OneHot",
+        "RMSNormalization",
+        "Reciprocal",
+        "Sigmoid",
+        "Sign",
+        "Softmax",
+        "Softsign",
+        "Tanh",
+    }
+)
 
 #: Elements up to which each number of a constant matters by itself (an epsilon, a factor).
 _FEW = 16
@@ -73,8 +121,9 @@ def float_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
             found.add(node)
         elif node.name in kept or _delicate(node, found) or not _able(node, model):
             found.add(node)
-    while surrounded := {node for node in model.graph if node not in found
-                         and _surrounded(node, found)}:  # fmt: skip
+    while surrounded := {
+        node for node in model.graph if node not in found and _surrounded(node, found)
+    }:
         found |= surrounded
     return found
 
@@ -121,8 +170,10 @@ def halves(node: ir.Node, model: ir.Model) -> tuple[int, ...]:
         schema = onnx.defs.get_schema(node.op_type, model.opset_imports[node.domain], node.domain)
     except (onnx.defs.SchemaError, KeyError):
         return ()
-    if any(attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-           for attribute in node.attributes.values()):  # fmt: skip
+    if any(
+        attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+        for attribute in node.attributes.values()
+    ):
         return ()
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     words: dict[int, str] = {}
@@ -192,8 +243,9 @@ def _surrounded(node: ir.Node, found: set[ir.Node]) -> bool:
     made = _makers(node)
     readers = [use.node for output in node.outputs for use in output.uses()]
     return (
-        bool(made) and bool(readers)
+        bool(made)
+        and bool(readers)
         and all(maker is not None and maker in found for maker in made)
         and all(reader in found for reader in readers)
         and not any(output.is_graph_output() for output in node.outputs)
-    )  # fmt: skip
+    )

@@ -19,10 +19,21 @@ if TYPE_CHECKING:
 __all__ = ["dim_word", "inspect_onnx", "io_of", "read"]
 
 _DTYPES: dict[str, DType] = {
-    "FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BFLOAT16": "bfloat16",
-    "BOOL": "bool", "STRING": "string", "INT8": "int8", "INT16": "int16", "INT32": "int32",
-    "INT64": "int64", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
-}  # fmt: skip
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "FLOAT16": "float16",
+    "BFLOAT16": "bfloat16",
+    "BOOL": "bool",
+    "STRING": "string",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+}
 
 
 #: What a dimension may be called.
@@ -41,9 +52,12 @@ def read(path: Path) -> ir.Model:
         return ir.load(path)
     except Exception as error:  # protobuf and onnx_ir raise many kinds
         raise BackendError(
-            "EDGE-BACKEND-012", f"file {path.name!r}", wanted="an ONNX model", got=one_line(error),
+            "EDGE-BACKEND-012",
+            f"file {path.name!r}",
+            wanted="an ONNX model",
+            got=one_line(error),
             hint="make the artifact again from its source",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def io_of(model: ir.Model) -> IO:
@@ -76,10 +90,12 @@ def _dtype(value: ir.Value) -> DType:
     word = value.dtype.name if value.dtype is not None else "none"
     if word not in _DTYPES:
         raise BackendError(
-            "EDGE-BACKEND-017", f"tensor {value.name!r}",
-            wanted=f"a dtype among {sorted(_DTYPES.values())}", got=word.lower(),
+            "EDGE-BACKEND-017",
+            f"tensor {value.name!r}",
+            wanted=f"a dtype among {sorted(_DTYPES.values())}",
+            got=word.lower(),
             hint="keep the file's inputs and outputs in float32 or an integer dtype",
-        )  # fmt: skip
+        )
     return _DTYPES[word]
 
 
@@ -122,7 +138,9 @@ def _weights(model: ir.Model) -> tuple[WeightInfo, ...]:
             tensor = value.const_value
             if tensor is not None:
                 found[id(value)] = WeightInfo(
-                    name=name, dtype=_word(tensor.dtype), bytes=int(tensor.nbytes),
+                    name=name,
+                    dtype=_word(tensor.dtype),
+                    bytes=int(tensor.nbytes),
                     shape=tuple(int(size) for size in tensor.shape.numpy()),
-                )  # fmt: skip
+                )
     return tuple(sorted(found.values(), key=lambda weight: weight.name))

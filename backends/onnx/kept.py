@@ -28,10 +28,12 @@ def kept_nodes(model: ir.Model, recipe: Recipe) -> set[str]:
         nodes = {node.name or "" for node in all_nodes(model) if _came_from(node, entry)}
         if not nodes:
             raise QuantizeError(
-                "EDGE-QUANTIZE-009", f"keep_float {entry!r}",
+                "EDGE-QUANTIZE-009",
+                f"keep_float {entry!r}",
                 wanted="a module's path or a node of the exported program that the file knows",
-                got="nothing that came from it", hint="`edgeserve inspect` shows source and module",
-            )  # fmt: skip
+                got="nothing that came from it",
+                hint="`edgeserve inspect` shows source and module",
+            )
         found |= nodes
     return found
 

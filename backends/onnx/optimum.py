@@ -27,19 +27,32 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 __all__ = [
-    "NAME", "PINS", "check_optimum", "environment_folder", "export_by_optimum", "python_of",
+    "NAME",
+    "PINS",
+    "check_optimum",
+    "environment_folder",
+    "export_by_optimum",
+    "python_of",
     "ready_mark",
-]  # fmt: skip
+]
 
 #: The environment's name, and the route's.
 NAME = "optimum"
 
 #: What is asked for; what those need in turn follows from them.
 PINS = (
-    "optimum-onnx[onnxruntime]==0.1.0", "transformers==4.57.6", "torch==2.13.0", "optimum==2.1.0",
-    "onnx==1.23.2", "onnxruntime==1.32.0", "huggingface-hub==0.36.2", "safetensors==0.8.0",
-    "tokenizers==0.22.2", "numpy==2.4.6", "pillow==13.0.0",
-)  # fmt: skip
+    "optimum-onnx[onnxruntime]==0.1.0",
+    "transformers==4.57.6",
+    "torch==2.13.0",
+    "optimum==2.1.0",
+    "onnx==1.23.2",
+    "onnxruntime==1.32.0",
+    "huggingface-hub==0.36.2",
+    "safetensors==0.8.0",
+    "tokenizers==0.22.2",
+    "numpy==2.4.6",
+    "pillow==13.0.0",
+)
 
 #: The input that tells two texts in one row apart.
 _TYPES = "token_type_ids"
@@ -72,9 +85,12 @@ def python_of(name: str) -> Path:
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not mark.exists() or mark.read_text().split() != list(PINS) or not python.exists():
         raise ConvertError(
-            "EDGE-CONVERT-080", f"environment {name!r}", wanted=f"one in {folder}",
-            got="none that is whole and up to date", hint=f"edgeserve env create {name}",
-        )  # fmt: skip
+            "EDGE-CONVERT-080",
+            f"environment {name!r}",
+            wanted=f"one in {folder}",
+            got="none that is whole and up to date",
+            hint=f"edgeserve env create {name}",
+        )
     return python
 
 
@@ -89,9 +105,12 @@ def check_optimum(kind: str) -> Path:
     """
     if kind not in ("huggingface", "workspace"):
         raise ConvertError(
-            "EDGE-CONVERT-083", f"--via {NAME}", wanted="a Hugging Face folder", got=kind,
+            "EDGE-CONVERT-083",
+            f"--via {NAME}",
+            wanted="a Hugging Face folder",
+            got=kind,
             hint="leave --via out, or give the model's folder as SOURCE",
-        )  # fmt: skip
+        )
     return python_of(NAME)
 
 
@@ -116,9 +135,13 @@ def export_by_optimum(exported: Exported, out: Path) -> Artifact:
     check(out, exported.signature.inputs, exported.signature.outputs)
     tools = dict(line.split("==") for line in versions)
     return Artifact(
-        format="onnx", precision="fp32", entry=MODEL, files=listed(out),
-        io=io_of(read(out / MODEL)), provenance=Provenance(route=NAME, tools=tools),
-    )  # fmt: skip
+        format="onnx",
+        precision="fp32",
+        entry=MODEL,
+        files=listed(out),
+        io=io_of(read(out / MODEL)),
+        provenance=Provenance(route=NAME, tools=tools),
+    )
 
 
 def _run(python: Path, folder: Path, out: Path, task: str) -> None:
@@ -126,8 +149,12 @@ def _run(python: Path, folder: Path, out: Path, task: str) -> None:
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONNOUSERSITE": "1"}
     done = subprocess.run(
         [str(python), "-I", str(_SCRIPT), str(folder), str(out), task],
-        check=False, capture_output=True, text=True, cwd=out, env=os.environ | offline,
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=out,
+        env=os.environ | offline,
+    )
     print(done.stdout, done.stderr, sep="\n", flush=True)
     if done.returncode or not (out / MODEL).exists():
         lines = [line for line in done.stderr.splitlines() if line.strip()]
@@ -198,6 +225,9 @@ def _matched(
 
 def _failed(wanted: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-082", "optimum-onnx", wanted=wanted, got=got,
+        "EDGE-CONVERT-082",
+        "optimum-onnx",
+        wanted=wanted,
+        got=got,
         hint="leave --via out: edgeserve's own way does not depend on it; the job's log says more",
-    )  # fmt: skip
+    )

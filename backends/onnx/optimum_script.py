@@ -25,8 +25,13 @@ _TASKS = {
     "ForObjectDetection": "object-detection",
 }
 #: Tasks of edgeserve that optimum knows by the same word.
-_SAME = {"feature-extraction", "text-classification", "image-classification",
-         "token-classification", "object-detection"}  # fmt: skip
+_SAME = {
+    "feature-extraction",
+    "text-classification",
+    "image-classification",
+    "token-classification",
+    "object-detection",
+}
 
 
 def _task(folder: Path, asked: str) -> str:
@@ -49,10 +54,17 @@ def main(folder: Path, out: Path, asked: str) -> None:
     main_export = importlib.import_module("optimum.exporters.onnx").main_export
 
     main_export(
-        str(folder), output=str(out), task=_task(folder, asked), framework="pt",
-        library_name="transformers", local_files_only=True, trust_remote_code=False, device="cpu",
-        do_validation=False, no_post_process=True,
-    )  # fmt: skip
+        str(folder),
+        output=str(out),
+        task=_task(folder, asked),
+        framework="pt",
+        library_name="transformers",
+        local_files_only=True,
+        trust_remote_code=False,
+        device="cpu",
+        do_validation=False,
+        no_post_process=True,
+    )
     names = ("optimum-onnx", "optimum", "transformers", "torch", "onnx")
     lines = [f"{name}=={metadata.version(name)}" for name in names]
     (out / "versions.txt").write_text("\n".join(lines))

@@ -26,9 +26,12 @@ PRECISIONS = ("fp16", "w8", "w8a8")
 
 
 def quantize_onnx(
-    artifact: Artifact, root: Path, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]],
+    artifact: Artifact,
+    root: Path,
+    recipe: Recipe,
+    samples: Iterable[Mapping[str, np.ndarray]],
     out: Path,
-) -> Artifact:  # fmt: skip
+) -> Artifact:
     """Derive another precision of ``artifact`` into ``out/model.onnx``.
 
     The file keeps its inputs and outputs (names, order, float32), its operator set, and of every
@@ -52,10 +55,12 @@ def quantize_onnx(
     """
     if recipe.precision not in PRECISIONS:
         raise BackendError(
-            "EDGE-BACKEND-006", f"{artifact.format} {recipe.precision}",
-            wanted=", ".join(PRECISIONS), got="one that this version does not make",
+            "EDGE-BACKEND-006",
+            f"{artifact.format} {recipe.precision}",
+            wanted=", ".join(PRECISIONS),
+            got="one that this version does not make",
             hint=f"ask for --precision {PRECISIONS[-1]}",
-        )  # fmt: skip
+        )
     recipe = resolved(recipe)
     model = _loaded(root / artifact.entry)
     kept = kept_nodes(model, recipe)
@@ -102,7 +107,9 @@ def _loaded(path: Path) -> ir.Model:
 def _weights_only(model: ir.Model, kept: set[str]) -> None:
     if not quantize_weights(model, kept):
         raise QuantizeError(
-            "EDGE-QUANTIZE-011", "model", got="none that is to be quantized",
+            "EDGE-QUANTIZE-011",
+            "model",
+            got="none that is to be quantized",
             wanted="a layer with constant float32 weights",
             hint="ask for --precision fp16, or keep less in float",
-        )  # fmt: skip
+        )

@@ -22,9 +22,12 @@ Range = tuple[float, float]
 
 
 def collect_ranges(
-    artifact: Artifact, root: Path, names: Sequence[str],
-    samples: Iterable[Mapping[str, np.ndarray]], threads: int | None = None,
-) -> dict[str, Range]:  # fmt: skip
+    artifact: Artifact,
+    root: Path,
+    names: Sequence[str],
+    samples: Iterable[Mapping[str, np.ndarray]],
+    threads: int | None = None,
+) -> dict[str, Range]:
     """Smallest and largest value of each tensor over all samples.
 
     Args:
@@ -54,16 +57,21 @@ def collect_ranges(
                     low[name], high[name] = min(low[name], ends_of[0]), max(high[name], ends_of[1])
     if index < 0:
         raise QuantizeError(
-            "EDGE-QUANTIZE-001", "calibration", wanted="samples of real data", got="none",
+            "EDGE-QUANTIZE-001",
+            "calibration",
+            wanted="samples of real data",
+            got="none",
             hint="give inputs as your users send them: --data FOLDER (docs/data.md)",
-        )  # fmt: skip
+        )
     return {name: (low[name], high[name]) if low[name] <= high[name] else (0, 0) for name in names}
 
 
 def _check(index: int, name: str, ends: Range) -> None:
     if not np.isfinite(ends).all():
         raise QuantizeError(
-            "EDGE-QUANTIZE-010", f"tensor {name!r}", wanted="finite values",
+            "EDGE-QUANTIZE-010",
+            f"tensor {name!r}",
+            wanted="finite values",
             got=f"{ends[0]} to {ends[1]} in calibration sample {index}",
             hint="the float model overflows on that sample: look at it, or keep that op in float",
-        )  # fmt: skip
+        )

@@ -39,26 +39,41 @@ def refusal(
         source = checks_itself((n.name, str(n.target)) for n in program.graph.nodes)
     if source is None:
         return ConvertError(
-            "EDGE-CONVERT-020", "torch.onnx.export", wanted="a model", got=one_line(chain[-1]),
+            "EDGE-CONVERT-020",
+            "torch.onnx.export",
+            wanted="a model",
+            got=one_line(chain[-1]),
             hint="the job's log holds the converter's whole message; --bisect finds the part",
-        )  # fmt: skip
+        )
     return _op(_culprit(source, program, traces, folder), chain)
 
 
 def _op(found: Culprit, chain: list[BaseException]) -> UnsupportedOp:
     if any(words in str(part) for part in chain for words in _NO_TRANSLATION):
         return UnsupportedOp(
-            "EDGE-OP-001", found.thing, wanted="an op that ONNX can express",
-            got="one without a translation", source_line=found.line,
-            hint=hint(found.operator, "onnx",
-                      "write that line with other operators, or do that step outside the model"),
-        )  # fmt: skip
+            "EDGE-OP-001",
+            found.thing,
+            wanted="an op that ONNX can express",
+            got="one without a translation",
+            source_line=found.line,
+            hint=hint(
+                found.operator,
+                "onnx",
+                "write that line with other operators, or do that step outside the model",
+            ),
+        )
     return UnsupportedOp(
-        "EDGE-OP-002", found.thing, wanted="a use of it that ONNX can express",
-        got=one_line(chain[-1]), source_line=found.line,
-        hint=hint(found.operator, "onnx", "write that line in another way: other arguments, fixed "
-                  "sizes, or simpler operators"),
-    )  # fmt: skip
+        "EDGE-OP-002",
+        found.thing,
+        wanted="a use of it that ONNX can express",
+        got=one_line(chain[-1]),
+        source_line=found.line,
+        hint=hint(
+            found.operator,
+            "onnx",
+            "write that line in another way: other arguments, fixed sizes, or simpler operators",
+        ),
+    )
 
 
 def _culprit(

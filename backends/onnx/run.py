@@ -55,9 +55,14 @@ class OnnxSession(Session):
     """
 
     def __init__(
-        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
-        taps: tuple[str, ...], optimize: bool,
-    ) -> None:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        delegate: str,
+        threads: int | None,
+        taps: tuple[str, ...],
+        optimize: bool,
+    ) -> None:
         import onnxruntime
 
         count = threads or usable_cores()
@@ -120,11 +125,12 @@ def _only_listed(artifact: Artifact, root: Path) -> None:
     for path in (root / artifact.entry).parent.rglob("*"):
         if not path.is_dir() and path not in listed:
             raise BackendError(
-                "EDGE-BACKEND-016", f"file {path.name!r}",
+                "EDGE-BACKEND-016",
+                f"file {path.name!r}",
                 wanted="only files that the artifact lists",
                 got="one more, which the model could read its weights from",
                 hint="remove that file, or make the artifact again",
-            )  # fmt: skip
+            )
 
 
 def _open(model: bytes | str, options: Any, delegate: str) -> Any:
@@ -138,11 +144,12 @@ def _open(model: bytes | str, options: Any, delegate: str) -> Any:
     except Exception as error:  # the engine raises many kinds
         text = str(error).strip().splitlines()
         raise BackendError(
-            "EDGE-BACKEND-012", f"model on {delegate}",
+            "EDGE-BACKEND-012",
+            f"model on {delegate}",
             wanted=f"one that ONNX Runtime {onnxruntime.__version__} runs",
             got=text[0] if text else type(error).__name__,
             hint="make the artifact again from its source",
-        ) from error  # fmt: skip
+        ) from error
     if wanted not in engine.get_providers():
         raise _not_used(delegate, f"ONNX Runtime fell back to {engine.get_providers()[0]}")
     engine.disable_fallback()
@@ -166,9 +173,12 @@ def _check_placement(placement: Mapping[str, int], delegate: str) -> None:
 
 def _not_used(delegate: str, got: str) -> BackendError:
     return BackendError(
-        "EDGE-BACKEND-005", f"delegate {delegate!r}", wanted="the delegate that was asked for",
-        got=got, hint="install this delegate's driver and libraries, or ask for cpu",
-    )  # fmt: skip
+        "EDGE-BACKEND-005",
+        f"delegate {delegate!r}",
+        wanted="the delegate that was asked for",
+        got=got,
+        hint="install this delegate's driver and libraries, or ask for cpu",
+    )
 
 
 def _check_io(engine: Any, artifact: Artifact) -> None:
@@ -179,6 +189,9 @@ def _check_io(engine: Any, artifact: Artifact) -> None:
     wanted_out = [spec.name for spec in artifact.io.outputs]
     if inputs != wanted_in or outputs[: len(wanted_out)] != wanted_out:
         raise BackendError(
-            "EDGE-BACKEND-012", f"file {artifact.entry!r}", wanted=f"{wanted_in} -> {wanted_out}",
-            got=f"{inputs} -> {outputs}", hint="make the artifact again from its source",
-        )  # fmt: skip
+            "EDGE-BACKEND-012",
+            f"file {artifact.entry!r}",
+            wanted=f"{wanted_in} -> {wanted_out}",
+            got=f"{inputs} -> {outputs}",
+            hint="make the artifact again from its source",
+        )

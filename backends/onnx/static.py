@@ -31,9 +31,13 @@ _FOLDABLE = ("Conv", "ConvTranspose", "Gemm")
 
 
 def quantize_static(
-    model: ir.Model, artifact: Artifact, root: Path, recipe: Recipe, kept: set[str],
+    model: ir.Model,
+    artifact: Artifact,
+    root: Path,
+    recipe: Recipe,
+    kept: set[str],
     samples: Iterable[Mapping[str, np.ndarray]],
-) -> ir.Model:  # fmt: skip
+) -> ir.Model:
     """Quantize the nodes that `flow.plan` names.
 
     Args:
@@ -54,17 +58,21 @@ def quantize_static(
     opset = model.opset_imports.get("", 0)
     if opset < _OLDEST:
         raise QuantizeError(
-            "EDGE-QUANTIZE-012", "model", wanted=f"ONNX operator set {_OLDEST} or newer",
+            "EDGE-QUANTIZE-012",
+            "model",
+            wanted=f"ONNX operator set {_OLDEST} or newer",
             got=f"{opset}, which has no scale for each channel",
             hint="export the model again with a newer operator set, or ask for --precision w8",
-        )  # fmt: skip
+        )
     nodes = plan(model, kept)
     if not nodes:
         raise QuantizeError(
-            "EDGE-QUANTIZE-011", "model", got="none that is to be quantized",
+            "EDGE-QUANTIZE-011",
+            "model",
+            got="none that is to be quantized",
             wanted="a convolution or linear layer with constant weights",
             hint="ask for --precision fp16, or keep less in float",
-        )  # fmt: skip
+        )
     ranges = collect_ranges(artifact, root, _activations(nodes), samples)
     made = _quantized(model, nodes, ranges, recipe)
     _spare(made, {node.name or "" for node in nodes})
@@ -107,10 +115,11 @@ def _quantized(
         nodes_to_exclude=[],
         op_types_to_quantize=sorted({node.op_type for node in nodes}),
         extra_options={
-            "ActivationSymmetric": False, "WeightSymmetric": True,
+            "ActivationSymmetric": False,
+            "WeightSymmetric": True,
             "OpTypesToExcludeOutputQuantization": list(HEADS),
         },
-    )  # fmt: skip
+    )
     made: ir.Model = ir.from_proto(quantizer.quantize_model())
     made.producer_name, made.producer_version = model.producer_name, model.producer_version
     made.metadata_props.clear()
@@ -190,8 +199,11 @@ def _clip_input(graph: ir.Graph, node: ir.Node) -> None:
 def _representable(dequantize: ir.Node | None) -> tuple[float, float]:
     """Smallest and largest value that comes out of a DequantizeLinear with one scale."""
     assert dequantize is not None
-    numbers = [value.const_value.numpy() for value in dequantize.inputs[1:] if value is not None
-               and value.const_value is not None]  # fmt: skip
+    numbers = [
+        value.const_value.numpy()
+        for value in dequantize.inputs[1:]
+        if value is not None and value.const_value is not None
+    ]
     scale, zero = numbers[0].astype(np.float64), numbers[1]
     info = np.iinfo(zero.dtype)
     low, high = ((end - zero.astype(np.float64)) * scale for end in (info.min, info.max))

@@ -61,6 +61,9 @@ def check(out: Path, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, 
 
 def _invalid(wanted: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-023", MODEL, wanted=wanted, got=got,
+        "EDGE-CONVERT-023",
+        MODEL,
+        wanted=wanted,
+        got=got,
         hint="the converter is at fault, not the model: report it with `edgeserve doctor --json`",
-    )  # fmt: skip
+    )

@@ -55,17 +55,26 @@ class TfliteBackend(Backend):
         return export_tflite(exported, root, out, route, self.tools())
 
     def _quantize(
-        self, artifact: Artifact, root: Path, recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]], out: Path,
-    ) -> Artifact:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        recipe: Recipe,
+        samples: Iterable[Mapping[str, np.ndarray]],
+        out: Path,
+    ) -> Artifact:
         from edgeserve.backends.tflite.quantize import quantize_tflite
 
         return quantize_tflite(artifact, root, recipe, samples, out, self.tools())
 
     def _load(
-        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
-        taps: tuple[str, ...], optimize: bool,
-    ) -> Session:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        delegate: str,
+        threads: int | None,
+        taps: tuple[str, ...],
+        optimize: bool,
+    ) -> Session:
         from edgeserve.backends.tflite.run import open_session
 
         return open_session(artifact, root, delegate, threads, taps, optimize)

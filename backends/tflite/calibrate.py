@@ -50,9 +50,12 @@ def calibrate(
         _check(ranges, number)
     if not ranges:
         raise QuantizeError(
-            "EDGE-QUANTIZE-001", "calibration", wanted="samples of real data", got="none",
+            "EDGE-QUANTIZE-001",
+            "calibration",
+            wanted="samples of real data",
+            got="none",
             hint="give --data inputs as users will send them",
-        )  # fmt: skip
+        )
     return ranges
 
 
@@ -60,7 +63,9 @@ def _check(ranges: Mapping[str, Any], number: int) -> None:
     for name, held in ranges.items():
         if not all(np.isfinite(np.asarray(end)).all() for end in held.values()):
             raise QuantizeError(
-                "EDGE-QUANTIZE-010", f"tensor {name!r}", wanted="finite values",
+                "EDGE-QUANTIZE-010",
+                f"tensor {name!r}",
+                wanted="finite values",
                 got=f"NaN or infinity on sample {number}",
                 hint="run the float model on that sample, or keep the op that makes it in float",
-            )  # fmt: skip
+            )

@@ -50,9 +50,12 @@ def _dtype(each: Any, tensor: Any) -> DType:
     word = tensor_dtype(tensor)
     if word not in DTYPES:
         raise BackendError(
-            "EDGE-BACKEND-017", f"tensor {each.name.decode()!r}", wanted=f"a dtype among {DTYPES}",
-            got=word, hint="keep the file's inputs and outputs in float32 or an integer dtype",
-        )  # fmt: skip
+            "EDGE-BACKEND-017",
+            f"tensor {each.name.decode()!r}",
+            wanted=f"a dtype among {DTYPES}",
+            got=word,
+            hint="keep the file's inputs and outputs in float32 or an integer dtype",
+        )
     return cast("DType", word)
 
 
@@ -74,10 +77,12 @@ def check_edges(
     )
     if not right:
         raise ConvertError(
-            "EDGE-CONVERT-041", "model.tflite", got=f"{list(found.values())}",
+            "EDGE-CONVERT-041",
+            "model.tflite",
+            got=f"{list(found.values())}",
             wanted=f"{[*signature.inputs, *signature.outputs]} at {[dict(s.dims) for s in sizes]}",
             hint="report it with `edgeserve doctor --json`: the fault is not in your model",
-        )  # fmt: skip
+        )
     return made
 
 

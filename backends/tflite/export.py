@@ -63,14 +63,31 @@ __all__ = ["export_tflite"]
 
 #: What is rewritten whatever the sizes, and what once they are fixed.
 _REWRITES = (
-    drop_asserts, drop_idle, fold_batch_norm, plain_names, spell_alpha, spell_division,
-    spell_divisor, choose_by_mask, copy_contiguous, blank_blind_rows,
-)  # fmt: skip
+    drop_asserts,
+    drop_idle,
+    fold_batch_norm,
+    plain_names,
+    spell_alpha,
+    spell_division,
+    spell_divisor,
+    choose_by_mask,
+    copy_contiguous,
+    blank_blind_rows,
+)
 _SIZED = (
-    spell_complex, spread_transposed, split_groups, spell_padding, pool_adaptively,
-    pool_by_slices, unfold_by_convolution, resize_by_lookup, resize_by_matrices, fold_constants,
-    drop_expand, expand_to_cat,
-)  # fmt: skip
+    spell_complex,
+    spread_transposed,
+    split_groups,
+    spell_padding,
+    pool_adaptively,
+    pool_by_slices,
+    unfold_by_convolution,
+    resize_by_lookup,
+    resize_by_matrices,
+    fold_constants,
+    drop_expand,
+    expand_to_cat,
+)
 
 
 def export_tflite(
@@ -102,10 +119,14 @@ def export_tflite(
     try_file(data, model, buckets[0], examples, blame)
     write_atomic(out / MODEL, data)
     return Artifact(
-        format="tflite", precision="fp32", entry=MODEL, files=(describe(out, MODEL),),
-        io=buckets[-1], buckets=buckets if len(buckets) > 1 else (),
+        format="tflite",
+        precision="fp32",
+        entry=MODEL,
+        files=(describe(out, MODEL),),
+        io=buckets[-1],
+        buckets=buckets if len(buckets) > 1 else (),
         provenance=Provenance(route=route, rewrites=made.rewrites, tools=tools),
-    )  # fmt: skip
+    )
 
 
 def _examples(exported: Exported, root: Path) -> dict[str, np.ndarray]:

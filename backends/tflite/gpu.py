@@ -52,9 +52,13 @@ class GpuSession(Session):
     """Runs a file on the GPU in float32; one run at a time."""
 
     def __init__(
-        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...],
+        self,
+        artifact: Artifact,
+        root: Path,
+        threads: int | None,
+        taps: tuple[str, ...],
         optimize: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if taps or not optimize:
             raise _unusable("a GPU shows no inner tensors and always rewrites its graph")
         super().__init__(
@@ -72,8 +76,9 @@ class GpuSession(Session):
     def _make(self, key: str, io: IO) -> tuple[dict[str, Any], dict[str, Any]]:
         """Buffers of a signature's inputs and outputs, by name."""
         make_input, make_output = (
-            self._model.create_input_buffer_by_name, self._model.create_output_buffer_by_name,
-        )  # fmt: skip
+            self._model.create_input_buffer_by_name,
+            self._model.create_output_buffer_by_name,
+        )
         return (
             {spec.name: make_input(key, spec.name) for spec in io.inputs},
             {spec.name: make_output(key, spec.name) for spec in io.outputs},
@@ -119,6 +124,9 @@ def _compile(path: Path) -> Any:
 
 def _unusable(got: str) -> BackendError:
     return BackendError(
-        "EDGE-BACKEND-005", "delegate 'gpu'", wanted="a GPU that runs the whole model", got=got,
+        "EDGE-BACKEND-005",
+        "delegate 'gpu'",
+        wanted="a GPU that runs the whole model",
+        got=got,
         hint="install a Vulkan driver for the GPU, or ask for cpu",
-    )  # fmt: skip
+    )

@@ -25,11 +25,14 @@ _ADDED = re.compile(r"_(quantized|dequant)(?=_|$)")
 
 #: What the source op of a type is called, where several were fused.
 _FAMILY = {
-    "CONV_2D": ("conv",), "CONV_3D": ("conv",), "DEPTHWISE_CONV_2D": ("conv",),
-    "TRANSPOSE_CONV": ("conv",), "BATCH_MATMUL": ("matmul", "bmm", "scaled_dot_product"),
+    "CONV_2D": ("conv",),
+    "CONV_3D": ("conv",),
+    "DEPTHWISE_CONV_2D": ("conv",),
+    "TRANSPOSE_CONV": ("conv",),
+    "BATCH_MATMUL": ("matmul", "bmm", "scaled_dot_product"),
     "FULLY_CONNECTED": ("linear", "addmm", "matmul", "mm", "bmm"),
     "EMBEDDING_LOOKUP": ("embedding",),
-}  # fmt: skip
+}
 
 
 def source_of(type: str, name: str) -> Source | None:

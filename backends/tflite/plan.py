@@ -27,17 +27,40 @@ _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 
 #: Ops with weights, and which of their inputs those are.
 _WEIGHTS = {
-    "BATCH_MATMUL": 1, "CONV_2D": 1, "DEPTHWISE_CONV_2D": 1, "EMBEDDING_LOOKUP": 1,
-    "FULLY_CONNECTED": 1, "TRANSPOSE_CONV": 1,
-}  # fmt: skip
+    "BATCH_MATMUL": 1,
+    "CONV_2D": 1,
+    "DEPTHWISE_CONV_2D": 1,
+    "EMBEDDING_LOOKUP": 1,
+    "FULLY_CONNECTED": 1,
+    "TRANSPOSE_CONV": 1,
+}
 
 #: What has 8-bit kernels, or only moves values, and may stand between convolutions.
 _GLUE = (
-    "ADD", "AVERAGE_POOL_2D", "CONCATENATION", "HARD_SWISH", "LOGISTIC", "MAX_POOL_2D", "MAXIMUM",
-    "MEAN", "MIRROR_PAD", "MUL", "PAD", "PADV2", "RELU", "RESHAPE", "RESIZE_BILINEAR",
-    "RESIZE_NEAREST_NEIGHBOR", "SLICE", "SPACE_TO_DEPTH", "SPLIT", "STRIDED_SLICE", "SUB", "TANH",
+    "ADD",
+    "AVERAGE_POOL_2D",
+    "CONCATENATION",
+    "HARD_SWISH",
+    "LOGISTIC",
+    "MAX_POOL_2D",
+    "MAXIMUM",
+    "MEAN",
+    "MIRROR_PAD",
+    "MUL",
+    "PAD",
+    "PADV2",
+    "RELU",
+    "RESHAPE",
+    "RESIZE_BILINEAR",
+    "RESIZE_NEAREST_NEIGHBOR",
+    "SLICE",
+    "SPACE_TO_DEPTH",
+    "SPLIT",
+    "STRIDED_SLICE",
+    "SUB",
+    "TANH",
     "TRANSPOSE",
-)  # fmt: skip
+)
 
 
 class Wish(NamedTuple):
@@ -80,15 +103,20 @@ def plan(model: Any, precision: str, keep_float: tuple[str, ...]) -> list[Wish]:
                 wishes.append(Wish(node.scope, node.type, wish))
     if missing := sorted(set(keep_float) - kept):
         raise QuantizeError(
-            "EDGE-QUANTIZE-009", f"keep_float {missing[0]!r}",
+            "EDGE-QUANTIZE-009",
+            f"keep_float {missing[0]!r}",
             wanted="a module's path or a node of the exported program that the file knows",
-            got="nothing that came from it", hint="`edgeserve inspect` shows source and module",
-        )  # fmt: skip
+            got="nothing that came from it",
+            hint="`edgeserve inspect` shows source and module",
+        )
     if not wishes:
         raise QuantizeError(
-            "EDGE-QUANTIZE-011", "model", wanted="a layer with constant float32 weights",
-            got="none that is to be quantized", hint="ask for fp32, or keep less in float",
-        )  # fmt: skip
+            "EDGE-QUANTIZE-011",
+            "model",
+            wanted="a layer with constant float32 weights",
+            got="none that is to be quantized",
+            hint="ask for fp32, or keep less in float",
+        )
     return wishes
 
 
@@ -102,8 +130,13 @@ def _nodes(model: Any, graph: Any, keep_float: tuple[str, ...], kept: set[str]) 
         kept |= met
         if makes and not met:
             scope = "".join(f"{names[tensor]};" for tensor in makes)
-            yield _Node(type, _reads(model, graph, op), makes, _weighted(model, graph, op, type),
-                        f"^{re.escape(scope)}$")  # fmt: skip
+            yield _Node(
+                type,
+                _reads(model, graph, op),
+                makes,
+                _weighted(model, graph, op, type),
+                f"^{re.escape(scope)}$",
+            )
 
 
 def _within(source: tuple[str, str], wanted: str) -> bool:

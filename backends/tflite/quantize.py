@@ -39,9 +39,13 @@ _FIXED = {"activation": "s8", "reduce_range": "false"}
 
 
 def quantize_tflite(
-    artifact: Artifact, root: Path, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]],
-    out: Path, tools: dict[str, str],
-) -> Artifact:  # fmt: skip
+    artifact: Artifact,
+    root: Path,
+    recipe: Recipe,
+    samples: Iterable[Mapping[str, np.ndarray]],
+    out: Path,
+    tools: dict[str, str],
+) -> Artifact:
     """Derive fp16, w8 or w8a8 from an fp32 artifact; only w8a8 looks at the samples.
 
     Raises:
@@ -52,9 +56,12 @@ def quantize_tflite(
     """
     if recipe.precision not in PRECISIONS:
         raise BackendError(
-            "EDGE-BACKEND-006", f"tflite {recipe.precision}", wanted=", ".join(PRECISIONS),
-            got="one that this version does not make", hint=f"ask for --precision {PRECISIONS[-1]}",
-        )  # fmt: skip
+            "EDGE-BACKEND-006",
+            f"tflite {recipe.precision}",
+            wanted=", ".join(PRECISIONS),
+            got="one that this version does not make",
+            hint=f"ask for --precision {PRECISIONS[-1]}",
+        )
     data = (root / artifact.entry).read_bytes()
     try:
         with warnings.catch_warnings():
@@ -64,9 +71,12 @@ def quantize_tflite(
         raise
     except Exception as error:  # the library raises many kinds
         raise QuantizeError(
-            "EDGE-QUANTIZE-020", f"tflite {recipe.precision}", wanted="a quantized file",
-            got=one_line(error), hint="ask for another precision; the log holds the whole message",
-        ) from error  # fmt: skip
+            "EDGE-QUANTIZE-020",
+            f"tflite {recipe.precision}",
+            wanted="a quantized file",
+            got=one_line(error),
+            hint="ask for another precision; the log holds the whole message",
+        ) from error
     _check_halves(made)
     found = edges(made)
     buckets = tuple(found[io.signature or next(iter(found))] for io in artifact.buckets)
@@ -74,9 +84,14 @@ def quantize_tflite(
     io = found[artifact.io.signature or next(iter(found))]
     recipe = msgspec.structs.replace(recipe, options=_told(recipe))
     return Artifact(
-        format="tflite", precision=recipe.precision, entry=MODEL, files=(describe(out, MODEL),),
-        io=io, buckets=buckets, provenance=_provenance(artifact, recipe, tools),
-    )  # fmt: skip
+        format="tflite",
+        precision=recipe.precision,
+        entry=MODEL,
+        files=(describe(out, MODEL),),
+        io=io,
+        buckets=buckets,
+        provenance=_provenance(artifact, recipe, tools),
+    )
 
 
 def _quantized(
@@ -132,10 +147,12 @@ def _check_halves(model: Any) -> None:
         half = data is not None and tensor_dtype(tensor) == "float16"
         if half and not np.isfinite(data.view(np.float16)).all():
             raise QuantizeError(
-                "EDGE-QUANTIZE-021", f"weight {tensor.name.decode()!r}",
-                wanted="numbers up to 65504, as float16 holds them", got="larger ones",
+                "EDGE-QUANTIZE-021",
+                f"weight {tensor.name.decode()!r}",
+                wanted="numbers up to 65504, as float16 holds them",
+                got="larger ones",
                 hint="keep that op in float, or ask for another precision",
-            )  # fmt: skip
+            )
 
 
 def _told(recipe: Recipe) -> dict[str, str]:
@@ -149,6 +166,9 @@ def _told(recipe: Recipe) -> dict[str, str]:
 
 def _provenance(artifact: Artifact, recipe: Recipe, tools: dict[str, str]) -> Provenance:
     return Provenance(
-        parent=artifact.sha256, recipe=recipe, route=artifact.provenance.route,
-        rewrites=artifact.provenance.rewrites, tools=tools,
-    )  # fmt: skip
+        parent=artifact.sha256,
+        recipe=recipe,
+        route=artifact.provenance.route,
+        rewrites=artifact.provenance.rewrites,
+        tools=tools,
+    )

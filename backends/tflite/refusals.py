@@ -58,48 +58,70 @@ class Blame:
             return self._sized_by_values(self._culprit(source))
         if any(_exporting(part) for part in chain):
             return ConvertError(
-                "EDGE-CONVERT-042", "program", got=_reason(chain), source_line=self.line(source),
+                "EDGE-CONVERT-042",
+                "program",
+                got=_reason(chain),
+                source_line=self.line(source),
                 wanted="one that holds for one sample and each length",
                 hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
-            )  # fmt: skip
+            )
         if source is not None:
             unknown = any(_NO_LOWERING in str(part) for part in chain)
             return self._op(self._culprit(source), unknown, _reason(chain))
         if (source := self._unmarked(chain)) is not None:
             return self._op(self._culprit(source), True, "")
         return ConvertError(
-            "EDGE-CONVERT-040", "litert_torch.convert", wanted="a model", got=_reason(chain),
+            "EDGE-CONVERT-040",
+            "litert_torch.convert",
+            wanted="a model",
+            got=_reason(chain),
             hint="the job's log holds the converter's whole message; --bisect finds the part",
-        )  # fmt: skip
+        )
 
     def _op(self, found: Culprit, unknown: bool, said: str) -> UnsupportedOp:
         if unknown:
             return UnsupportedOp(
-                "EDGE-OP-010", found.thing, got="one without a translation",
-                wanted="an op that TFLite can express", source_line=found.line,
+                "EDGE-OP-010",
+                found.thing,
+                got="one without a translation",
+                wanted="an op that TFLite can express",
+                source_line=found.line,
                 hint=hint(found.operator, "tflite", _OTHERWISE),
-            )  # fmt: skip
+            )
         return UnsupportedOp(
-            "EDGE-OP-011", found.thing, got=said, wanted="a use of it that TFLite can express",
+            "EDGE-OP-011",
+            found.thing,
+            got=said,
+            wanted="a use of it that TFLite can express",
             source_line=found.line,
-            hint=hint(found.operator, "tflite", "write that line in another way: float32, other "
-                      "arguments, or simpler operators"),
-        )  # fmt: skip
+            hint=hint(
+                found.operator,
+                "tflite",
+                "write that line in another way: float32, other arguments, or simpler operators",
+            ),
+        )
 
     def _sized_by_values(self, found: Culprit) -> UnsupportedOp:
         return UnsupportedOp(
-            "EDGE-OP-013", found.thing, wanted="an op whose result has one size",
-            got="a size that depends on values", source_line=found.line,
+            "EDGE-OP-013",
+            found.thing,
+            wanted="an op whose result has one size",
+            got="a size that depends on values",
+            source_line=found.line,
             hint=hint(by_mask(found.operator), "tflite", "keep the size: torch.where and masks"),
-        )  # fmt: skip
+        )
 
     def unrunnable(self, type: str, source: str | None, error: Exception) -> UnsupportedOp:
         """The coded error where the engine refuses an op of a finished file: EDGE-OP-012."""
         found = self._culprit(source) if source else Culprit(type)
         return UnsupportedOp(
-            "EDGE-OP-012", found.thing, wanted="an op that LiteRT can run", got=one_line(error),
-            hint=hint(found.operator, "tflite", _OTHERWISE), source_line=found.line,
-        )  # fmt: skip
+            "EDGE-OP-012",
+            found.thing,
+            wanted="an op that LiteRT can run",
+            got=one_line(error),
+            hint=hint(found.operator, "tflite", _OTHERWISE),
+            source_line=found.line,
+        )
 
     def _culprit(self, source: str) -> Culprit:
         origin = self.origins.get(source)

@@ -25,9 +25,13 @@ __all__ = ["TfliteSession", "check_signatures", "open_session", "runtime_of"]
 
 
 def open_session(
-    artifact: Artifact, root: Path, delegate: str, threads: int | None, taps: tuple[str, ...],
+    artifact: Artifact,
+    root: Path,
+    delegate: str,
+    threads: int | None,
+    taps: tuple[str, ...],
     optimize: bool,
-) -> Session:  # fmt: skip
+) -> Session:
     """Open a file whose hash has been checked.
 
     Raises:
@@ -53,14 +57,19 @@ class TfliteSession(Session):
     """Runs a file on the CPU; one run at a time, as the engine keeps its tensors between calls."""
 
     def __init__(
-        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...],
+        self,
+        artifact: Artifact,
+        root: Path,
+        threads: int | None,
+        taps: tuple[str, ...],
         optimize: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         count = threads or usable_cores()
         super().__init__(artifact.io, runtime_of("cpu"), count, artifact.buckets)
         self._lock = threading.Lock()
-        self._engine: Any = _open(root / artifact.entry, count, plain=bool(taps) or not optimize,
-                                  keep=bool(taps))  # fmt: skip
+        self._engine: Any = _open(
+            root / artifact.entry, count, plain=bool(taps) or not optimize, keep=bool(taps)
+        )
         keys = check_signatures(self._engine.get_signature_list(), self.buckets, artifact.entry)
         self._runners = [self._engine.get_signature_runner(key) for key in keys]
         self._taps = [_places(root / artifact.entry, io, taps) for io in self.buckets]
@@ -103,10 +112,12 @@ def _open(path: Path, threads: int, plain: bool, keep: bool) -> Any:
         engine.allocate_tensors()
     except (RuntimeError, ValueError) as error:
         raise BackendError(
-            "EDGE-BACKEND-012", "model on cpu", got=str(error).strip().partition("\n")[0],
+            "EDGE-BACKEND-012",
+            "model on cpu",
+            got=str(error).strip().partition("\n")[0],
             wanted=f"one that {runtime_of('cpu').name} {runtime_of('cpu').version} runs",
             hint="make the artifact again from its source",
-        ) from error  # fmt: skip
+        ) from error
     return engine
 
 
@@ -126,9 +137,12 @@ def check_signatures(
     seen = {key: (set(each["inputs"]), set(each["outputs"])) for key, each in found.items()}
     if declared != seen:
         raise BackendError(
-            "EDGE-BACKEND-012", f"file {entry!r}", wanted=f"signatures {declared}", got=f"{seen}",
+            "EDGE-BACKEND-012",
+            f"file {entry!r}",
+            wanted=f"signatures {declared}",
+            got=f"{seen}",
             hint="make the artifact again from its source",
-        )  # fmt: skip
+        )
     return keys
 
 
@@ -171,7 +185,10 @@ def _places(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _Place]:
     found = {name: index for index, name in enumerate(names) if name not in edges}
     if unknown := [tap for tap in taps if tap not in found]:
         raise BackendError(
-            "EDGE-BACKEND-014", "taps", wanted="names of inner tensors, as inspect shows them",
-            got=f"{unknown}", hint="run `edgeserve inspect` for the names",
-        )  # fmt: skip
+            "EDGE-BACKEND-014",
+            "taps",
+            wanted="names of inner tensors, as inspect shows them",
+            got=f"{unknown}",
+            hint="run `edgeserve inspect` for the names",
+        )
     return {tap: _place(model, found[tap], graph) for tap in taps}

@@ -50,9 +50,12 @@ def check_head(path: Path) -> None:
 
 def _unreadable(path: Path, got: str) -> BackendError:
     return BackendError(
-        "EDGE-BACKEND-012", f"file {path.name!r}", wanted="a TFLite model", got=got,
+        "EDGE-BACKEND-012",
+        f"file {path.name!r}",
+        wanted="a TFLite model",
+        got=got,
         hint="make the artifact again from its source",
-    )  # fmt: skip
+    )
 
 
 def read_model(path: Path) -> Any:
@@ -101,9 +104,12 @@ def write_model(model: Any) -> bytes:
         builder.Finish(model.Pack(builder), file_identifier=_MAGIC)
     except BuilderSizeError as error:
         raise ConvertError(
-            "EDGE-CONVERT-043", MODEL, wanted="less than 2 GB", got="more, where the format ends",
+            "EDGE-CONVERT-043",
+            MODEL,
+            wanted="less than 2 GB",
+            got="more, where the format ends",
             hint="convert to onnx, or make another precision or fewer lengths",
-        ) from error  # fmt: skip
+        ) from error
     return bytes(builder.Output())
 
 

@@ -51,14 +51,23 @@ class TorchBackend(Backend):
         shutil.copyfile(root / exported.program.path, out / name)
         reference = reference_artifact(exported)
         return Artifact(
-            format="torch", precision="fp32", entry=name, files=(describe(out, name),),
-            io=reference.io, provenance=Provenance(route=route, tools=exported.tools),
-        )  # fmt: skip
+            format="torch",
+            precision="fp32",
+            entry=name,
+            files=(describe(out, name),),
+            io=reference.io,
+            provenance=Provenance(route=route, tools=exported.tools),
+        )
 
     def _load(
-        self, artifact: Artifact, root: Path, delegate: str, threads: int | None,
-        taps: tuple[str, ...], optimize: bool,
-    ) -> Session:  # fmt: skip
+        self,
+        artifact: Artifact,
+        root: Path,
+        delegate: str,
+        threads: int | None,
+        taps: tuple[str, ...],
+        optimize: bool,
+    ) -> Session:
         from edgeserve.backends.torch.run import TorchSession
 
         return TorchSession(artifact, root, threads, taps)

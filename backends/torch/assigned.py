@@ -17,9 +17,19 @@ __all__ = ["line_that_changes"]
 
 #: Methods of Python's containers that change them; torch's own end in one underscore.
 _CHANGING = {
-    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popleft",
-    "remove", "setdefault", "update",
-}  # fmt: skip
+    "add",
+    "append",
+    "appendleft",
+    "clear",
+    "discard",
+    "extend",
+    "insert",
+    "pop",
+    "popleft",
+    "remove",
+    "setdefault",
+    "update",
+}
 _SETTERS = {"setattr", "register_buffer"}
 
 

@@ -11,9 +11,7 @@ from typing import Any
 
 import edgeserve
 
-__all__ = [
-    "chain_of", "line_of_error", "line_of_text", "one_line", "user_line", "whole_traces",
-]  # fmt: skip
+__all__ = ["chain_of", "line_of_error", "line_of_text", "one_line", "user_line", "whole_traces"]
 
 _CLASS = re.compile(r"<class '([^']+)'>")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')

@@ -54,11 +54,13 @@ def check_program(
             raise
         except Exception as error:  # the user's own code
             raise ConvertError(
-                "EDGE-CONVERT-012", f"forward at {_sizes(probe)}",
-                wanted="an answer, as dynamic_shapes says", got=one_line(error),
+                "EDGE-CONVERT-012",
+                f"forward at {_sizes(probe)}",
+                wanted="an answer, as dynamic_shapes says",
+                got=one_line(error),
                 hint="raise the smallest size in dynamic_shapes to one that forward takes",
                 source_line=line_of_error(error, folder),
-            ) from error  # fmt: skip
+            ) from error
         try:
             with torch.no_grad():
                 got = [t.clone() for t in runner(*(tensor.clone() for tensor in probe))]
@@ -118,9 +120,12 @@ def _kind(tensor: torch.Tensor) -> str:
 
 def _differs(probe: Sequence[torch.Tensor], got: str, hint: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-017", f"exported program at {_sizes(probe)}",
-        wanted="the module's own answers", got=got, hint=hint,
-    )  # fmt: skip
+        "EDGE-CONVERT-017",
+        f"exported program at {_sizes(probe)}",
+        wanted="the module's own answers",
+        got=got,
+        hint=hint,
+    )
 
 
 def _sizes(probe: Sequence[torch.Tensor]) -> str:

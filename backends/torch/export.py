@@ -106,9 +106,11 @@ def _traced(
 
 
 def _checked(
-    declared: Declared, first: First, axes: tuple[Axes, ...],
+    declared: Declared,
+    first: First,
+    axes: tuple[Axes, ...],
     probes: Sequence[Sequence[torch.Tensor]],
-) -> Traced:  # fmt: skip
+) -> Traced:
     """Traced with these axes open, and compared with the module on all inputs of such sizes."""
     flat, folder = declared.flat, declared.folder
     widened = widen(flat.examples, axes)
@@ -129,10 +131,12 @@ def _prepare(module: torch.nn.Module) -> list[str]:
     tensors = [*module.parameters(), *module.buffers()]
     if any(tensor.is_meta for tensor in tensors):
         raise ConvertError(
-            "EDGE-CONVERT-026", type(module).__name__, wanted="a module with its weights loaded",
+            "EDGE-CONVERT-026",
+            type(module).__name__,
+            wanted="a module with its weights loaded",
             got="weights on the meta device",
             hint="load the weights in the factory before returning",
-        )  # fmt: skip
+        )
     if any(part.training for part in module.modules()):
         notes.append("the module was in training mode: exported in eval mode")
         module.eval()
@@ -159,9 +163,12 @@ def _check_dtypes(names: list[str], flat: FlatModule) -> None:
     for name, tensor in zip(names, flat.examples, strict=True):
         if dtype_word(tensor.dtype, name) == "bfloat16":
             raise ConvertError(
-                "EDGE-CONVERT-027", f"input {name!r}", wanted="a dtype that numpy has",
-                got="bfloat16", hint="take float32 and convert it inside forward",
-            )  # fmt: skip
+                "EDGE-CONVERT-027",
+                f"input {name!r}",
+                wanted="a dtype that numpy has",
+                got="bfloat16",
+                hint="take float32 and convert it inside forward",
+            )
 
 
 def _given(kind: str, wanted: Sequence[str], found: list[str]) -> list[str]:
@@ -173,9 +180,12 @@ def _given(kind: str, wanted: Sequence[str], found: list[str]) -> list[str]:
 
 def _bad_names(kind: str, wanted: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-022", f"{kind}_names", wanted=wanted, got=got,
+        "EDGE-CONVERT-022",
+        f"{kind}_names",
+        wanted=wanted,
+        got=got,
         hint=f"give one name for each {kind} tensor, or leave {kind}_names out",
-    )  # fmt: skip
+    )
 
 
 def _output_names(first: First, inputs: list[str], wishes: Wishes) -> list[str]:

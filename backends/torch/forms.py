@@ -43,18 +43,22 @@ def refuse_forms(module: nn.Module) -> None:
     for path, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             raise ConvertError(
-                "EDGE-CONVERT-028", f"module {_scripted(path, part)}",
-                wanted="an eager torch.nn.Module", got="a TorchScript module (torch.jit)",
+                "EDGE-CONVERT-028",
+                f"module {_scripted(path, part)}",
+                wanted="an eager torch.nn.Module",
+                got="a TorchScript module (torch.jit)",
                 hint="return the eager module that it was made from, without torch.jit.script, "
                 "torch.jit.trace or torch.jit.load",
-            )  # fmt: skip
+            )
         if _is_quantized(part):
             raise ConvertError(
-                "EDGE-CONVERT-029", f"module {named(path, part)}", wanted="a float module",
+                "EDGE-CONVERT-029",
+                f"module {named(path, part)}",
+                wanted="a float module",
                 got=f"a quantized one ({type(part).__module__.split('.modules')[0]})",
                 hint="return the float module that it was made from: edgeserve quantizes by "
                 "itself (--precision w8)",
-            )  # fmt: skip
+            )
 
 
 def _scripted(path: str, part: torch.jit.ScriptModule) -> str:

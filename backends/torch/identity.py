@@ -34,9 +34,12 @@ def dtype_word(dtype: torch.dtype, owner: str) -> DType:
     word = str(dtype).removeprefix("torch.")
     if word not in DTYPES:
         raise ConvertError(
-            "EDGE-CONVERT-027", f"tensor {owner!r}", wanted=f"a dtype among {', '.join(DTYPES)}",
-            got=word, hint="convert it to float32 before the model is exported",
-        )  # fmt: skip
+            "EDGE-CONVERT-027",
+            f"tensor {owner!r}",
+            wanted=f"a dtype among {', '.join(DTYPES)}",
+            got=word,
+            hint="convert it to float32 before the model is exported",
+        )
     return word  # type: ignore[return-value]
 
 
@@ -51,9 +54,12 @@ def tensors_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
         tensor = program.constants.get(name) if tensor is None else tensor
         if not isinstance(tensor, torch.Tensor):
             raise ConvertError(
-                "EDGE-CONVERT-027", f"constant {name!r}", wanted="a tensor",
-                got=type(tensor).__name__, hint="replace script objects by tensors or plain Python",
-            )  # fmt: skip
+                "EDGE-CONVERT-027",
+                f"constant {name!r}",
+                wanted="a tensor",
+                got=type(tensor).__name__,
+                hint="replace script objects by tensors or plain Python",
+            )
         found[name] = tensor
     return found
 

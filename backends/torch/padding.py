@@ -39,9 +39,11 @@ _LONGEST = 256
 
 
 def paddable(
-    program: ExportedProgram, signature: Signature, examples: Sequence[torch.Tensor],
+    program: ExportedProgram,
+    signature: Signature,
+    examples: Sequence[torch.Tensor],
     candidates: Sequence[str],
-) -> tuple[str, ...]:  # fmt: skip
+) -> tuple[str, ...]:
     """Those of some dimensions in which zeros at an input's end change no answer before them.
 
     Each is tried alone, at its smallest size, a prime and one below its largest, filled up by one
@@ -60,15 +62,16 @@ def paddable(
         return ()
     with log_warnings(), torch.no_grad():
         run = runner(program)
-        return tuple(
-            dim for dim in candidates if all(_holds(run, signature, examples, dim))
-        )  # fmt: skip
+        return tuple(dim for dim in candidates if all(_holds(run, signature, examples, dim)))
 
 
 def nonempty(
-    program: ExportedProgram, signature: Signature, examples: Sequence[torch.Tensor],
-    dims: Sequence[str], padding: Mapping[str, Tokenize],
-) -> tuple[str, ...]:  # fmt: skip
+    program: ExportedProgram,
+    signature: Signature,
+    examples: Sequence[torch.Tensor],
+    dims: Sequence[str],
+    padding: Mapping[str, Tokenize],
+) -> tuple[str, ...]:
     """Inputs whose rows may not be all zero where a dimension is filled up.
 
     A mask of zeros is the usual one: with scores of `finfo.min` everywhere, a softmax spreads over
@@ -90,9 +93,12 @@ def nonempty(
 
 
 def _changed_when_empty(
-    run: Any, signature: Signature, examples: Sequence[torch.Tensor], dim: str,
+    run: Any,
+    signature: Signature,
+    examples: Sequence[torch.Tensor],
+    dim: str,
     padding: Mapping[str, Tokenize],
-) -> set[str]:  # fmt: skip
+) -> set[str]:
     """Those that, all zero, let what is added along a dimension into the answers."""
     sizes = sizes_of(signature, examples)
     low, high = signature.dims[dim]
@@ -151,9 +157,12 @@ def _trials(
         for place in (slice(0, 1), slice(-1, None), slice(0, None, 2)):
             yield kept(signature, whole, dim, {which: place})
         if len(holders) > 1:  # masks that have no place in common
-            yield kept(signature, whole, dim, {
-                each: slice(0, 1) if each == which else slice(-1, None) for each in holders
-            })  # fmt: skip
+            yield kept(
+                signature,
+                whole,
+                dim,
+                {each: slice(0, 1) if each == which else slice(-1, None) for each in holders},
+            )
 
 
 def _pairs(low: int, high: int) -> Iterator[tuple[int, int]]:

@@ -97,9 +97,14 @@ def kept(signature: Signature, inputs: Tensors, dim: str, places: Mapping[int, s
 
 
 def agrees(
-    run: Run, signature: Signature, inputs: Tensors, dim: str, larger: int,
-    padding: Mapping[str, Tokenize] = MappingProxyType({}), tolerance: float = _TOLERANCE,
-) -> bool:  # fmt: skip
+    run: Run,
+    signature: Signature,
+    inputs: Tensors,
+    dim: str,
+    larger: int,
+    padding: Mapping[str, Tokenize] = MappingProxyType({}),
+    tolerance: float = _TOLERANCE,
+) -> bool:
     """Whether inputs filled up to a larger size are answered as they are themselves."""
     right = run(inputs)
     named = list(zip(signature.inputs, inputs, strict=True))

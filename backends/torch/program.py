@@ -65,10 +65,12 @@ def load_program(artifact: Artifact, root: Path) -> ExportedProgram:
             return torch.export.load(root / artifact.entry)
     except Exception as error:  # torch raises many kinds here
         raise BackendError(
-            "EDGE-BACKEND-012", f"program {artifact.entry!r}",
-            wanted=f"a program torch {torch.__version__} reads", got=one_line(error),
+            "EDGE-BACKEND-012",
+            f"program {artifact.entry!r}",
+            wanted=f"a program torch {torch.__version__} reads",
+            got=one_line(error),
             hint="convert the source again with this version of torch",
-        ) from error  # fmt: skip
+        ) from error
 
 
 @contextlib.contextmanager

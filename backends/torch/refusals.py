@@ -42,24 +42,32 @@ def refusal(
     where = line_of_error(error, folder)
     if "Constraints violated" in text or _OUT_OF_RANGE.match(text):
         return ConvertError(
-            "EDGE-CONVERT-013", "dynamic_shapes",
-            wanted="dimensions that may take any size in their range", got=_broken(text, places),
-            hint=_dimension_hint(text, places), source_line=where or _fixed_at(text, places),
-        )  # fmt: skip
+            "EDGE-CONVERT-013",
+            "dynamic_shapes",
+            wanted="dimensions that may take any size in their range",
+            got=_broken(text, places),
+            hint=_dimension_hint(text, places),
+            source_line=where or _fixed_at(text, places),
+        )
     by_values = "data-dependent" in text or "data dependent" in text
     if by_values or type(error).__name__ == "DataDependentOutputException":
         return ConvertError(
-            "EDGE-CONVERT-014", _forward(error, module), wanted="the same path for every input",
+            "EDGE-CONVERT-014",
+            _forward(error, module),
+            wanted="the same path for every input",
             got=_choice(error),
             hint="replace the `if`, .item() or torch.equal on a tensor's values by torch.where or "
             "arithmetic",
             source_line=where,
-        )  # fmt: skip
+        )
     return ConvertError(
-        "EDGE-CONVERT-015", "torch.export", wanted="a module it can trace", got=one_line(error),
+        "EDGE-CONVERT-015",
+        "torch.export",
+        wanted="a module it can trace",
+        got=one_line(error),
         hint="make this line of forward traceable; the job's log holds torch's whole message",
         source_line=where,
-    )  # fmt: skip
+    )
 
 
 def _choice(error: Exception) -> str:

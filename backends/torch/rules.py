@@ -97,8 +97,13 @@ def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     return most + torch.log2(_exp2(x - most) + _exp2(y - most))
 
 
-def _rrelu(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
-           generator: Any = None) -> Any:  # fmt: skip
+def _rrelu(
+    x: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
     if training:
         return NotImplemented
     return torch.where(x > 0, x, x * ((lower + upper) / 2))
@@ -143,10 +148,28 @@ def _one_hot(x: Tensor, num_classes: int = -1) -> Any:
 
 
 #: M. Giles, Approximating the erfinv function (2010), single precision: near the middle, outside.
-_MIDDLE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-           -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
-_OUTSIDE = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-            -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
+_MIDDLE = (
+    2.81022636e-08,
+    3.43273939e-07,
+    -3.5233877e-06,
+    -4.39150654e-06,
+    0.00021858087,
+    -0.00125372503,
+    -0.00417768164,
+    0.246640727,
+    1.50140941,
+)
+_OUTSIDE = (
+    -0.000200214257,
+    0.000100950558,
+    0.00134934322,
+    -0.00367342844,
+    0.00573950773,
+    -0.0076224613,
+    0.00943887047,
+    1.00167406,
+    2.83297682,
+)
 
 
 def _erfinv(x: Tensor) -> Tensor:

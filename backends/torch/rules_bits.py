@@ -98,8 +98,9 @@ _JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 #: Rules by operator; `NotImplemented` leaves it as it is: truth values above all.
 BIT_RULES: dict[Any, Callable[..., Any]] = {
     getattr(getattr(_ATEN, name), overload): _bitwise(join)
-    for name, join in _JOINS.items() for overload in ("Tensor", "Scalar")
-}  # fmt: skip
+    for name, join in _JOINS.items()
+    for overload in ("Tensor", "Scalar")
+}
 
 #: Shifts by 30 places at most, left ones within the format's 32 bits.
 SHIFT_RULES: dict[Any, Callable[..., Any]] = {

@@ -102,8 +102,11 @@ def _joined(operator: Any) -> Callable[..., Pair]:
 
 def _einsum(equation: str, tensors: Any, *, path: Any = None) -> Any:
     if len(tensors) != 2:
-        return of_parts(_ATEN.einsum.default)(equation, tensors) if len(tensors) == 1 else (
-            NotImplemented)  # fmt: skip
+        return (
+            of_parts(_ATEN.einsum.default)(equation, tensors)
+            if len(tensors) == 1
+            else (NotImplemented)
+        )
     return _joined(lambda x, y: torch.einsum(equation, x, y))(*tensors)
 
 
@@ -182,21 +185,60 @@ def _same(z: Pair) -> Pair:
 
 #: What does the same to both parts.
 _OF_PARTS = (
-    "_unsafe_view", "alias", "cat", "chunk", "clone", "contiguous", "cumsum", "detach", "diagonal",
-    "expand", "fft_fftshift", "fft_ifftshift", "flatten", "flip", "gather", "index",
-    "index_select", "mean", "movedim", "mT", "narrow", "constant_pad_nd", "permute", "repeat",
-    "reshape", "roll", "select", "slice", "split", "split_with_sizes", "squeeze", "stack", "sum",
-    "swapaxes", "t", "transpose", "tril", "triu", "unbind", "unflatten", "unfold", "unsqueeze",
+    "_unsafe_view",
+    "alias",
+    "cat",
+    "chunk",
+    "clone",
+    "contiguous",
+    "cumsum",
+    "detach",
+    "diagonal",
+    "expand",
+    "fft_fftshift",
+    "fft_ifftshift",
+    "flatten",
+    "flip",
+    "gather",
+    "index",
+    "index_select",
+    "mean",
+    "movedim",
+    "mT",
+    "narrow",
+    "constant_pad_nd",
+    "permute",
+    "repeat",
+    "reshape",
+    "roll",
+    "select",
+    "slice",
+    "split",
+    "split_with_sizes",
+    "squeeze",
+    "stack",
+    "sum",
+    "swapaxes",
+    "t",
+    "transpose",
+    "tril",
+    "triu",
+    "unbind",
+    "unflatten",
+    "unfold",
+    "unsqueeze",
     "view",
-)  # fmt: skip
+)
 
 #: Rules by operator, of tensors, numbers and `Pair`; `NotImplemented` leaves it as it is.
 COMPLEX_RULES: dict[Any, Callable[..., Any]] = {
     **{
         overload: of_parts(overload)
-        for name in _OF_PARTS if hasattr(_ATEN, name)
-        for overload in (getattr(getattr(_ATEN, name), each)
-                         for each in getattr(_ATEN, name).overloads())
+        for name in _OF_PARTS
+        if hasattr(_ATEN, name)
+        for overload in (
+            getattr(getattr(_ATEN, name), each) for each in getattr(_ATEN, name).overloads()
+        )
     },
     **FOURIER_RULES,
     _ATEN.view_as_complex.default: _as_complex,
@@ -241,4 +283,4 @@ COMPLEX_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN._to_copy.default: _cast,
     _ATEN.zeros_like.default: _filled(torch.zeros_like),
     _ATEN.ones_like.default: _filled(torch.ones_like),
-}  # fmt: skip
+}

@@ -161,10 +161,16 @@ def _window(window: Tensor | None, n_fft: int, length: int) -> Tensor:
 
 
 def _stft(
-    x: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, normalized: bool = False, onesided: bool | None = None,
-    return_complex: bool | None = None, align_to_window: bool | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Any:
     """A convolution: each frequency has a kernel for its real part and one for its imaginary."""
     if not isinstance(x, Tensor) or align_to_window:
         return NotImplemented
@@ -182,10 +188,17 @@ def _stft(
 
 
 def _istft(
-    x: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center: bool = True, normalized: bool = False,
-    onesided: bool | None = None, length: int | None = None, return_complex: bool = False,
-) -> Any:  # fmt: skip
+    x: Any,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Any:
     """A transposed convolution, over the sum of the squared windows that lie on each sample."""
     z = pair_of(x)
     matrices = _halves(n_fft, n_fft**-0.5 if normalized else 1 / n_fft)

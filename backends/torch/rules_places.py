@@ -112,9 +112,14 @@ def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
 
 
 def _searchsorted(
-    steps: Tensor, x: Tensor, *, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: Tensor | None = None,
-) -> Any:  # fmt: skip
+    steps: Tensor,
+    x: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Any:
     """How many steps lie below, or not above; NaN lies above all."""
     if sorter is not None or (steps.dim() > 1 and steps.dim() != x.dim()):
         return NotImplemented

@@ -67,10 +67,16 @@ def _inverse_ex(x: Tensor, *, check_errors: bool = False) -> Any:
 
 
 def _bag(
-    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False,
-    mode: int = 0, sparse: bool = False, per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False, padding_idx: int | None = None,
-) -> Any:  # fmt: skip
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
     """Which index lies in which bag is a matrix of truth values; sums are a product with it."""
     count = offsets.shape[0] - int(include_last_offset)
     if indices.dim() != 1 or not count or not indices.shape[0]:

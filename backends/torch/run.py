@@ -40,9 +40,12 @@ class TorchSession(Session):
         known = {node.name for node in module.graph.nodes if node.op != "output"}
         if unknown := [tap for tap in taps if tap not in known]:
             raise BackendError(
-                "EDGE-BACKEND-014", "taps", wanted="names of inner tensors, as inspect shows them",
-                got=f"{unknown}", hint="run `edgeserve inspect` for the names",
-            )  # fmt: skip
+                "EDGE-BACKEND-014",
+                "taps",
+                wanted="names of inner tensors, as inspect shows them",
+                got=f"{unknown}",
+                hint="run `edgeserve inspect` for the names",
+            )
         self._taps = taps
         self._names = [spec.name for spec in artifact.io.outputs]
         self._module: fx.GraphModule | None = module

@@ -39,11 +39,19 @@ _INNER = re.compile(
 #: What a pickle of tensors in the usual containers names, and nothing else.
 _GLOBALS = {
     "collections OrderedDict",
-    "torch BoolStorage", "torch ByteStorage", "torch CharStorage", "torch DoubleStorage",
-    "torch FloatStorage", "torch HalfStorage", "torch BFloat16Storage", "torch IntStorage",
-    "torch LongStorage", "torch ShortStorage",
-    "torch._utils _rebuild_parameter", "torch._utils _rebuild_tensor_v2",
-}  # fmt: skip
+    "torch BoolStorage",
+    "torch ByteStorage",
+    "torch CharStorage",
+    "torch DoubleStorage",
+    "torch FloatStorage",
+    "torch HalfStorage",
+    "torch BFloat16Storage",
+    "torch IntStorage",
+    "torch LongStorage",
+    "torch ShortStorage",
+    "torch._utils _rebuild_parameter",
+    "torch._utils _rebuild_tensor_v2",
+}
 
 #: Opcodes that build data; the ones that call (REDUCE, NEWOBJ) can only call what GLOBAL named.
 _BAD_OPCODES = {
@@ -74,12 +82,52 @@ _EXPRESSION = re.compile(r"[\w\s'+\-*/(),=<>.%]*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SYMBOL = re.compile(r"(s|u|zuf|zf|zs)\d+")
 _SYMPY = {
-    "Symbol", "Integer", "Rational", "Float", "positive", "nonnegative", "integer", "True", "False",
-    "Add", "Mul", "Pow", "Max", "Min", "Mod", "PythonMod", "FloorDiv", "CleanDiv", "CeilDiv",
-    "ModularIndexing", "Where", "CeilToInt", "FloorToInt", "TruncToInt", "IntTrueDiv",
-    "FloatTrueDiv", "ToFloat", "RoundToInt", "Identity", "PowByNatural", "LShift", "RShift", "Eq",
-    "Ne", "Lt", "Le", "Gt", "Ge", "And", "Or", "Not", "floor", "ceiling", "oo", "int_oo",
-}  # fmt: skip
+    "Symbol",
+    "Integer",
+    "Rational",
+    "Float",
+    "positive",
+    "nonnegative",
+    "integer",
+    "True",
+    "False",
+    "Add",
+    "Mul",
+    "Pow",
+    "Max",
+    "Min",
+    "Mod",
+    "PythonMod",
+    "FloorDiv",
+    "CleanDiv",
+    "CeilDiv",
+    "ModularIndexing",
+    "Where",
+    "CeilToInt",
+    "FloorToInt",
+    "TruncToInt",
+    "IntTrueDiv",
+    "FloatTrueDiv",
+    "ToFloat",
+    "RoundToInt",
+    "Identity",
+    "PowByNatural",
+    "LShift",
+    "RShift",
+    "Eq",
+    "Ne",
+    "Lt",
+    "Le",
+    "Gt",
+    "Ge",
+    "And",
+    "Or",
+    "Not",
+    "floor",
+    "ceiling",
+    "oo",
+    "int_oo",
+}
 
 _TREE_TYPES = {None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict"}
 
@@ -211,13 +259,19 @@ def _pairs(held: Any) -> Iterator[tuple[str, Any]]:
 
 def _refused(thing: str, wanted: str, got: str = "something else") -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-018", f".pt2: {thing}", wanted=wanted, got=got,
+        "EDGE-CONVERT-018",
+        f".pt2: {thing}",
+        wanted=wanted,
+        got=got,
         hint="export it again from plain tensors; --trust-pickle lets its author run code here",
-    )  # fmt: skip
+    )
 
 
 def _unreadable(got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-019", "program", wanted="an archive that torch.export.save wrote", got=got,
+        "EDGE-CONVERT-019",
+        "program",
+        wanted="an archive that torch.export.save wrote",
+        got=got,
         hint="export it again with torch.export.save and this version of torch",
-    )  # fmt: skip
+    )

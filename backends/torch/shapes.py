@@ -113,10 +113,12 @@ def _triple(said: Sequence[Any], name: str) -> tuple[str, int, int]:
 
 def _bad(thing: str, wanted: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-025", f"dynamic_shapes: {thing}" if thing != "dynamic_shapes" else thing,
-        wanted=wanted, got=got,
+        "EDGE-CONVERT-025",
+        f"dynamic_shapes: {thing}" if thing != "dynamic_shapes" else thing,
+        wanted=wanted,
+        got=got,
         hint='write it as {"input": {0: "batch"}} or {"input": {0: ("batch", 1, 8)}}',
-    )  # fmt: skip
+    )
 
 
 def widen(tensors: Sequence[torch.Tensor], axes: Sequence[Axes]) -> list[torch.Tensor]:

@@ -38,11 +38,15 @@ def specialize(program: ExportedProgram, shapes: Sequence[tuple[int, ...]]) -> E
         module = fx.GraphModule(program.graph_module, copy.deepcopy(program.graph_module.graph))
         _fill_in(module, [str(name) for name in program.graph_signature.user_inputs], shapes)
         return ExportedProgram(
-            root=module, graph=module.graph, state_dict=program.state_dict, range_constraints={},
-            graph_signature=copy.deepcopy(program.graph_signature), constants=program.constants,
+            root=module,
+            graph=module.graph,
+            state_dict=program.state_dict,
+            range_constraints={},
+            graph_signature=copy.deepcopy(program.graph_signature),
+            constants=program.constants,
             module_call_graph=copy.deepcopy(program.module_call_graph),
             verifiers=program.verifiers,
-        )  # fmt: skip
+        )
 
 
 def _fill_in(

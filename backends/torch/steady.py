@@ -94,10 +94,13 @@ def _first(flat: FlatModule, folder: Path) -> tuple[tuple[str, ...], tuple[torch
         raise
     except Exception as error:  # the user's own code
         raise ConvertError(
-            "EDGE-CONVERT-012", "forward", wanted="an answer to its own example inputs",
-            got=one_line(error), hint="make module(*example_inputs) work in eval mode on the CPU",
+            "EDGE-CONVERT-012",
+            "forward",
+            wanted="an answer to its own example inputs",
+            got=one_line(error),
+            hint="make module(*example_inputs) work in eval mode on the CPU",
             source_line=line_of_error(error, folder),
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _again(flat: FlatModule, first: Sequence[torch.Tensor]) -> str:
@@ -141,12 +144,14 @@ def _refuse_random(
     at = f" at {draws.line}" if draws.line else ""
     what = f"op {draws.op}{where}{at}" if draws.op else " and ".join(drawn)
     raise ConvertError(
-        "EDGE-CONVERT-017", "forward draws random numbers",
-        wanted="the same answer to the same inputs", got=f"{what}: {differs}",
+        "EDGE-CONVERT-017",
+        "forward draws random numbers",
+        wanted="the same answer to the same inputs",
+        got=f"{what}: {differs}",
         hint="make the random numbers an input of forward, or leave them out in eval mode"
         " (F.dropout takes training=self.training)",
         source_line=draws.line,
-    )  # fmt: skip
+    )
 
 
 def remembers(flat: FlatModule, names: Sequence[str], why: str, folder: Path) -> ConvertError:
@@ -159,12 +164,14 @@ def remembers(flat: FlatModule, names: Sequence[str], why: str, folder: Path) ->
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     kept = f"state in {', '.join(told)}{more}" if told else _OUTSIDE
     return ConvertError(
-        "EDGE-CONVERT-030", "forward keeps state",
-        wanted="answers that do not depend on the calls before", got=f"{kept}; {why}",
+        "EDGE-CONVERT-030",
+        "forward keeps state",
+        wanted="answers that do not depend on the calls before",
+        got=f"{kept}; {why}",
         hint="pass the state in as an input of forward and return it as an output; what is set up"
         " once: call the module in the factory before it is returned",
         source_line=next(filter(None, lines), None),
-    )  # fmt: skip
+    )
 
 
 def _is_tensor(module: torch.nn.Module, name: str) -> bool:
@@ -243,9 +250,12 @@ def _other(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _notes(
-    flat: FlatModule, buffers: Sequence[str], filled: Sequence[str], attributes: Sequence[str],
+    flat: FlatModule,
+    buffers: Sequence[str],
+    filled: Sequence[str],
+    attributes: Sequence[str],
     folder: Path,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     notes = []
     if filled:
         notes.append(f"buffers {list(filled)} are kept as the first call of forward filled them")

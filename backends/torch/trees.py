@@ -85,9 +85,10 @@ def bind_inputs(module: torch.nn.Module, examples: object) -> dict[str, Any]:
     """
     if not isinstance(examples, tuple | list | dict):
         raise _bad_examples(
-            "a tuple or dict of tensors", type(examples).__name__,
+            "a tuple or dict of tensors",
+            type(examples).__name__,
             "return the inputs as a tuple: (module, (x,)), with the comma",
-        )  # fmt: skip
+        )
     try:
         signature = inspect.signature(module.forward)
         bound = (
@@ -95,9 +96,10 @@ def bind_inputs(module: torch.nn.Module, examples: object) -> dict[str, Any]:
         )
     except (TypeError, ValueError) as error:
         raise _bad_examples(
-            "what forward takes", str(error),
+            "what forward takes",
+            str(error),
             "give one example for each argument of forward that has no default",
-        ) from error  # fmt: skip
+        ) from error
     flat: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         flat |= (
@@ -124,9 +126,10 @@ def _check_input(leaf: Leaf) -> None:
     if value.is_complex() or value.layout is not torch.strided:
         kind = "complex" if value.is_complex() else str(value.layout)
         raise _bad_examples(
-            f"a dense, real tensor for {leaf.name!r}", f"a {kind} one",
+            f"a dense, real tensor for {leaf.name!r}",
+            f"a {kind} one",
             "take dense real tensors, and convert them inside forward",
-        )  # fmt: skip
+        )
 
 
 def _bad_examples(wanted: str, got: str, hint: str) -> ConvertError:
@@ -165,10 +168,12 @@ def _output_name(leaf: Leaf, bare: bool) -> str:
 
 def _bad_outputs(got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-016", "outputs of forward",
-        wanted="tensors, in any nesting of tuples and dicts", got=got,
+        "EDGE-CONVERT-016",
+        "outputs of forward",
+        wanted="tensors, in any nesting of tuples and dicts",
+        got=got,
         hint="return tensors only: torch.as_tensor(x) for a number, view_as_real for a complex one",
-    )  # fmt: skip
+    )
 
 
 def unique(names: list[str], taken: frozenset[str] = frozenset()) -> list[str]:

@@ -57,9 +57,11 @@ class Folder:
         self._check_code()
         if (self.network / "adapter_config.json").exists():
             raise _no_model(
-                "adapter_config.json", "a whole model", "an adapter, which is a part of one",
+                "adapter_config.json",
+                "a whole model",
+                "an adapter, which is a part of one",
                 "merge it into its base model (peft: merge_and_unload) and save that",
-            )  # fmt: skip
+            )
         for key, hint in _FOREIGN.items():
             if self.config.get(key):
                 raise _no_model(f"{CONFIG}: {key!r}", "float weights", "another kind", hint)
@@ -127,11 +129,13 @@ class Folder:
                 str(self.network), f"{_WEIGHTS} (or {_INDEX})", "no weights in this format"
             )
         return ConvertError(
-            "EDGE-CONVERT-063", f"weights {there[0]!r}", wanted=_WEIGHTS,
+            "EDGE-CONVERT-063",
+            f"weights {there[0]!r}",
+            wanted=_WEIGHTS,
             got="a pickle, which can run code of its author",
             hint="where you trust it, load it with transformers and save_pretrained() it: that"
             " writes safetensors",
-        )  # fmt: skip
+        )
 
     def _network_path(self) -> str:
         """Where ``modules.json`` says that the network lies; "" is the folder itself."""
@@ -165,9 +169,12 @@ def named_folder(root: Path, name: str) -> Path:
     leads_out = not path.resolve().is_relative_to(root.resolve())
     if name.startswith("/") or ".." in PurePosixPath(name).parts or leads_out:
         raise ConvertError(
-            "EDGE-CONVERT-065", f"{MODULES}: {name!r}", wanted="a folder of the model's own",
-            got="a path that leads elsewhere", hint="download or copy the model again",
-        )  # fmt: skip
+            "EDGE-CONVERT-065",
+            f"{MODULES}: {name!r}",
+            wanted="a folder of the model's own",
+            got="a path that leads elsewhere",
+            hint="download or copy the model again",
+        )
     return path
 
 
@@ -210,11 +217,13 @@ def _bad_weights(thing: str, wanted: str, got: str) -> ConvertError:
 
 def _code(thing: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-062", thing, wanted="a model that transformers itself can build",
+        "EDGE-CONVERT-062",
+        thing,
+        wanted="a model that transformers itself can build",
         got=f"code from the folder ({got})",
         hint="edgeserve has no --trust-remote-code: read that code, and if you trust it, write a"
         " factory that builds the module",
-    )  # fmt: skip
+    )
 
 
 _AGAIN = "download or copy the model again, with all its files"

@@ -92,9 +92,10 @@ def proven_steps(processor: Any) -> tuple[Step, ...]:
         difference = _difference(_made(steps, picture), _theirs(processor, picture), steps)
         if difference:
             raise refused(
-                type(processor).__name__, f"what its settings say of a picture {height} x {width}",
+                type(processor).__name__,
+                f"what its settings say of a picture {height} x {width}",
                 f"{difference}: it has steps of its own",
-            )  # fmt: skip
+            )
     return steps
 
 
@@ -120,9 +121,7 @@ def _made(steps: tuple[Step, ...], picture: np.ndarray) -> np.ndarray:
     spec = TensorSpec(name=_INPUT, dtype="float32", shape=("batch", 3, "height", "width"))
     any_size = (1, 1 << 16)
     signature = Signature(
-        inputs=(spec,),
-        outputs=(),
-        dims={"batch": any_size, "height": any_size, "width": any_size},
+        inputs=(spec,), outputs=(), dims={"batch": any_size, "height": any_size, "width": any_size}
     )
     processing = Processing(inputs=(InputProcessing(name=_INPUT, steps=steps),))
     made: np.ndarray = Processor(processing, signature, "tensors").prepare(picture)[_INPUT]

@@ -129,11 +129,12 @@ def _medium(network: type[PreTrainedModel]) -> Medium:
     if "input_ids" in takes and not takes & {"pixel_values", "decoder_input_ids"}:
         return "text"
     raise ConvertError(
-        "EDGE-CONVERT-068", f"architecture {network.__name__}",
+        "EDGE-CONVERT-068",
+        f"architecture {network.__name__}",
         wanted="a network of one text, one picture or one sound",
         got=f"one that takes {sorted(takes)[:8]}",
         hint="write a factory that returns the module with example inputs (docs/sources.md)",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,12 @@ def _check_task(task: Task, network: type[PreTrainedModel], medium: str, head: _
     possible.append("tensors")
     if task not in possible:
         raise ConvertError(
-            "EDGE-CONVERT-068", f"task {task!r} of {network.__name__}",
-            wanted=f"one of {', '.join(possible)}", got=head.why or "a network without that head",
+            "EDGE-CONVERT-068",
+            f"task {task!r} of {network.__name__}",
+            wanted=f"one of {', '.join(possible)}",
+            got=head.why or "a network without that head",
             hint="leave --task out, or give a model that was trained for it",
-        )  # fmt: skip
+        )
 
 
 def labels_of(config: Any) -> tuple[str, ...]:
@@ -177,10 +180,12 @@ def labels_of(config: Any) -> tuple[str, ...]:
     named = {int(index): str(name) for index, name in (config.id2label or {}).items()}
     if sorted(named) != list(range(config.num_labels)):
         raise ConvertError(
-            "EDGE-CONVERT-061", "config.json: 'id2label'",
-            wanted=f"a name for each of 0 to {config.num_labels - 1}", got=f"{sorted(named)[:9]}",
+            "EDGE-CONVERT-061",
+            "config.json: 'id2label'",
+            wanted=f"a name for each of 0 to {config.num_labels - 1}",
+            got=f"{sorted(named)[:9]}",
             hint="number the classes in id2label without a gap",
-        )  # fmt: skip
+        )
     return tuple(named[index] for index in sorted(named))
 
 
@@ -205,12 +210,13 @@ def load_model(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, tuple[st
         said = [f"{len(lost)} missing ({_few(lost)})"] if lost else []
         said += [f"{len(other)} of another shape ({_few(other)})"] if other else []
         raise ConvertError(
-            "EDGE-CONVERT-066", f"weights of {planned.network.__name__}",
+            "EDGE-CONVERT-066",
+            f"weights of {planned.network.__name__}",
             wanted="each of its tensors in the folder",
             got=", ".join([*said, *map(str, report["error_msgs"])]),
             hint="give the folder that the trained model was saved to; for the network below a"
             " head, --task feature-extraction",
-        )  # fmt: skip
+        )
     spare = sorted(map(str, report["unexpected_keys"]))
     notes = [f"{len(spare)} tensors of the folder are not used: {_few(spare)}"] if spare else []
     if low := _half(files):
@@ -233,10 +239,16 @@ def _loaded(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, dict[str, A
         try:
             with log_warnings():
                 return planned.network.from_pretrained(  # type: ignore[return-value]
-                    folder.network, config=planned.config, attn_implementation=kind,
-                    dtype=torch.float32, local_files_only=True, use_safetensors=True,
-                    ignore_mismatched_sizes=True, output_loading_info=True, **options,
-                )  # fmt: skip
+                    folder.network,
+                    config=planned.config,
+                    attn_implementation=kind,
+                    dtype=torch.float32,
+                    local_files_only=True,
+                    use_safetensors=True,
+                    ignore_mismatched_sizes=True,
+                    output_loading_info=True,
+                    **options,
+                )
         except Exception as error:  # transformers raises many kinds here
             if kind != planned.attention[-1] and _lacks(kind, error):
                 print(f"attention {kind!r} failed: {one_line(error)}", flush=True)
@@ -272,7 +284,9 @@ def _unknown(thing: str, got: str) -> ConvertError:
     import transformers
 
     return ConvertError(
-        "EDGE-CONVERT-067", thing,
-        wanted=f"a network that transformers {transformers.__version__} builds", got=got,
+        "EDGE-CONVERT-067",
+        thing,
+        wanted=f"a network that transformers {transformers.__version__} builds",
+        got=got,
         hint="pip install -U transformers; else write a factory that builds the module",
-    )  # fmt: skip
+    )

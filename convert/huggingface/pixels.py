@@ -18,10 +18,20 @@ _FILTERS: dict[int, Filter] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bi
 
 #: Switches that no step has a word for.
 _UNKNOWN = (
-    "do_pad", "do_flip_channel_order", "do_grayscale", "do_color_quantize", "do_crop_margin",
-    "do_thumbnail", "do_align_long_axis", "do_image_splitting", "do_pan_and_scan", "apply_ocr",
-    "size_divisor", "ensure_multiple_of", "do_rescale_and_crop",
-)  # fmt: skip
+    "do_pad",
+    "do_flip_channel_order",
+    "do_grayscale",
+    "do_color_quantize",
+    "do_crop_margin",
+    "do_thumbnail",
+    "do_align_long_axis",
+    "do_image_splitting",
+    "do_pan_and_scan",
+    "apply_ocr",
+    "size_divisor",
+    "ensure_multiple_of",
+    "do_rescale_and_crop",
+)
 
 
 def input_steps(processor: Any) -> tuple[Step, ...]:

@@ -38,7 +38,10 @@ def preprocessor(auto: Any, folder: Path, kind: str, **more: Any) -> Any:
 def not_carried(kind: str, setting: str, wanted: str, got: str) -> ConvertError:
     """The error for what no step expresses."""
     return ConvertError(
-        "EDGE-CONVERT-069", f"{kind}: {setting}", wanted=wanted, got=got,
+        "EDGE-CONVERT-069",
+        f"{kind}: {setting}",
+        wanted=wanted,
+        got=got,
         hint="give the processing yourself in a factory (docs/processing.md), with your server as"
         " --reference",
-    )  # fmt: skip
+    )

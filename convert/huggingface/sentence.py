@@ -31,10 +31,18 @@ _SETTINGS = tuple(
 )
 #: Settings of that step that change what it computes, when they say something.
 _CHANGING = (
-    "processing_kwargs", "query_length", "document_length", "query_expansion", "model_args",
-    "model_kwargs", "config_args", "config_kwargs", "tokenizer_args", "processor_kwargs",
+    "processing_kwargs",
+    "query_length",
+    "document_length",
+    "query_expansion",
+    "model_args",
+    "model_kwargs",
+    "config_args",
+    "config_kwargs",
+    "tokenizer_args",
+    "processor_kwargs",
     "tokenizer_name_or_path",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -126,16 +134,21 @@ def _prompts(folder: Folder) -> tuple[str, ...]:
     default = config.get("default_prompt_name")
     if default is not None and prompts.get(default):
         raise ConvertError(
-            "EDGE-CONVERT-071", f"{path.name}: 'default_prompt_name'",
-            wanted="texts embedded as they are", got=f"{prompts[default]!r} put before each text",
+            "EDGE-CONVERT-071",
+            f"{path.name}: 'default_prompt_name'",
+            wanted="texts embedded as they are",
+            got=f"{prompts[default]!r} put before each text",
             hint="set it to null there, and have your app put that prompt before each text",
-        )  # fmt: skip
+        )
     shown = ", ".join(f"{name} {text!r}" for name, text in sorted(prompts.items()))
     return (f"prompts are the caller's to put before a text: {shown}",) if prompts else ()
 
 
 def _unlike(thing: str, wanted: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-071", thing, wanted=wanted, got=got,
+        "EDGE-CONVERT-071",
+        thing,
+        wanted=wanted,
+        got=got,
         hint="write a factory whose module does that step itself, and returns the vector",
-    )  # fmt: skip
+    )

@@ -66,9 +66,12 @@ def load_sound_model(folder: Folder, planned: Plan) -> Made:
     if isinstance(steps[-1], Waveform):
         axes[1] = ("samples", _fewest(model.config), _MOST)
     options = Options(
-        dynamic_shapes={name: axes}, input_names=(name,), task=planned.task, processing=processing,
+        dynamic_shapes={name: axes},
+        input_names=(name,),
+        task=planned.task,
+        processing=processing,
         labels=labels_of(model.config) if classifies else (),
-    )  # fmt: skip
+    )
     return Made(model, {name: _example(steps, name)}, options, (*planned.notes, *notes))
 
 
@@ -121,30 +124,50 @@ def _of_wav2vec2(given: Any) -> tuple[Step, ...]:
     unit = bool(given.do_normalize)
     return (
         Waveform(
-            rate=given.sampling_rate, max_length=_MOST,
+            rate=given.sampling_rate,
+            max_length=_MOST,
             normalize="zero-mean-unit-variance" if unit else "none",
         ),
-    )  # fmt: skip
+    )
 
 
 def _of_whisper(given: Any) -> tuple[Step, ...]:
     if given.dither:
         raise ValueError(f"dither {given.dither}, which is random")
     mel = LogMel(
-        mels=given.feature_size, n_fft=given.n_fft, hop=given.hop_length, high=8000.0,
-        frames=given.nb_max_frames, below_max=8.0, mean=-4.0, std=4.0,
-    )  # fmt: skip
+        mels=given.feature_size,
+        n_fft=given.n_fft,
+        hop=given.hop_length,
+        high=8000.0,
+        frames=given.nb_max_frames,
+        below_max=8.0,
+        mean=-4.0,
+        std=4.0,
+    )
     return Waveform(rate=given.sampling_rate, length=given.n_samples), mel
 
 
 def _of_ast(given: Any) -> tuple[Step, ...]:
     mean, std = (given.mean, 2 * given.std) if given.do_normalize else (0.0, 1.0)
     mel = LogMel(
-        mels=given.num_mel_bins, n_fft=512, frame_length=400, hop=160, window="hann-symmetric",
-        center=False, remove_dc=True, preemphasis=0.97, scale="kaldi", norm="none", low=20.0,
-        log="ln", floor=1.192092955078125e-07, frames=given.max_length, mean=mean, std=std,
+        mels=given.num_mel_bins,
+        n_fft=512,
+        frame_length=400,
+        hop=160,
+        window="hann-symmetric",
+        center=False,
+        remove_dc=True,
+        preemphasis=0.97,
+        scale="kaldi",
+        norm="none",
+        low=20.0,
+        log="ln",
+        floor=1.192092955078125e-07,
+        frames=given.max_length,
+        mean=mean,
+        std=std,
         layout="frames-mels",
-    )  # fmt: skip
+    )
     return Waveform(rate=given.sampling_rate), mel  # which cuts by frames
 
 

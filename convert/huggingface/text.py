@@ -95,9 +95,12 @@ def _longest(model: Any, tokenizer: Any, names: Sequence[str], declared: int | N
         if length > 0 and _takes(model, names, length):
             return length
     raise ConvertError(
-        "EDGE-CONVERT-067", type(model).__name__, wanted=f"an answer to {longest} tokens",
-        got="an error", hint="correct max_position_embeddings in config.json",
-    )  # fmt: skip
+        "EDGE-CONVERT-067",
+        type(model).__name__,
+        wanted=f"an answer to {longest} tokens",
+        got="an error",
+        hint="correct max_position_embeddings in config.json",
+    )
 
 
 def _takes(model: Any, names: Sequence[str], length: int) -> bool:
@@ -206,9 +209,11 @@ def _outputs(
         return ()
     if "attention_mask" not in names:
         raise ConvertError(
-            "EDGE-CONVERT-071", "pooling", wanted="a network that takes an attention mask",
+            "EDGE-CONVERT-071",
+            "pooling",
+            wanted="a network that takes an attention mask",
             got=f"one that takes {list(names)}",
             hint="write a factory whose module pools the tokens itself",
-        )  # fmt: skip
+        )
     pool = Pool(output=output, mask="attention_mask", mode=sentence.pool)
     return (pool, L2Normalize(output=output)) if sentence.normalize else (pool,)

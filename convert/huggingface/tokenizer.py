@@ -112,10 +112,12 @@ def _check_settings(folder: Folder) -> None:
     for key in ("vocab", "merges"):
         if isinstance(settings.get(key), str):
             raise ConvertError(
-                "EDGE-CONVERT-065", f"tokenizer_config.json: {key!r}",
-                wanted="words in a file of the folder", got=f"the path {settings[key]!r}",
+                "EDGE-CONVERT-065",
+                f"tokenizer_config.json: {key!r}",
+                wanted="words in a file of the folder",
+                got=f"the path {settings[key]!r}",
                 hint="remove that key, and put tokenizer.json or vocab.txt into the folder",
-            )  # fmt: skip
+            )
     for name in settings.get("fast_tokenizer_files") or ():
         named_file(folder.network, name, "tokenizer_config.json: 'fast_tokenizer_files'")
 
@@ -191,11 +193,15 @@ def steps_of(
     }
     steps = {
         name: Tokenize(
-            tokenizer=asset.entry, part=_PARTS[name], max_length=max_length, pad_id=pads[name],
-            padding=tokenizer.padding_side, truncation=tokenizer.truncation_side,
+            tokenizer=asset.entry,
+            part=_PARTS[name],
+            max_length=max_length,
+            pad_id=pads[name],
+            padding=tokenizer.padding_side,
+            truncation=tokenizer.truncation_side,
         )
         for name in names
-    }  # fmt: skip
+    }
     assert {step.part for step in steps.values()} <= set(get_args(TokenizePart))
     _prove(steps, lambda _: asset.data, tokenizer, max_length)
     return tuple(InputProcessing(name=name, steps=(step,)) for name, step in steps.items())
@@ -219,7 +225,10 @@ def _prove(
 
 def _refused(wanted: str, got: str) -> ConvertError:
     return ConvertError(
-        "EDGE-CONVERT-070", "tokenizer", wanted=wanted, got=got,
+        "EDGE-CONVERT-070",
+        "tokenizer",
+        wanted=wanted,
+        got=got,
         hint="save the tokenizer again with transformers' save_pretrained(); else write a factory"
         " that takes token ids",
-    )  # fmt: skip
+    )

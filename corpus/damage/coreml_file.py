@@ -22,8 +22,12 @@ __all__ = ["open_parts"]
 _SENTINEL = 0xDEADBEEF
 _TYPES: dict[int, type[np.generic]] = {1: np.float16, 2: np.float32, 3: np.uint8, 4: np.int8}
 _OPS = {"conv": "conv", "linear": "linear", "matmul": "linear", "gather": "embedding"}
-_INPUTS: dict[str, Role] = {"bias": "bias", "scale": "scale", "zero_point": "zero",
-                            "offset": "zero"}  # fmt: skip
+_INPUTS: dict[str, Role] = {
+    "bias": "bias",
+    "scale": "scale",
+    "zero_point": "zero",
+    "offset": "zero",
+}
 
 
 def open_parts(artifact: Artifact, root: Path) -> Opened:

@@ -15,8 +15,17 @@ import torch
 from corpus.nets import Net
 from corpus.tasks.base import trained
 
-__all__ = ["CHANGES", "FITS", "MORE", "SWEEPS", "Moved", "change", "encoder_of", "mixed",
-           "registered"]  # fmt: skip
+__all__ = [
+    "CHANGES",
+    "FITS",
+    "MORE",
+    "SWEEPS",
+    "Moved",
+    "change",
+    "encoder_of",
+    "mixed",
+    "registered",
+]
 
 Change = Callable[[torch.nn.Module, float, Net], torch.nn.Module]
 CHANGES: dict[str, Change] = {}

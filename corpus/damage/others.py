@@ -42,11 +42,7 @@ def quantized(
 
 
 def _by_onnxruntime(how: int, source: Path, feeds: Feeds, path: Path) -> None:
-    from onnxruntime.quantization import (
-        CalibrationDataReader,
-        QuantType,
-        quantize_static,
-    )
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
     class Reader(CalibrationDataReader):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
@@ -57,9 +53,13 @@ def _by_onnxruntime(how: int, source: Path, feeds: Feeds, path: Path) -> None:
 
     kind = QuantType.QInt8 if how == 1 else QuantType.QUInt8
     quantize_static(
-        source, path, Reader(), activation_type=kind, weight_type=QuantType.QInt8,
+        source,
+        path,
+        Reader(),
+        activation_type=kind,
+        weight_type=QuantType.QInt8,
         per_channel=how == 1,
-    )  # fmt: skip
+    )
 
 
 def _by_ai_edge(how: int, source: Path, feeds: Feeds, path: Path) -> None:

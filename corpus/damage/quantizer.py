@@ -31,8 +31,11 @@ SWEEPS: dict[str, tuple[float, ...]] = {
 }
 
 #: Ids of words have no scale: where a kind fits only networks of floats.
-FITS = {name: ("digits", "voice", "segments", "boxes") for name in SWEEPS
-        if name.startswith("calibrated") and name != "calibrated-on-few"}  # fmt: skip
+FITS = {
+    name: ("digits", "voice", "segments", "boxes")
+    for name in SWEEPS
+    if name.startswith("calibrated") and name != "calibrated-on-few"
+}
 #: Whatever else `corpus.kinds.Kind` says of a kind.
 MORE: dict[str, dict[str, Any]] = {
     "calibrated-on-outlier": {"blind": False},

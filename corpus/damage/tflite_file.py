@@ -13,9 +13,14 @@ from edgeserve.types.artifact import Artifact
 
 __all__ = ["open_parts"]
 
-_OPS = {"CONV_2D": "conv", "DEPTHWISE_CONV_2D": "conv", "FULLY_CONNECTED": "linear",
-        "BATCH_MATMUL": "linear", "GATHER": "embedding",
-        "EMBEDDING_LOOKUP": "embedding"}  # fmt: skip
+_OPS = {
+    "CONV_2D": "conv",
+    "DEPTHWISE_CONV_2D": "conv",
+    "FULLY_CONNECTED": "linear",
+    "BATCH_MATMUL": "linear",
+    "GATHER": "embedding",
+    "EMBEDDING_LOOKUP": "embedding",
+}
 _STORED = {"float32": np.float32, "float16": np.float16, "int8": np.int8, "int32": np.int32}
 
 

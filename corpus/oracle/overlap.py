@@ -87,14 +87,22 @@ def box_flips(reference: Set, other: Set) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _picture(
-    boxes: np.ndarray, scores: np.ndarray, kinds: np.ndarray,
-    theirs: np.ndarray, sure: np.ndarray, named: np.ndarray,
-) -> tuple[int, int, int, int]:  # fmt: skip
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    kinds: np.ndarray,
+    theirs: np.ndarray,
+    sure: np.ndarray,
+    named: np.ndarray,
+) -> tuple[int, int, int, int]:
     """Decided flips, decided units, flips, units."""
     edge = 0.5 + _SURE
     mine, answer = np.flatnonzero(scores > 0), np.flatnonzero(sure > 0)
-    near = {(int(i), int(j)) for i in mine for j in answer
-            if kinds[i] == named[j] and _iou(boxes[i], theirs[j]) >= _OVERLAP}  # fmt: skip
+    near = {
+        (int(i), int(j))
+        for i in mine
+        for j in answer
+        if kinds[i] == named[j] and _iou(boxes[i], theirs[j]) >= _OVERLAP
+    }
     free = {int(i) for i in mine}
     for j in sorted(answer.tolist(), key=lambda j: -sure[j]):
         fit = [i for i in free if (i, j) in near]

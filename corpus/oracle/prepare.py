@@ -34,10 +34,13 @@ def feeds(said: Said, raws: Sequence[Any], folder: Path) -> dict[str, np.ndarray
     if inputs[0]["steps"][0]["step"] == "tokenize/1":
         types = {spec["name"]: spec["dtype"] for spec in said["signature"]["inputs"]}
         length = said["signature"]["inputs"][0]["shape"][1]
-        return {each["name"]: _rows(each["steps"][0], raws, folder, length, types[each["name"]])
-                for each in inputs}  # fmt: skip
-    return {each["name"]: np.stack([_picture(each["steps"], raw) for raw in raws])
-            for each in inputs}  # fmt: skip
+        return {
+            each["name"]: _rows(each["steps"][0], raws, folder, length, types[each["name"]])
+            for each in inputs
+        }
+    return {
+        each["name"]: np.stack([_picture(each["steps"], raw) for raw in raws]) for each in inputs
+    }
 
 
 def _rows(step: Said, raws: Sequence[str], folder: Path, length: int, dtype: str) -> np.ndarray:

@@ -45,8 +45,10 @@ def _outputs(artifact: Artifact, root: Path, feeds: Mapping[str, np.ndarray]) ->
     found: list[list[np.ndarray]] = []
     with _opened(artifact, root) as run:
         for start in range(0, count, step):
-            piece = {s.name: feeds[s.name][start : start + step].astype(s.dtype)
-                     for s in artifact.io.inputs}  # fmt: skip
+            piece = {
+                s.name: feeds[s.name][start : start + step].astype(s.dtype)
+                for s in artifact.io.inputs
+            }
             rows = len(next(iter(piece.values())))
             if isinstance(size, int) and rows < size:
                 piece = {

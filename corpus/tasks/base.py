@@ -16,8 +16,18 @@ import torch
 
 from corpus.places import OUT, put
 
-__all__ = ["DATA", "DATA_SEED", "ORACLE", "ORACLE_SEED", "TRAIN_SEED", "Raw", "Task", "fit",
-           "trained", "write_data"]  # fmt: skip
+__all__ = [
+    "DATA",
+    "DATA_SEED",
+    "ORACLE",
+    "ORACLE_SEED",
+    "TRAIN_SEED",
+    "Raw",
+    "Task",
+    "fit",
+    "trained",
+    "write_data",
+]
 
 #: One raw input: an encoded picture, a text, or named arrays.
 Raw = bytes | str | dict[str, np.ndarray]

@@ -104,8 +104,11 @@ def _answer(module: torch.nn.Module, raw: Raw) -> dict[str, Any]:
             kept.append(i)
     width, height = size_of(raw)
     pixels = boxes[kept].clamp(0, SIDE) * torch.tensor([width, height] * 2) / SIDE
-    return {"boxes": pixels.numpy(), "scores": scores[kept].numpy(),
-            "labels": [KINDS[k] for k in kind[kept].tolist()]}  # fmt: skip
+    return {
+        "boxes": pixels.numpy(),
+        "scores": scores[kept].numpy(),
+        "labels": [KINDS[k] for k in kind[kept].tolist()],
+    }
 
 
 def _iou(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -124,18 +127,32 @@ def _options() -> dict[str, Any]:
         "labels": list(KINDS),
         "processing": {
             "inputs": [{"name": "image", "steps": photo_steps()}],
-            "outputs": [{
-                "step": "detect/1",
-                "boxes": {"output": "head", "axis": 0, "start": 0, "stop": 4},
-                "scores": {"output": "head", "axis": 0, "start": 4, "stop": 7},
-                "form": "cxcywh", "unit": "pixel", "threshold": THRESHOLD, "nms": NMS,
-            }],
+            "outputs": [
+                {
+                    "step": "detect/1",
+                    "boxes": {"output": "head", "axis": 0, "start": 0, "stop": 4},
+                    "scores": {"output": "head", "axis": 0, "start": 4, "stop": 7},
+                    "form": "cxcywh",
+                    "unit": "pixel",
+                    "threshold": THRESHOLD,
+                    "nms": NMS,
+                }
+            ],
         },
-    }  # fmt: skip
+    }
 
 
 TASK = Task(
-    name="boxes", kind="object-detection", medium="image", build=Net, loss=_loss,
-    tensors=_tensors, example=lambda: (torch.randn(2, 3, SIDE, SIDE),), options=_options,
-    inputs=_inputs, answer=_answer, epochs=10, examples=5000,
-)  # fmt: skip
+    name="boxes",
+    kind="object-detection",
+    medium="image",
+    build=Net,
+    loss=_loss,
+    tensors=_tensors,
+    example=lambda: (torch.randn(2, 3, SIDE, SIDE),),
+    options=_options,
+    inputs=_inputs,
+    answer=_answer,
+    epochs=10,
+    examples=5000,
+)

@@ -71,8 +71,12 @@ def draw(rng: np.random.Generator, digit: int, ink: int) -> Image.Image:
     strong, weak = int(rng.integers(120, 256)), rng.integers(0, 110, 2)
     color = (strong, int(weak[0]), int(weak[1]))
     pen = ImageDraw.Draw(picture)
-    pen.line([tuple(p) for p in placed], color if ink == 0 else color[::-1],
-             int(rng.integers(2, 6)), joint="curve")  # fmt: skip
+    pen.line(
+        [tuple(p) for p in placed],
+        color if ink == 0 else color[::-1],
+        int(rng.integers(2, 6)),
+        joint="curve",
+    )
     levels = np.asarray(picture, np.float64) + rng.normal(
         0, rng.uniform(10, 80), (height, width, 3)
     )
@@ -151,14 +155,25 @@ def _options() -> dict[str, Any]:
         "labels": _LABELS,
         "processing": {
             "inputs": [{"name": "image", "steps": steps}],
-            "outputs": [{"step": "softmax/1", "output": "logits"},
-                        {"step": "top_k/1", "output": "logits"}],
+            "outputs": [
+                {"step": "softmax/1", "output": "logits"},
+                {"step": "top_k/1", "output": "logits"},
+            ],
         },
-    }  # fmt: skip
+    }
 
 
 TASK = Task(
-    name="digits", kind="image-classification", medium="image", build=Net, loss=_loss,
-    tensors=_tensors, example=lambda: (torch.randn(2, 3, _SIDE, _SIDE),), options=_options,
-    inputs=_inputs, answer=_answer, epochs=5, examples=5000,
-)  # fmt: skip
+    name="digits",
+    kind="image-classification",
+    medium="image",
+    build=Net,
+    loss=_loss,
+    tensors=_tensors,
+    example=lambda: (torch.randn(2, 3, _SIDE, _SIDE),),
+    options=_options,
+    inputs=_inputs,
+    answer=_answer,
+    epochs=5,
+    examples=5000,
+)

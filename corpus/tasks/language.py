@@ -12,8 +12,20 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from corpus.places import OUT, put
 
-__all__ = ["FILLERS", "LENGTH", "SLOTS", "VALUES", "Encoder", "cased", "example", "rows",
-           "tokenizer", "tokenizer_file", "tokenizer_json", "tokens"]  # fmt: skip
+__all__ = [
+    "FILLERS",
+    "LENGTH",
+    "SLOTS",
+    "VALUES",
+    "Encoder",
+    "cased",
+    "example",
+    "rows",
+    "tokenizer",
+    "tokenizer_file",
+    "tokenizer_json",
+    "tokens",
+]
 
 #: Tokens of a row, special ones included; what is longer is cut off at its end.
 LENGTH = 20
@@ -36,8 +48,10 @@ FILLERS = _words(
 )
 
 #: Slots of a sentence to be found again: for each of its values, words that mean the same.
-SLOTS = [[[f"{slot}{value}{word}" for word in "abc"] for value in "kmprstvz"] for slot in
-         ("ba", "de", "fi", "go", "hu", "ly")]  # fmt: skip
+SLOTS = [
+    [[f"{slot}{value}{word}" for word in "abc"] for value in "kmprstvz"]
+    for slot in ("ba", "de", "fi", "go", "hu", "ly")
+]
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
@@ -161,5 +175,7 @@ def example() -> tuple[torch.Tensor, torch.Tensor]:
 def rows(max_length: int = LENGTH) -> list[dict[str, Any]]:
     """The processing of both inputs."""
     step = {"step": "tokenize/1", "tokenizer": "assets/tokenizer.json", "max_length": max_length}
-    return [{"name": "ids", "steps": [{**step, "part": "ids"}]},
-            {"name": "mask", "steps": [{**step, "part": "attention_mask"}]}]  # fmt: skip
+    return [
+        {"name": "ids", "steps": [{**step, "part": "ids"}]},
+        {"name": "mask", "steps": [{**step, "part": "attention_mask"}]},
+    ]

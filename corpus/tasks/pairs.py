@@ -70,14 +70,25 @@ def _options() -> dict[str, Any]:
         "assets": {"assets/tokenizer.json": tokenizer_file()},
         "processing": {
             "inputs": rows(),
-            "outputs": [{"step": "pool/1", "output": "tokens", "mask": "mask", "mode": "mean"},
-                        {"step": "l2_normalize/1", "output": "tokens"}],
+            "outputs": [
+                {"step": "pool/1", "output": "tokens", "mask": "mask", "mode": "mean"},
+                {"step": "l2_normalize/1", "output": "tokens"},
+            ],
         },
-    }  # fmt: skip
+    }
 
 
 TASK = Task(
-    name="pairs", kind="feature-extraction", medium="text", build=Net, loss=_loss,
-    tensors=_tensors, example=example, options=_options, inputs=_inputs, answer=_answer,
-    epochs=4, examples=8000,
-)  # fmt: skip
+    name="pairs",
+    kind="feature-extraction",
+    medium="text",
+    build=Net,
+    loss=_loss,
+    tensors=_tensors,
+    example=example,
+    options=_options,
+    inputs=_inputs,
+    answer=_answer,
+    epochs=4,
+    examples=8000,
+)

@@ -98,7 +98,16 @@ def _options() -> dict[str, Any]:
 
 
 TASK = Task(
-    name="segments", kind="image-segmentation", medium="image", build=Net, loss=_loss,
-    tensors=_tensors, example=lambda: (torch.randn(2, 3, SIDE, SIDE),), options=_options,
-    inputs=_inputs, answer=_answer, epochs=6, examples=2500,
-)  # fmt: skip
+    name="segments",
+    kind="image-segmentation",
+    medium="image",
+    build=Net,
+    loss=_loss,
+    tensors=_tensors,
+    example=lambda: (torch.randn(2, 3, SIDE, SIDE),),
+    options=_options,
+    inputs=_inputs,
+    answer=_answer,
+    epochs=6,
+    examples=2500,
+)

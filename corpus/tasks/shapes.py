@@ -50,8 +50,12 @@ def scene(
 
 
 def _touch(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return (one[0] < other[2] + 2 and other[0] < one[2] + 2
-            and one[1] < other[3] + 2 and other[1] < one[3] + 2)  # fmt: skip
+    return (
+        one[0] < other[2] + 2
+        and other[0] < one[2] + 2
+        and one[1] < other[3] + 2
+        and other[1] < one[3] + 2
+    )
 
 
 def _draw(target: Image.Image, kind: int, box: tuple[float, ...], color: Any) -> None:

@@ -87,14 +87,25 @@ def _options() -> dict[str, Any]:
         "assets": {"assets/tokenizer.json": tokenizer_file()},
         "processing": {
             "inputs": rows(),
-            "outputs": [{"step": "softmax/1", "output": "logits"},
-                        {"step": "top_k/1", "output": "logits"}],
+            "outputs": [
+                {"step": "softmax/1", "output": "logits"},
+                {"step": "top_k/1", "output": "logits"},
+            ],
         },
-    }  # fmt: skip
+    }
 
 
 TASK = Task(
-    name="topics", kind="text-classification", medium="text", build=Net, loss=_loss,
-    tensors=_tensors, example=example, options=_options, inputs=_inputs, answer=_answer,
-    epochs=2, examples=12000,
-)  # fmt: skip
+    name="topics",
+    kind="text-classification",
+    medium="text",
+    build=Net,
+    loss=_loss,
+    tensors=_tensors,
+    example=example,
+    options=_options,
+    inputs=_inputs,
+    answer=_answer,
+    epochs=2,
+    examples=12000,
+)

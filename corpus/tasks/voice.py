@@ -109,13 +109,22 @@ def _options() -> dict[str, Any]:
         "dynamic_shapes": {"wave": {0: ("batch", 1, 8)}},
         "task": "voice-activity",
         "processing": {
-            "outputs": [{"step": "frames/1", "output": "speech", "step_s": _HOP / _RATE}],
+            "outputs": [{"step": "frames/1", "output": "speech", "step_s": _HOP / _RATE}]
         },
     }
 
 
 TASK = Task(
-    name="voice", kind="voice-activity", medium="tensors", build=Net, loss=_loss,
-    tensors=_tensors, example=lambda: (torch.randn(1, 1, _SAMPLES),), options=_options,
-    inputs=_inputs, answer=_answer, epochs=2, examples=4000,
-)  # fmt: skip
+    name="voice",
+    kind="voice-activity",
+    medium="tensors",
+    build=Net,
+    loss=_loss,
+    tensors=_tensors,
+    example=lambda: (torch.randn(1, 1, _SAMPLES),),
+    options=_options,
+    inputs=_inputs,
+    answer=_answer,
+    epochs=2,
+    examples=4000,
+)

@@ -46,9 +46,12 @@ def default_limit() -> int:
     given = os.environ.get("EDGESERVE_CACHE_LIMIT", str(_LIMIT))
     if not given.isascii() or not given.isdigit():
         raise BundleError(
-            "EDGE-BUNDLE-061", "EDGESERVE_CACHE_LIMIT", wanted="a number of bytes",
-            got=ascii(given), hint="set it to e.g. 8589934592, or unset it",
-        )  # fmt: skip
+            "EDGE-BUNDLE-061",
+            "EDGESERVE_CACHE_LIMIT",
+            wanted="a number of bytes",
+            got=ascii(given),
+            hint="set it to e.g. 8589934592, or unset it",
+        )
     return int(given)
 
 
@@ -67,10 +70,7 @@ class Cache:
         self._fs = fs
 
     def folder(
-        self,
-        title: str,
-        files: Sequence[FileEntry],
-        fill: Callable[[FileEntry], Iterable[bytes]],
+        self, title: str, files: Sequence[FileEntry], fill: Callable[[FileEntry], Iterable[bytes]]
     ) -> Path:
         """The folder that holds exactly ``files``, extracted if it is not there or was changed.
 
@@ -104,20 +104,19 @@ class Cache:
             lock.acquire()
         except (OSError, NotImplementedError) as error:  # filelock.Timeout is an OSError
             raise BundleError(
-                "EDGE-BUNDLE-060", str(self.root), wanted="a folder that can be locked",
+                "EDGE-BUNDLE-060",
+                str(self.root),
+                wanted="a folder that can be locked",
                 got=str(error),
                 hint="set EDGESERVE_CACHE to a folder on a local disk that you may write to",
-            ) from error  # fmt: skip
+            ) from error
         try:
             yield
         finally:
             lock.release()
 
     def _extract(
-        self,
-        target: Path,
-        files: Sequence[FileEntry],
-        fill: Callable[[FileEntry], Iterable[bytes]],
+        self, target: Path, files: Sequence[FileEntry], fill: Callable[[FileEntry], Iterable[bytes]]
     ) -> None:
         with staged(target, self._fs) as stage:
             for entry in files:

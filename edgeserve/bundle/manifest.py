@@ -66,19 +66,24 @@ def _check_version(data: bytes, thing: str) -> None:
     match = _VERSION.fullmatch(version)
     if match is None or match[1] != FORMAT_VERSION.split(".")[0]:
         raise BundleError(
-            "EDGE-BUNDLE-035", f"{thing} at $.edgeserve", wanted=f"a version like {FORMAT_VERSION}",
-            got=ascii(version[:40]), hint="install a newer edgeserve: pip install -U edgeserve",
-        )  # fmt: skip
+            "EDGE-BUNDLE-035",
+            f"{thing} at $.edgeserve",
+            wanted=f"a version like {FORMAT_VERSION}",
+            got=ascii(version[:40]),
+            hint="install a newer edgeserve: pip install -U edgeserve",
+        )
 
 
 def _misfit(said: str, thing: str) -> BundleError:
     """Put a decoder's complaint into our words: its JSON path is the thing."""
     if match := _UNKNOWN_STEP.fullmatch(said):
         return BundleError(
-            "EDGE-BUNDLE-036", f"{thing} at {match['path']}",
-            wanted="a processing step that this version knows", got=ascii(match["step"])[1:-1],
+            "EDGE-BUNDLE-036",
+            f"{thing} at {match['path']}",
+            wanted="a processing step that this version knows",
+            got=ascii(match["step"])[1:-1],
             hint="install a newer edgeserve: pip install -U edgeserve",
-        )  # fmt: skip
+        )
     match = _PLACED.fullmatch(said)
     where, got = (match["path"], match["said"]) if match else ("$", said)
     return BundleError("EDGE-BUNDLE-037", f"{thing} at {where}", got=got[:300], hint=_HINT)
@@ -106,9 +111,12 @@ def check_wrapper(manifest: Manifest, version: str) -> None:
     """
     if _release(manifest.min_wrapper) > _release(version):
         raise BundleError(
-            "EDGE-BUNDLE-041", manifest.name, wanted=f"edgeserve {manifest.min_wrapper} or newer",
-            got=f"edgeserve {version}", hint="install a newer edgeserve: pip install -U edgeserve",
-        )  # fmt: skip
+            "EDGE-BUNDLE-041",
+            manifest.name,
+            wanted=f"edgeserve {manifest.min_wrapper} or newer",
+            got=f"edgeserve {version}",
+            hint="install a newer edgeserve: pip install -U edgeserve",
+        )
 
 
 def _release(version: str) -> tuple[int, ...]:

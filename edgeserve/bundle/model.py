@@ -61,7 +61,10 @@ def open_model(path: str | Path) -> Model:
         return workspace
     if not where.exists():
         raise BundleError(
-            "EDGE-BUNDLE-001", str(path), wanted="a bundle or a workspace", got="nothing there",
+            "EDGE-BUNDLE-001",
+            str(path),
+            wanted="a bundle or a workspace",
+            got="nothing there",
             hint="check the path: `edgeserve package OUT -o model.edge` makes a bundle",
-        )  # fmt: skip
+        )
     return Bundle(where)

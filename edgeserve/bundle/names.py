@@ -67,6 +67,9 @@ def check_names(names: Iterable[str]) -> None:
 
 def _meets(name: str, other: str) -> BundleError:
     return BundleError(
-        "EDGE-BUNDLE-010", f"member '{name}'", wanted="a place of its own",
-        got=f"the place of '{other}'", hint=_HINT,
-    )  # fmt: skip
+        "EDGE-BUNDLE-010",
+        f"member '{name}'",
+        wanted="a place of its own",
+        got=f"the place of '{other}'",
+        hint=_HINT,
+    )

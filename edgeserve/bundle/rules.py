@@ -83,9 +83,12 @@ def _check_identity(manifest: Manifest, thing: str) -> None:
     entry = next((e for e in manifest.files if e.path == IDENTITY), None)
     if entry is None or entry.sha256 != manifest.model_id:
         raise BundleError(
-            "EDGE-BUNDLE-040", f"{thing} at $.model_id", wanted=f"the sha256 of {IDENTITY}",
-            got="another" if entry else f"no {IDENTITY} among the files", hint=_HINT,
-        )  # fmt: skip
+            "EDGE-BUNDLE-040",
+            f"{thing} at $.model_id",
+            wanted=f"the sha256 of {IDENTITY}",
+            got="another" if entry else f"no {IDENTITY} among the files",
+            hint=_HINT,
+        )
 
 
 def _check_signatures(manifest: Manifest, thing: str) -> None:
@@ -140,6 +143,9 @@ def check_bundle(manifest: Manifest, thing: str) -> None:
     left += [f"$.refused[{i}].path" for i, r in enumerate(manifest.refused) if r.path is not None]
     if left:
         raise BundleError(
-            "EDGE-BUNDLE-039", f"{thing} at {left[0]}", wanted="null in a bundle",
-            got="something of a workspace", hint=_HINT,
-        )  # fmt: skip
+            "EDGE-BUNDLE-039",
+            f"{thing} at {left[0]}",
+            wanted="null in a bundle",
+            got="something of a workspace",
+            hint=_HINT,
+        )

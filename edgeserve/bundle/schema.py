@@ -71,11 +71,7 @@ _ARRAY: _Json = {
     "description": "Numbers in nested lists, outermost axis first.",
     "type": "array",
     "items": {
-        "anyOf": [
-            {"type": "number"},
-            {"enum": ["-inf", "inf", "nan"]},
-            {"$ref": "#/$defs/Array"},
-        ]
+        "anyOf": [{"type": "number"}, {"enum": ["-inf", "inf", "nan"]}, {"$ref": "#/$defs/Array"}]
     },
 }
 

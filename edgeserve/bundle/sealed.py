@@ -59,9 +59,12 @@ def check_identity(data: bytes, manifest: Manifest) -> None:
     for field in ("processing", "labels", "task"):
         if getattr(shared, field) != getattr(manifest, field):
             raise BundleError(
-                "EDGE-BUNDLE-040", f"{MANIFEST} at $.{field}", wanted=f"what {IDENTITY} says",
-                got="something else", hint=_HINT,
-            )  # fmt: skip
+                "EDGE-BUNDLE-040",
+                f"{MANIFEST} at $.{field}",
+                wanted=f"what {IDENTITY} says",
+                got="something else",
+                hint=_HINT,
+            )
 
 
 class Bundle:
@@ -119,9 +122,12 @@ class Bundle:
     def _check_crc(self, place: Entry, crc: int) -> None:
         if crc != place.crc:
             raise BundleError(
-                "EDGE-BUNDLE-017", f"member {place.name!r}", wanted=f"CRC-32 {place.crc:08x}",
-                got=f"{crc:08x}", hint=_HINT,
-            )  # fmt: skip
+                "EDGE-BUNDLE-017",
+                f"member {place.name!r}",
+                wanted=f"CRC-32 {place.crc:08x}",
+                got=f"{crc:08x}",
+                hint=_HINT,
+            )
 
     def _check_members(self) -> None:
         """The members are those that the manifest lists, each with the size that it says."""
@@ -130,9 +136,12 @@ class Bundle:
         for name in sorted(there.keys() | said.keys()):
             if there.get(name) != said.get(name):
                 raise BundleError(
-                    "EDGE-BUNDLE-019", f"member {name!r}", wanted=_bytes(said.get(name)),
-                    got=_bytes(there.get(name)), hint=_HINT,
-                )  # fmt: skip
+                    "EDGE-BUNDLE-019",
+                    f"member {name!r}",
+                    wanted=_bytes(said.get(name)),
+                    got=_bytes(there.get(name)),
+                    hint=_HINT,
+                )
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -154,9 +163,12 @@ class Bundle:
     def _find(self, member: str) -> FileEntry:
         if member not in self._listed:
             raise BundleError(
-                "EDGE-BUNDLE-042", f"member {member!a}", wanted="a member that the manifest lists",
-                got="none of that name", hint="`edgeserve inspect` lists the members",
-            )  # fmt: skip
+                "EDGE-BUNDLE-042",
+                f"member {member!a}",
+                wanted="a member that the manifest lists",
+                got="none of that name",
+                hint="`edgeserve inspect` lists the members",
+            )
         return self._listed[member]
 
     def _chunks(self, entry: FileEntry) -> Iterator[bytes]:
@@ -169,9 +181,12 @@ class Bundle:
             yield chunk
         if digest.hexdigest() != entry.sha256:
             raise BundleError(
-                "EDGE-BUNDLE-004", f"member {entry.path!r}", wanted=f"sha256 {entry.sha256}",
-                got=digest.hexdigest(), hint=_HINT,
-            )  # fmt: skip
+                "EDGE-BUNDLE-004",
+                f"member {entry.path!r}",
+                wanted=f"sha256 {entry.sha256}",
+                got=digest.hexdigest(),
+                hint=_HINT,
+            )
         self._check_crc(place, crc)
 
     def local(self, artifact: Artifact) -> Path:
@@ -186,9 +201,12 @@ class Bundle:
         """
         if artifact not in self.manifest.artifacts:
             raise BundleError(
-                "EDGE-BUNDLE-042", f"artifact {artifact.name}", wanted="an artifact of this bundle",
-                got="another", hint="take it from the manifest of the bundle that is open",
-            )  # fmt: skip
+                "EDGE-BUNDLE-042",
+                f"artifact {artifact.name}",
+                wanted="an artifact of this bundle",
+                got="another",
+                hint="take it from the manifest of the bundle that is open",
+            )
         cache = self._cache or Cache()
         return cache.folder(artifact.name, artifact.files, self._chunks)
 

@@ -90,7 +90,9 @@ class ByteSource:
 
     def _cut(self, got: str) -> BundleError:
         return BundleError(
-            "EDGE-BUNDLE-018", str(self.path), got=got,
+            "EDGE-BUNDLE-018",
+            str(self.path),
+            got=got,
             wanted="the bytes that were there when it was opened",
             hint="something changed the file while it was in use: get it again",
-        )  # fmt: skip
+        )

@@ -49,9 +49,12 @@ def check_json(data: bytes, thing: str) -> None:
     """
     if len(data) > MAX_BYTES:
         raise BundleError(
-            "EDGE-BUNDLE-030", thing, wanted=f"at most {MAX_BYTES} bytes", got=str(len(data)),
+            "EDGE-BUNDLE-030",
+            thing,
+            wanted=f"at most {MAX_BYTES} bytes",
+            got=str(len(data)),
             hint=_HINT,
-        )  # fmt: skip
+        )
     _check_tokens(data, thing)
     try:
         data.decode()
@@ -77,16 +80,22 @@ def _check_tokens(data: bytes, thing: str) -> None:
             stack.append(set() if data[match.start()] == _BRACE else None)
             if len(stack) > MAX_DEPTH:
                 raise BundleError(
-                    "EDGE-BUNDLE-034", f"{thing} at {_path(data, match.start())}",
-                    wanted=f"at most {MAX_DEPTH} levels", got="more", hint=_HINT,
-                )  # fmt: skip
+                    "EDGE-BUNDLE-034",
+                    f"{thing} at {_path(data, match.start())}",
+                    wanted=f"at most {MAX_DEPTH} levels",
+                    got="more",
+                    hint=_HINT,
+                )
         elif kind == "close" and stack:
             stack.pop()
         elif kind == "rest" and _NOT_A_NUMBER.search(match.group()):
             raise BundleError(
-                "EDGE-BUNDLE-033", f"{thing} at {_path(data, match.end())}", wanted="a number",
-                got="NaN or infinity", hint='write it as the string "nan", "inf" or "-inf"',
-            )  # fmt: skip
+                "EDGE-BUNDLE-033",
+                f"{thing} at {_path(data, match.end())}",
+                wanted="a number",
+                got="NaN or infinity",
+                hint='write it as the string "nan", "inf" or "-inf"',
+            )
         elif kind == "end":
             return  # a quote that opens no string: not JSON, as the grammar will say
 
@@ -96,9 +105,12 @@ def _note(match: re.Match[bytes], seen: set[str], data: bytes, thing: str) -> No
     name = _text(match.group())
     if name in seen:
         raise BundleError(
-            "EDGE-BUNDLE-032", f"{thing} at {_path(data, match.start(), above=True)}",
-            wanted="each key once", got=f"{name!r} twice", hint=_HINT,
-        )  # fmt: skip
+            "EDGE-BUNDLE-032",
+            f"{thing} at {_path(data, match.start(), above=True)}",
+            wanted="each key once",
+            got=f"{name!r} twice",
+            hint=_HINT,
+        )
     seen.add(name)
 
 

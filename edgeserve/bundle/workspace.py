@@ -122,10 +122,12 @@ class Workspace:
                 return self._read[1]
         except OSError as error:
             raise BundleError(
-                "EDGE-BUNDLE-051", str(self.path), wanted=f"a workspace with {MANIFEST}",
+                "EDGE-BUNDLE-051",
+                str(self.path),
+                wanted=f"a workspace with {MANIFEST}",
                 got=error.strerror or str(error),
                 hint=f"make one: edgeserve convert SOURCE -o {self.path}",
-            ) from error  # fmt: skip
+            ) from error
 
     @contextlib.contextmanager
     def lock(self, timeout: float = 2.0) -> Iterator[None]:
@@ -155,16 +157,20 @@ class Workspace:
             self._lock.acquire(timeout=timeout)
         except filelock.Timeout as error:
             raise BundleError(
-                "EDGE-BUNDLE-050", str(self.path), wanted="the workspace for writing",
+                "EDGE-BUNDLE-050",
+                str(self.path),
+                wanted="the workspace for writing",
                 got=f"it is held by {self._held_by()}",
                 hint="wait until the other command has finished, or end it",
-            ) from error  # fmt: skip
+            ) from error
         except (OSError, NotImplementedError) as error:
             raise BundleError(
-                "EDGE-BUNDLE-052", str(self.path), wanted="a folder that can be locked",
+                "EDGE-BUNDLE-052",
+                str(self.path),
+                wanted="a folder that can be locked",
                 got=str(error),
                 hint="choose a folder on a local disk that you may write to, with -o",
-            ) from error  # fmt: skip
+            ) from error
 
     @property
     def _holder(self) -> Path:
@@ -225,9 +231,12 @@ class Workspace:
         entry = next((e for e in self.manifest.files if e.path == member), None)
         if entry is None:
             raise BundleError(
-                "EDGE-BUNDLE-042", f"file {member!a}", wanted="a file that the manifest lists",
-                got="none of that name", hint=f"{MANIFEST} lists the files of a workspace",
-            )  # fmt: skip
+                "EDGE-BUNDLE-042",
+                f"file {member!a}",
+                wanted="a file that the manifest lists",
+                got="none of that name",
+                hint=f"{MANIFEST} lists the files of a workspace",
+            )
         real_file(self.path, member)
         try:
             data = (self.path / member).read_bytes()
@@ -251,9 +260,12 @@ class Workspace:
     def _check(self, entry: FileEntry, sha256: str) -> None:
         if sha256 != entry.sha256:
             raise BundleError(
-                "EDGE-BUNDLE-004", str(self.path / entry.path), wanted=f"sha256 {entry.sha256}",
-                got=sha256, hint=_CHANGED,
-            )  # fmt: skip
+                "EDGE-BUNDLE-004",
+                str(self.path / entry.path),
+                wanted=f"sha256 {entry.sha256}",
+                got=sha256,
+                hint=_CHANGED,
+            )
 
     def close(self) -> None:
         """Nothing is held open: there for the sake of `Model`."""

@@ -16,9 +16,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 __all__ = [
-    "ALIGNMENT", "CENTRAL", "END", "END64", "LOCAL", "LOCATOR", "MAX_MEMBERS", "Entry", "Record",
-    "central_bytes", "end64_bytes", "end_bytes", "local_bytes", "plan",
-]  # fmt: skip
+    "ALIGNMENT",
+    "CENTRAL",
+    "END",
+    "END64",
+    "LOCAL",
+    "LOCATOR",
+    "MAX_MEMBERS",
+    "Entry",
+    "Record",
+    "central_bytes",
+    "end64_bytes",
+    "end_bytes",
+    "local_bytes",
+    "plan",
+]
 
 #: Every member's data starts at a multiple of this: the largest page size of phones.
 ALIGNMENT = 16_384
@@ -55,24 +67,28 @@ def _record(title: str, layout: str, fields: str) -> Record:
 
 
 LOCAL = _record(
-    "local header", "IHHHHHIIIHH",
+    "local header",
+    "IHHHHHIIIHH",
     "signature version flags method time date crc stored_size size name_length extra_length",
-)  # fmt: skip
+)
 CENTRAL = _record(
-    "central directory", "IHHHHHHIIIHHHHHII",
+    "central directory",
+    "IHHHHHHIIIHHHHHII",
     "signature made_by version flags method time date crc stored_size size name_length extra_length"
     " comment_length disk internal_attributes external_attributes offset",
-)  # fmt: skip
+)
 END = _record(
-    "end record", "IHHHHIIH",
+    "end record",
+    "IHHHHIIH",
     "signature disk directory_disk disk_members members directory_size directory_offset"
     " comment_length",
-)  # fmt: skip
+)
 END64 = _record(
-    "ZIP64 end record", "IQHHIIQQQQ",
+    "ZIP64 end record",
+    "IQHHIIQQQQ",
     "signature record_size made_by version disk directory_disk disk_members members directory_size"
     " directory_offset",
-)  # fmt: skip
+)
 LOCATOR = _record("ZIP64 locator", "IIQI", "signature disk end_offset disks")
 
 
@@ -127,9 +143,18 @@ def local_bytes(entry: Entry) -> bytes:
         zip64 = struct.pack("<HHQQ", _ZIP64_ID, 16, entry.size, entry.size)
     padding = struct.pack("<HH", _PADDING_ID, entry.padding - 4) + bytes(entry.padding - 4)
     fixed = LOCAL.layout.pack(
-        0x0403_4B50, _VERSION, 0, 0, _TIME, _DATE, entry.crc, shown, shown, len(entry.name),
+        0x0403_4B50,
+        _VERSION,
+        0,
+        0,
+        _TIME,
+        _DATE,
+        entry.crc,
+        shown,
+        shown,
+        len(entry.name),
         len(zip64) + len(padding),
-    )  # fmt: skip
+    )
     return fixed + entry.name.encode("ascii") + zip64 + padding
 
 
@@ -140,17 +165,30 @@ def central_bytes(entry: Entry) -> bytes:
     zip64 = struct.pack(f"<HH{len(real)}Q", _ZIP64_ID, 8 * len(real), *real) if real else b""
     shown = min(entry.size, _FULL)
     fixed = CENTRAL.layout.pack(
-        0x0201_4B50, _VERSION, _VERSION, 0, 0, _TIME, _DATE, entry.crc, shown, shown,
-        len(entry.name), len(zip64), 0, 0, 0, 0, min(entry.offset, _FULL),
-    )  # fmt: skip
+        0x0201_4B50,
+        _VERSION,
+        _VERSION,
+        0,
+        0,
+        _TIME,
+        _DATE,
+        entry.crc,
+        shown,
+        shown,
+        len(entry.name),
+        len(zip64),
+        0,
+        0,
+        0,
+        0,
+        min(entry.offset, _FULL),
+    )
     return fixed + entry.name.encode("ascii") + zip64
 
 
 def end_bytes(members: int, size: int, offset: int) -> bytes:
     """The end record, for a central directory of ``size`` bytes at ``offset``."""
-    return END.layout.pack(
-        0x0605_4B50, 0, 0, members, members, size, min(offset, _FULL), 0
-    )  # fmt: skip
+    return END.layout.pack(0x0605_4B50, 0, 0, members, members, size, min(offset, _FULL), 0)
 
 
 def end64_bytes(members: int, size: int, offset: int) -> bytes:
@@ -159,5 +197,5 @@ def end64_bytes(members: int, size: int, offset: int) -> bytes:
         return b""
     record = END64.layout.pack(
         0x0606_4B50, END64.size - 12, _VERSION, _VERSION, 0, 0, members, members, size, offset
-    )  # fmt: skip
+    )
     return record + LOCATOR.layout.pack(0x0706_4B50, 0, offset + size, 1)

@@ -17,8 +17,7 @@ __all__ = ["COMMANDS"]
 
 Out = Annotated[str, typer.Argument(metavar="OUT", help="The workspace that convert made.")]
 Data = Annotated[
-    str | None,
-    typer.Option(help="Inputs to judge on: a folder, data.jsonl, COCO json or .npz."),
+    str | None, typer.Option(help="Inputs to judge on: a folder, data.jsonl, COCO json or .npz.")
 ]
 Reference = Annotated[
     str | None,

@@ -55,13 +55,28 @@ def serve(
 ) -> int:
     """Serve bundles over the Open Inference Protocol."""
     options: dict[str, Any] = {
-        "bundles": tuple(bundles), "host": host, "port": port, "grpc_port": grpc_port,
-        "threads": threads, "workers": workers, "deadline_ms": deadline_ms, "queue": queue,
-        "batch": batch, "batch_delay_ms": batch_delay_ms, "body_mb": body_mb, "body_s": body_s,
-        "memory_mb": memory_mb, "lazy": lazy, "pinned": tuple(pin or ()), "keys": keys,
-        "control": control, "tls_cert": tls_cert, "tls_key": tls_key, "drain_s": drain_s,
+        "bundles": tuple(bundles),
+        "host": host,
+        "port": port,
+        "grpc_port": grpc_port,
+        "threads": threads,
+        "workers": workers,
+        "deadline_ms": deadline_ms,
+        "queue": queue,
+        "batch": batch,
+        "batch_delay_ms": batch_delay_ms,
+        "body_mb": body_mb,
+        "body_s": body_s,
+        "memory_mb": memory_mb,
+        "lazy": lazy,
+        "pinned": tuple(pin or ()),
+        "keys": keys,
+        "control": control,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "drain_s": drain_s,
         "price": price,
-    }  # fmt: skip
+    }
     if engine not in ("own", "ray"):
         raise _wrong("engine", "own or ray", repr(engine))
     wider = _given(replicas=replicas, max_replicas=max_replicas, cpus=cpus, gpus=gpus)

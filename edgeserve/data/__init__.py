@@ -19,6 +19,16 @@ from edgeserve.data.reading import Feed, Reader, fingerprint
 from edgeserve.data.truths import Known
 
 __all__ = [
-    "DataSet", "Feed", "Known", "Reader", "Rows", "fingerprint", "load_data", "read_arrays", "scan",
-    "split", "true_mask", "write_arrays",
-]  # fmt: skip
+    "DataSet",
+    "Feed",
+    "Known",
+    "Reader",
+    "Rows",
+    "fingerprint",
+    "load_data",
+    "read_arrays",
+    "scan",
+    "split",
+    "true_mask",
+    "write_arrays",
+]

@@ -50,19 +50,24 @@ def read_coco(path: Path, known: Known | None = None) -> tuple[Sample, ...]:
         key = str(file.resolve())
         if key in first:
             raise DataError(
-                "EDGE-DATA-008", f"{path.name} images[{index}]", wanted="each image once",
+                "EDGE-DATA-008",
+                f"{path.name} images[{index}]",
+                wanted="each image once",
                 got=f"{image.file_name}, which images[{first[key]}] is too",
                 hint="remove one of the two: an input counts as evidence once",
-            )  # fmt: skip
+            )
         first[key] = index
         name = Path(image.file_name).as_posix()
         files[image.id] = file
         samples.append(Sample(id=name, group=name, path=key, label=labels.get(image.id)))
     if not samples:
         raise DataError(
-            "EDGE-DATA-006", str(path), wanted="a list of images", got="an empty one",
+            "EDGE-DATA-006",
+            str(path),
+            wanted="a list of images",
+            got="an empty one",
             hint="give the json that lists the images",
-        )  # fmt: skip
+        )
     truths = truths_of(path.name, coco.annotations, coco.categories, files, known) if known else {}
     return tuple(
         msgspec.structs.replace(sample, truth=truths[image.id]) if image.id in truths else sample
@@ -75,9 +80,12 @@ def _parse(path: Path) -> _Coco:
         return msgspec.json.decode(path.read_bytes(), type=_Coco)
     except OSError as error:
         raise DataError(
-            "EDGE-DATA-005", str(path), wanted="to read it", got=error.strerror or str(error),
+            "EDGE-DATA-005",
+            str(path),
+            wanted="to read it",
+            got=error.strerror or str(error),
             hint="give yourself the right to read it",
-        ) from error  # fmt: skip
+        ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _not_coco(path, str(error)) from error
 
@@ -100,6 +108,9 @@ def _labels(path: Path, coco: _Coco) -> dict[int | str, str]:
 
 def _not_coco(path: Path, got: str) -> DataError:
     return DataError(
-        "EDGE-DATA-009", str(path), wanted="COCO json with images, annotations and categories",
-        got=got, hint="export the json again, or list the inputs in a data.jsonl",
-    )  # fmt: skip
+        "EDGE-DATA-009",
+        str(path),
+        wanted="COCO json with images, annotations and categories",
+        got=got,
+        hint="export the json again, or list the inputs in a data.jsonl",
+    )

@@ -70,9 +70,12 @@ class _Runs(msgspec.Struct):
 
 
 def truths_of(
-    name: str, annotations: Sequence[Annotation], categories: Sequence[Category],
-    files: Mapping[int | str, Path], known: Known,
-) -> dict[int | str, Truth]:  # fmt: skip
+    name: str,
+    annotations: Sequence[Annotation],
+    categories: Sequence[Category],
+    files: Mapping[int | str, Path],
+    known: Known,
+) -> dict[int | str, Truth]:
     """What is true of each image; nothing where no annotation says it.
 
     An image without annotations, in a json that has some, holds nothing.
@@ -133,17 +136,23 @@ def _boxes(
         boxes=tuple(
             checked_box(
                 _read(note.bbox, list[float], where, "[left, top, width, height]", bad_box),
-                classes[note.category_id], where, size, crowd=bytes(note.iscrowd) in _YES,
+                classes[note.category_id],
+                where,
+                size,
+                crowd=bytes(note.iscrowd) in _YES,
             )
             for where, note in notes
         )
-    )  # fmt: skip
+    )
 
 
 def _mask(
-    notes: Sequence[tuple[str, Annotation]], classes: Mapping[int | str, str], rest: int,
-    known: Known, size: Size | None,
-) -> DrawnMask:  # fmt: skip
+    notes: Sequence[tuple[str, Annotation]],
+    classes: Mapping[int | str, str],
+    rest: int,
+    known: Known,
+    size: Size | None,
+) -> DrawnMask:
     def area(where: str, note: Annotation) -> Area:
         label = classes[note.category_id]
         index = known.labels.index(label) if known.labels else int(label)
@@ -179,9 +188,12 @@ def _polygons(note: Annotation, where: str, size: Size | None) -> Iterator[tuple
 
 
 def _read(
-    value: msgspec.Raw, type_: type[_T], where: str, wanted: str,
+    value: msgspec.Raw,
+    type_: type[_T],
+    where: str,
+    wanted: str,
     bad: Callable[[str, str, str], DataError],
-) -> _T:  # fmt: skip
+) -> _T:
     try:
         return msgspec.json.decode(value, type=type_)
     except msgspec.MsgspecError as error:

@@ -54,16 +54,22 @@ def _check_names(files: list[str]) -> None:
             file.encode()
         except UnicodeEncodeError as error:
             raise DataError(
-                "EDGE-DATA-022", ascii(file), wanted="a file name in UTF-8", got="other bytes",
+                "EDGE-DATA-022",
+                ascii(file),
+                wanted="a file name in UTF-8",
+                got="other bytes",
                 hint="rename the file",
-            ) from error  # fmt: skip
+            ) from error
 
 
 def _refuse(error: OSError) -> None:
     raise DataError(
-        "EDGE-DATA-005", str(error.filename), wanted="to list the folder",
-        got=error.strerror or str(error), hint="give yourself the right to read it",
-    ) from error  # fmt: skip
+        "EDGE-DATA-005",
+        str(error.filename),
+        wanted="to list the folder",
+        got=error.strerror or str(error),
+        hint="give yourself the right to read it",
+    ) from error
 
 
 def _medium(root: Path, files: list[str]) -> FileMedium:
@@ -73,6 +79,9 @@ def _medium(root: Path, files: list[str]) -> FileMedium:
             return medium
     got = f"{len(files)} other files ({files[0]}, ...)" if files else "no file"
     raise DataError(
-        "EDGE-DATA-006", str(root), wanted="picture, sound or .txt files", got=got,
+        "EDGE-DATA-006",
+        str(root),
+        wanted="picture, sound or .txt files",
+        got=got,
         hint="give the folder that holds the inputs, or list them in a data.jsonl",
-    )  # fmt: skip
+    )

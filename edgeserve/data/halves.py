@@ -26,10 +26,12 @@ def split(samples: Iterable[Sample], seed: int = 0) -> dict[Half, tuple[Sample, 
     groups = sorted({s.group for s in samples}, key=lambda group: _rank(group, seed))
     if len(groups) < 2:
         raise DataError(
-            "EDGE-DATA-019", "the data", wanted="at least two groups",
+            "EDGE-DATA-019",
+            "the data",
+            wanted="at least two groups",
             got=f"{len(samples)} inputs in {len(groups)} group{'s' * (len(groups) != 1)}",
             hint="add inputs of another photo or speaker, or correct what the data calls a group",
-        )  # fmt: skip
+        )
     judged = frozenset(groups[::2])
     return {
         "calibration": tuple(s for s in samples if s.group not in judged),

@@ -53,9 +53,11 @@ def load_data(
 
 
 def scan(
-    path: Path, signature: Signature | None = None, medium: Medium | None = None,
+    path: Path,
+    signature: Signature | None = None,
+    medium: Medium | None = None,
     known: Known | None = None,
-) -> DataSet:  # fmt: skip
+) -> DataSet:
     """Read what ``path`` names.
 
     A folder that holds ``data.jsonl`` is described by that file: its groups must not be lost by
@@ -79,9 +81,12 @@ def scan(
         return _table(table, medium, known) if table.is_file() else _folder(path)
     if not path.exists():
         raise DataError(
-            "EDGE-DATA-001", str(path), wanted=_FORMS, got="nothing at this path",
+            "EDGE-DATA-001",
+            str(path),
+            wanted=_FORMS,
+            got="nothing at this path",
             hint="correct the path given with --data",
-        )  # fmt: skip
+        )
     match path.suffix.lower():
         case ".jsonl":
             return _table(path, medium, known)
@@ -91,9 +96,12 @@ def scan(
             return DataSet(kind="npz", path=str(path), samples=read_npz(path, signature))
         case suffix:
             raise DataError(
-                "EDGE-DATA-002", str(path), wanted=_FORMS, got=f"a file with suffix {suffix!r}",
+                "EDGE-DATA-002",
+                str(path),
+                wanted=_FORMS,
+                got=f"a file with suffix {suffix!r}",
                 hint="put single files into a folder and give that",
-            )  # fmt: skip
+            )
 
 
 def _table(path: Path, medium: Medium | None, known: Known | None) -> DataSet:

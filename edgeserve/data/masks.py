@@ -48,9 +48,10 @@ def checked_mask(file: Path, known: Known, where: str, size: Size | None) -> Mas
     mask = _decoded(data, f"{where}, mask {file.name}")
     if size is not None and mask.shape != size:
         raise bad_mask(
-            f"{where}, mask {file.name}", f"a mask of {size[1]} x {size[0]} pixels, as the photo's",
+            f"{where}, mask {file.name}",
+            f"a mask of {size[1]} x {size[0]} pixels, as the photo's",
             f"one of {mask.shape[1]} x {mask.shape[0]}",
-        )  # fmt: skip
+        )
     indexes = np.unique(mask)
     if known.labels and (beyond := indexes[indexes >= len(known.labels)]).size:
         raise unknown_classes(known, f"{where}, mask {file.name}", beyond.tolist())
@@ -75,9 +76,12 @@ def true_mask(truth: MaskFile | DrawnMask, size: Size) -> np.ndarray:
         data = b""
     if sha256_bytes(data) != truth.sha256:
         raise DataError(
-            "EDGE-DATA-021", truth.path, wanted="the mask that was listed", got="other bytes",
+            "EDGE-DATA-021",
+            truth.path,
+            wanted="the mask that was listed",
+            got="other bytes",
             hint="run validate again with --data",
-        )  # fmt: skip
+        )
     mask = _decoded(data, truth.path)
     if mask.shape != size:
         wanted = f"{size[1]} x {size[0]} pixels, as the photo's"

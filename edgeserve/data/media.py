@@ -10,8 +10,14 @@ from typing import Literal
 from edgeserve.errors import DataError
 
 __all__ = [
-    "SUFFIXES", "FileMedium", "Medium", "check_file", "is_clutter", "medium_of", "natural_key",
-]  # fmt: skip
+    "SUFFIXES",
+    "FileMedium",
+    "Medium",
+    "check_file",
+    "is_clutter",
+    "medium_of",
+    "natural_key",
+]
 
 FileMedium = Literal["image", "audio", "text"]
 #: What a model takes: a medium, or named tensors.
@@ -60,16 +66,25 @@ def check_file(path: Path, where: str) -> None:
     if not path.is_file():
         got = "a folder" if path.is_dir() else "a broken link" if path.is_symlink() else "nothing"
         raise DataError(
-            "EDGE-DATA-003", where, wanted=f"a file at {path}", got=got,
+            "EDGE-DATA-003",
+            where,
+            wanted=f"a file at {path}",
+            got=got,
             hint="correct the path; a relative one starts at the folder of the file that names it",
-        )  # fmt: skip
+        )
     if path.stat().st_size == 0:
         raise DataError(
-            "EDGE-DATA-004", where, wanted="a file with bytes in it", got=f"{path}, empty",
+            "EDGE-DATA-004",
+            where,
+            wanted="a file with bytes in it",
+            got=f"{path}, empty",
             hint="replace the file or take it out of the data",
-        )  # fmt: skip
+        )
     if not os.access(path, os.R_OK):
         raise DataError(
-            "EDGE-DATA-005", where, wanted=f"to read {path}", got="permission denied",
+            "EDGE-DATA-005",
+            where,
+            wanted=f"to read {path}",
+            got="permission denied",
             hint="give yourself the right to read it",
-        )  # fmt: skip
+        )

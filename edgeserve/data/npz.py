@@ -37,9 +37,12 @@ def read_npz(path: Path, signature: Signature | None = None) -> tuple[Sample, ..
             return _samples(path, rows, signature)
     except BROKEN as error:
         raise DataError(
-            "EDGE-DATA-010", str(path), wanted="an .npz of arrays", got=str(error),
+            "EDGE-DATA-010",
+            str(path),
+            wanted="an .npz of arrays",
+            got=str(error),
             hint="write it again with numpy.savez",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sample, ...]:
@@ -63,9 +66,12 @@ def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sampl
 def _check_plain(path: Path, name: str, header: ArrayHeader) -> None:
     if header.dtype.hasobject:
         raise DataError(
-            "EDGE-DATA-011", f"{path.name} array {name!r}", wanted="numbers", got="Python objects",
+            "EDGE-DATA-011",
+            f"{path.name} array {name!r}",
+            wanted="numbers",
+            got="Python objects",
             hint="objects lie in pickles, which can run code: store plain arrays",
-        )  # fmt: skip
+        )
 
 
 def _count(path: Path, rows: Rows, keys: list[str]) -> int:
@@ -73,20 +79,29 @@ def _count(path: Path, rows: Rows, keys: list[str]) -> int:
     lengths = {key: rows.headers[key].shape[:1] for key in keys}
     if scalar := [key for key, length in lengths.items() if not length]:
         raise DataError(
-            "EDGE-DATA-013", f"{path.name} array {scalar[0]!r}", wanted="a first axis of samples",
-            got="a single number", hint="stack the samples along a new first axis",
-        )  # fmt: skip
+            "EDGE-DATA-013",
+            f"{path.name} array {scalar[0]!r}",
+            wanted="a first axis of samples",
+            got="a single number",
+            hint="stack the samples along a new first axis",
+        )
     if not keys or (0,) in lengths.values():
         raise DataError(
-            "EDGE-DATA-006", str(path), wanted="arrays with one sample a row", got="no row",
+            "EDGE-DATA-006",
+            str(path),
+            wanted="arrays with one sample a row",
+            got="no row",
             hint="store at least two samples along the first axis",
-        )  # fmt: skip
+        )
     if len(set(lengths.values())) > 1:
         got = ", ".join(f"{key}: {length[0]}" for key, length in lengths.items())
         raise DataError(
-            "EDGE-DATA-014", str(path), wanted="as many rows in each array", got=got,
+            "EDGE-DATA-014",
+            str(path),
+            wanted="as many rows in each array",
+            got=got,
             hint="row i of every array must belong to the same sample",
-        )  # fmt: skip
+        )
     return lengths[keys[0]][0]
 
 
@@ -102,9 +117,12 @@ def input_names(path: Path, keys: list[str], signature: Signature) -> dict[str, 
         if sorted(wanted) == sorted(keys):
             return dict(zip(names, wanted, strict=True))
     raise DataError(
-        "EDGE-DATA-012", str(path), wanted=f"arrays {', '.join(names)} (or {', '.join(positions)})",
-        got=", ".join(keys) or "none", hint="rename the arrays; only `group` may stand beside them",
-    )  # fmt: skip
+        "EDGE-DATA-012",
+        str(path),
+        wanted=f"arrays {', '.join(names)} (or {', '.join(positions)})",
+        got=", ".join(keys) or "none",
+        hint="rename the arrays; only `group` may stand beside them",
+    )
 
 
 def _check_spec(
@@ -113,16 +131,21 @@ def _check_spec(
     shape = header.shape[1:]
     if not (fits(shape, spec, signature) or _fits_unbatched(shape, spec, signature)):
         raise DataError(
-            "EDGE-DATA-013", f"{path.name} array {key!r}",
-            wanted=f"samples of shape {_show(spec.shape)}", got=f"samples of shape {_show(shape)}",
+            "EDGE-DATA-013",
+            f"{path.name} array {key!r}",
+            wanted=f"samples of shape {_show(spec.shape)}",
+            got=f"samples of shape {_show(shape)}",
             hint="the first axis counts samples; a row is one input, with or without batch axis",
-        )  # fmt: skip
+        )
     wanted = np.dtype(spec.dtype) if spec.dtype not in ("string", "bfloat16") else None
     if wanted is None or not _castable(header.dtype, wanted):
         raise DataError(
-            "EDGE-DATA-013", f"{path.name} array {key!r}", wanted=f"dtype {spec.dtype}",
-            got=f"dtype {header.dtype}", hint="convert the array before storing it",
-        )  # fmt: skip
+            "EDGE-DATA-013",
+            f"{path.name} array {key!r}",
+            wanted=f"dtype {spec.dtype}",
+            got=f"dtype {header.dtype}",
+            hint="convert the array before storing it",
+        )
 
 
 def _castable(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
@@ -156,19 +179,24 @@ def _check_finite(path: Path, key: str, rows: Rows) -> None:
         if not finite.all():
             row = start + int(np.argmin(finite))
             raise DataError(
-                "EDGE-DATA-015", f"{path.name} array {key!r} row {row}", wanted="finite numbers",
-                got="NaN or infinity", hint="repair or remove that row (counted from 0)",
-            )  # fmt: skip
+                "EDGE-DATA-015",
+                f"{path.name} array {key!r} row {row}",
+                wanted="finite numbers",
+                got="NaN or infinity",
+                hint="repair or remove that row (counted from 0)",
+            )
 
 
 def _groups(path: Path, rows: Rows, count: int) -> list[str]:
     header = rows.headers[_GROUP]
     if header.shape != (count,) or header.dtype.kind not in "iuUS":
         raise DataError(
-            "EDGE-DATA-016", f"{path.name} array 'group'", wanted=f"{count} integers or strings",
+            "EDGE-DATA-016",
+            f"{path.name} array 'group'",
+            wanted=f"{count} integers or strings",
             got=f"dtype {header.dtype}, shape {_show(header.shape)}",
             hint="give one group (photo, speaker, ...) a row",
-        )  # fmt: skip
+        )
     values = rows.rows(_GROUP, 0, count)
     return [v.decode("latin-1") if isinstance(v, bytes) else str(v) for v in values.tolist()]
 

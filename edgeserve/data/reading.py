@@ -72,9 +72,12 @@ class Reader:
             return data.decode("utf-8-sig") if medium_of(sample.path or "") == "text" else data
         except BROKEN as error:  # UnicodeDecodeError is a ValueError
             raise DataError(
-                "EDGE-DATA-017", sample.id, wanted="the input that was listed", got=str(error),
+                "EDGE-DATA-017",
+                sample.id,
+                wanted="the input that was listed",
+                got=str(error),
                 hint="see that the file is still there and whole",
-            ) from error  # fmt: skip
+            ) from error
 
     def _row(self, sample: Sample) -> Feed:
         if self._signature is None or sample.path is None or sample.row is None:
@@ -107,9 +110,10 @@ def _as_input(
     lost = not np.isfinite(cast).all() if cast.dtype.kind == "f" else bool((cast != whole).any())
     if lost:
         raise DataError(
-            "EDGE-DATA-018", f"{sample.id} input {spec.name!r}",
+            "EDGE-DATA-018",
+            f"{sample.id} input {spec.name!r}",
             wanted=f"numbers that {spec.dtype} holds",
             got=f"{whole.dtype} from {whole.min()} to {whole.max()}",
             hint="store the array in the model's own dtype",
-        )  # fmt: skip
+        )
     return cast

@@ -71,10 +71,12 @@ def read_table(
         key = sample.path or sample.id
         if key in lines:
             raise DataError(
-                "EDGE-DATA-008", f"{path.name} line {number}", wanted="each input once",
+                "EDGE-DATA-008",
+                f"{path.name} line {number}",
+                wanted="each input once",
                 got=f"{sample.id}, which line {lines[key]} lists too",
                 hint="remove one of the two lines: an input counts as evidence once",
-            )  # fmt: skip
+            )
         lines[key] = number
         if known is not None:
             kinds |= {kind for kind in KINDS.values() if getattr(parsed, kind) is not None}
@@ -83,9 +85,12 @@ def read_table(
         samples.append(sample)
     if not samples:
         raise DataError(
-            "EDGE-DATA-006", str(path), wanted="one JSON object a line", got="no line",
+            "EDGE-DATA-006",
+            str(path),
+            wanted="one JSON object a line",
+            got="no line",
             hint='write lines such as {"input": "cat.jpg", "group": "photo-1"}',
-        )  # fmt: skip
+        )
     return tuple(samples), tuple(sorted(kinds - {known.kind if known else None}))
 
 
@@ -106,9 +111,11 @@ def _truth(path: Path, where: str, line: _Line, sample: Sample, known: Known) ->
 
 
 def _boxes(
-    given: Sequence[tuple[float, float, float, float, str | int]], where: str, size: Size | None,
+    given: Sequence[tuple[float, float, float, float, str | int]],
+    where: str,
+    size: Size | None,
     known: Known,
-) -> TrueBoxes:  # fmt: skip
+) -> TrueBoxes:
     named = [known.named(label) for *_, label in given]
     if unknown := [each[4] for each, name in zip(given, named, strict=True) if name is None]:
         raise unknown_classes(known, where, unknown)
@@ -125,9 +132,12 @@ def _lines(path: Path) -> list[bytes]:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(
-            "EDGE-DATA-005", str(path), wanted="to read it", got=error.strerror or str(error),
+            "EDGE-DATA-005",
+            str(path),
+            wanted="to read it",
+            got=error.strerror or str(error),
             hint="give yourself the right to read it",
-        ) from error  # fmt: skip
+        ) from error
     return data.removeprefix(_BOM).split(b"\n")
 
 
@@ -136,16 +146,21 @@ def _parse(path: Path, number: int, line: bytes) -> _Line:
         parsed = msgspec.json.decode(line, type=_Line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataError(
-            "EDGE-DATA-007", f"{path.name} line {number}",
+            "EDGE-DATA-007",
+            f"{path.name} line {number}",
             wanted='{"input": path or text} with, where known, "label" (or "boxes", "mask", "spans"'
-            ', "segments") and "group"', got=str(error),
+            ', "segments") and "group"',
+            got=str(error),
             hint="each line is one whole JSON object in UTF-8, with no other keys",
-        ) from error  # fmt: skip
+        ) from error
     if not parsed.input.strip():
         raise DataError(
-            "EDGE-DATA-007", f"{path.name} line {number}", wanted='an "input"', got="an empty one",
+            "EDGE-DATA-007",
+            f"{path.name} line {number}",
+            wanted='an "input"',
+            got="an empty one",
             hint="give a path or a text, or remove the line",
-        )  # fmt: skip
+        )
     return parsed
 
 

@@ -13,9 +13,17 @@ from edgeserve.types.truths import TrueBox, TrueSegments, TrueSpans
 from edgeserve.types.words import Task
 
 __all__ = [
-    "KINDS", "Known", "TruthKind", "bad_box", "bad_mask", "check_within", "checked_box",
-    "segments", "spans", "unknown_classes",
-]  # fmt: skip
+    "KINDS",
+    "Known",
+    "TruthKind",
+    "bad_box",
+    "bad_mask",
+    "check_within",
+    "checked_box",
+    "segments",
+    "spans",
+    "unknown_classes",
+]
 
 TruthKind = Literal["boxes", "mask", "segments", "spans"]
 
@@ -68,11 +76,12 @@ def unknown_classes(known: Known, where: str, said: Iterable[object]) -> DataErr
         ", ..." if len(known.labels) > _SHOWN else ""
     )
     return DataError(
-        "EDGE-DATA-023", where,
+        "EDGE-DATA-023",
+        where,
         wanted=f"classes that the model has: {have or 'its labels are missing, so numbers from 0'}",
         got=some,
         hint="rename the classes as the model's labels are, or take them out of the data",
-    )  # fmt: skip
+    )
 
 
 def checked_box(
@@ -101,9 +110,13 @@ def checked_box(
 
 
 def check_within(
-    what: str, low: Sequence[float], high: Sequence[float], size: Size | None, where: str,
+    what: str,
+    low: Sequence[float],
+    high: Sequence[float],
+    size: Size | None,
+    where: str,
     bad: Callable[[str, str, str], DataError],
-) -> None:  # fmt: skip
+) -> None:
     """Refuse what reaches out of its picture, by its least and its largest x and y.
 
     Raises:
@@ -121,18 +134,24 @@ def check_within(
 def bad_box(where: str, wanted: str, got: str) -> DataError:
     """EDGE-DATA-024, a box that is none, or not in its picture."""
     return DataError(
-        "EDGE-DATA-024", where, wanted=wanted, got=got,
+        "EDGE-DATA-024",
+        where,
+        wanted=wanted,
+        got=got,
         hint="boxes are [left, top, width, height] in pixels of the upright photo; mend it or take "
         "it out",
-    )  # fmt: skip
+    )
 
 
 def bad_mask(where: str, wanted: str, got: str) -> DataError:
     """EDGE-DATA-025, a mask that does not fit its picture or is none."""
     return DataError(
-        "EDGE-DATA-025", where, wanted=wanted, got=got,
+        "EDGE-DATA-025",
+        where,
+        wanted=wanted,
+        got=got,
         hint="a mask has the upright photo's size and one class index a pixel (255: unlabelled)",
-    )  # fmt: skip
+    )
 
 
 def spans(
@@ -149,9 +168,10 @@ def spans(
     for start, end, _ in given:
         if not 0 <= start < end <= length:
             raise _bad_place(
-                where, f"0 <= start < end <= {length}, the text's length in characters",
+                where,
+                f"0 <= start < end <= {length}, the text's length in characters",
                 f"a span from {start} to {end}",
-            )  # fmt: skip
+            )
     found = sorted((start, end, known.named(label) or "") for start, end, label in given)
     if len(set(found)) < len(found):
         raise _bad_place(where, "each span once", "one that is there twice")
@@ -176,6 +196,9 @@ def segments(
 
 def _bad_place(where: str, wanted: str, got: str) -> DataError:
     return DataError(
-        "EDGE-DATA-026", where, wanted=wanted, got=got,
+        "EDGE-DATA-026",
+        where,
+        wanted=wanted,
+        got=got,
         hint="spans count characters of the text as it is given, segments count seconds",
-    )  # fmt: skip
+    )

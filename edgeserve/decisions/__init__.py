@@ -33,10 +33,26 @@ from edgeserve.types.records import (
 from edgeserve.types.words import Task
 
 __all__ = [
-    "DECIDED_MARGIN", "RECORDS", "Figures", "Rule", "Units", "compare", "decided", "describe",
-    "emptied", "figures_of", "filled", "gap", "held_apart", "is_many", "margin", "rule_of", "same",
-    "same_top", "unit_of",
-]  # fmt: skip
+    "DECIDED_MARGIN",
+    "RECORDS",
+    "Figures",
+    "Rule",
+    "Units",
+    "compare",
+    "decided",
+    "describe",
+    "emptied",
+    "figures_of",
+    "filled",
+    "gap",
+    "held_apart",
+    "is_many",
+    "margin",
+    "rule_of",
+    "same",
+    "same_top",
+    "unit_of",
+]
 
 #: The record that each task decides in; "tensors" has none.
 RECORDS: dict[Task, type[Record]] = {

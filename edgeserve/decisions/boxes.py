@@ -183,10 +183,5 @@ class Precision:
 
 
 BOXES = Kind(
-    unit="boxes",
-    compare=_compare,
-    margin=_margin,
-    gap=_gap,
-    describe=_describe,
-    figures=Precision,
+    unit="boxes", compare=_compare, margin=_margin, gap=_gap, describe=_describe, figures=Precision
 )

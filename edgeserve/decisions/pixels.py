@@ -33,9 +33,12 @@ def _compare_masks(rule: Rule, reference: Segmentation, answer: Segmentation, su
     if reference.mask.shape != answer.mask.shape or not flips.size:
         return units
     return Units(
-        units.n, units.flips, units.decided, units.decided_flips,
+        units.n,
+        units.flips,
+        units.decided,
+        units.decided_flips,
         {"agreement": 1 - units.flips / units.n},
-    )  # fmt: skip
+    )
 
 
 def _other(reference: Segmentation, answer: Segmentation) -> np.ndarray:
@@ -109,10 +112,7 @@ class Agreement:
             self._shared[c] / (self._wanted[c] + self._got[c] - self._shared[c])
             for c in sorted(self._wanted.keys() | self._got.keys())
         ]
-        return {
-            "miou": float(np.mean(each)),
-            "agreement": sum(self._shared.values()) / total,
-        }
+        return {"miou": float(np.mean(each)), "agreement": sum(self._shared.values()) / total}
 
 
 def _counted(mask: np.ndarray) -> dict[int, int]:

@@ -193,10 +193,18 @@ class Agreement:
 
 
 POSITIONS = Kind(
-    unit="tokens", compare=_compare_positions, margin=_margin, gap=_gap_by(_by_place),
-    describe=_describe, figures=Agreement,
-)  # fmt: skip
+    unit="tokens",
+    compare=_compare_positions,
+    margin=_margin,
+    gap=_gap_by(_by_place),
+    describe=_describe,
+    figures=Agreement,
+)
 SPOKEN = Kind(
-    unit="tokens", compare=_compare_spoken, margin=_margin, gap=_gap_by(_by_alignment),
-    describe=_describe, figures=WordErrors,
-)  # fmt: skip
+    unit="tokens",
+    compare=_compare_spoken,
+    margin=_margin,
+    gap=_gap_by(_by_alignment),
+    describe=_describe,
+    figures=WordErrors,
+)

@@ -11,14 +11,7 @@ import numpy as np
 
 from edgeserve.oip import numbers
 from edgeserve.oip.flat import FlatRequest, Output, read_flat
-from edgeserve.oip.tensors import (
-    BadMessage,
-    Tensor,
-    datatype_of,
-    from_bytes,
-    from_json,
-    to_bytes,
-)
+from edgeserve.oip.tensors import BadMessage, Tensor, datatype_of, from_bytes, from_json, to_bytes
 
 __all__ = [
     "Answer",
@@ -272,8 +265,10 @@ def _written(
     for tensor in tensors:
         array = tensor.array
         head: dict[str, Any] = {
-            "name": tensor.name, "datatype": datatype_of(array.dtype), "shape": list(array.shape),
-        }  # fmt: skip
+            "name": tensor.name,
+            "datatype": datatype_of(array.dtype),
+            "shape": list(array.shape),
+        }
         if binary.get(tensor.name, False):
             blobs.append(to_bytes(array))
             head["parameters"] = {"binary_data_size": len(blobs[-1])}

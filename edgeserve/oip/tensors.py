@@ -25,10 +25,20 @@ __all__ = [
 
 #: The protocol's words for element types, and ours. BF16 has no numpy dtype and is refused.
 DATATYPES: dict[str, str] = {
-    "BOOL": "bool", "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
-    "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
-    "FP16": "float16", "FP32": "float32", "FP64": "float64", "BYTES": "string",
-}  # fmt: skip
+    "BOOL": "bool",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+    "BYTES": "string",
+}
 _WORDS = {ours: word for word, ours in DATATYPES.items()}
 
 #: No tensor of a real model has more axes; a thousand of size 1 cost time in every layer below.

@@ -56,10 +56,12 @@ def _read(file: Path) -> Report:
 
 def _unreadable(path: Path, got: str) -> UsageError:
     return UsageError(
-        "EDGE-USAGE-011", f"--against {path}",
+        "EDGE-USAGE-011",
+        f"--against {path}",
         wanted="a report of the gate (OUT/reports/*.validate.json), a folder of them, or OUT",
-        got=got, hint="keep a copy of OUT/reports before you convert again, and name that",
-    )  # fmt: skip
+        got=got,
+        hint="keep a copy of OUT/reports before you convert again, and name that",
+    )
 
 
 def model_at(path: Path) -> str | None:

@@ -62,9 +62,8 @@ class Bench:
         return self.workspace.path.absolute()
 
     def work(
-        self, title: str, verb: str, request: Value, result: type[R], log: str,
-        memory: int = LIGHT,
-    ) -> R:  # fmt: skip
+        self, title: str, verb: str, request: Value, result: type[R], log: str, memory: int = LIGHT
+    ) -> R:
         """Run a room's verb in a worker whose log is ``OUT/logs/{log}``, showing its progress.
 
         It starts when a core is free and ``memory`` bytes are.

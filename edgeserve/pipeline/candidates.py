@@ -70,9 +70,13 @@ class Candidates:
     """
 
     def __init__(
-        self, bench: Bench, exported: Exported, model_id: str, data: str | None,
+        self,
+        bench: Bench,
+        exported: Exported,
+        model_id: str,
+        data: str | None,
         via: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._via = via
         self._bench, self._exported, self._model_id = bench, exported, model_id
         self._data = str(Path(data).absolute()) if data is not None else None

@@ -194,9 +194,5 @@ def _start(bench: Bench, plan: _Plan, exported: Exported, model_id: str) -> Mani
     if old is None or old.model_id != model_id or old.signature != exported.signature:
         return fresh
     return msgspec.structs.replace(
-        fresh,
-        artifacts=old.artifacts,
-        refused=old.refused,
-        golden=old.golden,
-        reports=old.reports,
+        fresh, artifacts=old.artifacts, refused=old.refused, golden=old.golden, reports=old.reports
     )

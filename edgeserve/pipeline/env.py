@@ -15,13 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgeserve.backends.onnx.optimum import (
-    NAME,
-    PINS,
-    environment_folder,
-    python_of,
-    ready_mark,
-)
+from edgeserve.backends.onnx.optimum import NAME, PINS, environment_folder, python_of, ready_mark
 from edgeserve.errors import ConvertError
 from edgeserve.files import write_atomic
 from edgeserve.jobs import Progress
@@ -124,8 +118,10 @@ def _call(words: Sequence[str], tell: Tell) -> None:
     code = process.returncode
     if code:
         raise ConvertError(
-            "EDGE-CONVERT-081", "pip" if "pip" in words else "venv", wanted="an environment",
+            "EDGE-CONVERT-081",
+            "pip" if "pip" in words else "venv",
+            wanted="an environment",
             got=" | ".join(tail)[-_SAID:] or f"exit {code}",
             hint="see what pip says of the network and the disk, then give the command again: it"
             " goes on where it stopped",
-        )  # fmt: skip
+        )

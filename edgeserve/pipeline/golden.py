@@ -22,11 +22,7 @@ _NONE_FAR_ENOUGH = "EDGE-VALIDATE-009"
 
 
 def golden_cases(
-    bench: Bench,
-    answers: Answers,
-    kept: Sequence[Judged],
-    given: str | None,
-    known: Golden | None,
+    bench: Bench, answers: Answers, kept: Sequence[Judged], given: str | None, known: Golden | None
 ) -> Golden | None:
     """Golden cases far enough from flipping for the artifacts kept; made once for the same ones.
 

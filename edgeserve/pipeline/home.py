@@ -11,10 +11,18 @@ __all__ = ["check_out"]
 #: What a workspace holds; an interrupted first run leaves some of it and no manifest.
 _OURS = frozenset(
     {
-        "artifacts", "assets", "failed", "golden", "identity.json", "logs", "manifest.json",
-        "reports", "samples", "source",
+        "artifacts",
+        "assets",
+        "failed",
+        "golden",
+        "identity.json",
+        "logs",
+        "manifest.json",
+        "reports",
+        "samples",
+        "source",
     }
-)  # fmt: skip
+)
 
 
 def check_out(out: Path) -> None:
@@ -32,6 +40,9 @@ def check_out(out: Path) -> None:
     if strange:
         shown = ", ".join(strange[:3]) + (", ..." if len(strange) > 3 else "")
         raise UsageError(
-            "EDGE-USAGE-012", f"--out {out}", wanted="a new or empty folder, or a workspace",
-            got=f"a folder with {shown}", hint=f"name one inside it: -o {out / 'edgeserve-out'}",
-        )  # fmt: skip
+            "EDGE-USAGE-012",
+            f"--out {out}",
+            wanted="a new or empty folder, or a workspace",
+            got=f"a folder with {shown}",
+            hint=f"name one inside it: -o {out / 'edgeserve-out'}",
+        )

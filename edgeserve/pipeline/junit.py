@@ -32,9 +32,12 @@ def check_writable(path: Path) -> None:
     else:
         return
     raise UsageError(
-        "EDGE-USAGE-005", f"--junit {path}", wanted="a file that can be written", got=got,
+        "EDGE-USAGE-005",
+        f"--junit {path}",
+        wanted="a file that can be written",
+        got=got,
         hint="name a file, such as reports/junit.xml",
-    )  # fmt: skip
+    )
 
 
 def write_junit(

@@ -209,9 +209,12 @@ def no_empty(options: Value) -> None:
         if field == "out" and not isinstance(options, ConvertOptions):
             option = "OUT"
         raise UsageError(
-            "EDGE-USAGE-005", option, wanted="a value", got="an empty one",
+            "EDGE-USAGE-005",
+            option,
+            wanted="a value",
+            got="an empty one",
             hint=f"give {option} a value, or leave it out if it need not be there",
-        )  # fmt: skip
+        )
 
 
 def seconds(option: str, value: float) -> None:
@@ -222,9 +225,12 @@ def seconds(option: str, value: float) -> None:
     """
     if not (value > 0 and math.isfinite(value)):
         raise UsageError(
-            "EDGE-USAGE-005", option, wanted="a number of seconds above 0", got=str(value),
+            "EDGE-USAGE-005",
+            option,
+            wanted="a number of seconds above 0",
+            got=str(value),
             hint=f"give {option} a number like 600, or leave it out",
-        )  # fmt: skip
+        )
 
 
 def checked(options: ConvertOptions) -> ConvertOptions:

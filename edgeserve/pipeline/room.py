@@ -38,14 +38,20 @@ def check_room(
     free, needed = shutil.disk_usage(folder).free, int(_ON_DISK * size)
     if free < needed:
         raise FilesError(
-            "EDGE-FILES-006", str(folder), wanted=f"{_words(needed)} free", got=_words(free),
+            "EDGE-FILES-006",
+            str(folder),
+            wanted=f"{_words(needed)} free",
+            got=_words(free),
             hint="free some disk space, or choose a folder on another disk with -o",
-        )  # fmt: skip
+        )
     if (held := memory()) < size:
         raise WorkerError(
-            "EDGE-WORKER-007", "memory", wanted=f"{_words(size)} free, for the weights alone",
-            got=_words(held), hint="end other programs, or convert on a machine with more memory",
-        )  # fmt: skip
+            "EDGE-WORKER-007",
+            "memory",
+            wanted=f"{_words(size)} free, for the weights alone",
+            got=_words(held),
+            hint="end other programs, or convert on a machine with more memory",
+        )
 
 
 def _words(count: int) -> str:

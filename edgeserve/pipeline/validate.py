@@ -85,9 +85,12 @@ def _check(options: ValidateOptions) -> None:
         choice("--require", options.require, VERDICTS)
     if options.golden is not None and not Path(options.golden).exists():
         raise UsageError(
-            "EDGE-USAGE-005", f"--golden {options.golden}", wanted="a folder of raw inputs",
-            got="nothing at this path", hint="correct the path given with --golden",
-        )  # fmt: skip
+            "EDGE-USAGE-005",
+            f"--golden {options.golden}",
+            wanted="a folder of raw inputs",
+            got="nothing at this path",
+            hint="correct the path given with --golden",
+        )
     if options.junit is not None:
         check_writable(Path(options.junit))
 

@@ -145,10 +145,12 @@ class Detector:
         allowed = {0, classes} | ({classes - 1} if background == classes - 1 else set())
         if count not in allowed:
             raise ProcessingError(
-                "EDGE-PROCESS-007", "labels", wanted=f"{classes}, one a class of detect/1",
+                "EDGE-PROCESS-007",
+                "labels",
+                wanted=f"{classes}, one a class of detect/1",
                 got=str(count),
                 hint="give the label list that the model was trained with, or none at all",
-            )  # fmt: skip
+            )
 
     def _label(self, kind: int) -> str:
         if not self._labels:

@@ -22,13 +22,22 @@ __all__ = ["CLASSIFICATIONS", "Finish"]
 
 #: Tasks whose decision is one class out of several.
 CLASSIFICATIONS: tuple[Task, ...] = (
-    "image-classification", "text-classification", "audio-classification",
-)  # fmt: skip
+    "image-classification",
+    "text-classification",
+    "audio-classification",
+)
 _HANDLED: tuple[Task, ...] = (
-    "tensors", *CLASSIFICATIONS, "object-detection", "image-segmentation", "depth-estimation",
-    "feature-extraction", "token-classification", "automatic-speech-recognition", "voice-activity",
+    "tensors",
+    *CLASSIFICATIONS,
+    "object-detection",
+    "image-segmentation",
+    "depth-estimation",
+    "feature-extraction",
+    "token-classification",
+    "automatic-speech-recognition",
+    "voice-activity",
     "text-generation",
-)  # fmt: skip
+)
 _DEFAULT_K = 5
 
 Results = list[Record | Tensors]
@@ -40,9 +49,13 @@ class Finish:
     __slots__ = ("_k", "_labels", "_names", "_read", "_reader", "_result", "_steps")
 
     def __init__(
-        self, processing: Processing, signature: Signature, task: Task, labels: Sequence[str],
+        self,
+        processing: Processing,
+        signature: Signature,
+        task: Task,
+        labels: Sequence[str],
         assets: Assets | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Check.
 
         Raises:

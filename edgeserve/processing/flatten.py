@@ -16,9 +16,7 @@ __all__ = ["MODES", "fix_colour_key", "flatten"]
 _SIXTEEN = ("I;16", "I;16B", "I;16L", "I;16N")
 _PREMULTIPLIED = {"La": "LA", "RGBa": "RGBA"}
 #: Pillow modes that decode/1 accepts.
-MODES = (
-    "1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", *_PREMULTIPLIED, *_SIXTEEN,
-)  # fmt: skip
+MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", *_PREMULTIPLIED, *_SIXTEEN)
 
 #: Bits a sample of PNG's small greys, by the raw mode Pillow reads them with.
 _SMALL_GREYS = {"L;2": 2, "L;4": 4}

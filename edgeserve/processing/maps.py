@@ -64,9 +64,12 @@ def _check_labels(labels: tuple[str, ...], classes: int | None, *, least: bool =
     if least and len(labels) > classes:
         return
     raise ProcessingError(
-        "EDGE-PROCESS-007", "labels", wanted=f"{classes}, one a class", got=str(len(labels)),
+        "EDGE-PROCESS-007",
+        "labels",
+        wanted=f"{classes}, one a class",
+        got=str(len(labels)),
         hint="give the label list that the model was trained with, or none at all",
-    )  # fmt: skip
+    )
 
 
 def _flat(value: np.ndarray) -> np.ndarray:

@@ -56,9 +56,12 @@ class Mel:
         step = self._step
         if len(x) < self.least:
             raise InputError(
-                "EDGE-INPUT-036", "sound", wanted=f"at least {self.least} samples, for one frame",
-                got=str(len(x)), hint="send a longer sound",
-            )  # fmt: skip
+                "EDGE-INPUT-036",
+                "sound",
+                wanted=f"at least {self.least} samples, for one frame",
+                got=str(len(x)),
+                hint="send a longer sound",
+            )
         powers = self._powers(x.astype(np.float64))
         raised = np.maximum(powers, step.floor)
         logs = np.log10(raised) if step.log == "log10" else np.log(raised)

@@ -26,8 +26,13 @@ _StepT = TypeVar("_StepT", bound=Step)
 _GRAMMAR = "decode, then resize or center_crop, then normalize, then layout and dtype"
 #: A step may only follow steps of its own rank or below.
 _RANKS: dict[type[Step], int] = {
-    Decode: 0, Resize: 1, CenterCrop: 1, Normalize: 2, Layout: 3, Cast: 3,
-}  # fmt: skip
+    Decode: 0,
+    Resize: 1,
+    CenterCrop: 1,
+    Normalize: 2,
+    Layout: 3,
+    Cast: 3,
+}
 
 
 def step_name(step: Step) -> str:

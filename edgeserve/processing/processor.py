@@ -121,9 +121,7 @@ class Processor:
         return Prepared(stack(samples, self._pads), origins_of(samples))
 
     def finish(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        feed: Mapping[str, np.ndarray] | None = None,
+        self, outputs: Mapping[str, np.ndarray], feed: Mapping[str, np.ndarray] | None = None
     ) -> list[Record | Tensors]:
         """Turn a batch of outputs into one result a sample.
 

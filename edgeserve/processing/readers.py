@@ -64,9 +64,12 @@ def reading_of(steps: Sequence[OutputStep], task: Task) -> Reading | None:
     names = ", ".join(_tag(type(step)) for step in steps) or "no output step"
     needed = f"{_tag(wanted)}, once and last" if wanted else "no step that reads another task"
     raise ProcessingError(
-        "EDGE-PROCESS-030", f"output steps of the task {task!r}", wanted=needed, got=names,
+        "EDGE-PROCESS-030",
+        f"output steps of the task {task!r}",
+        wanted=needed,
+        got=names,
         hint="say which outputs hold what (docs/processing.md), or declare the task 'tensors'",
-    )  # fmt: skip
+    )
 
 
 def _tag(step: type) -> str:
@@ -74,9 +77,12 @@ def _tag(step: type) -> str:
 
 
 def reader_of(
-    processing: Processing, signature: Signature, task: Task, labels: tuple[str, ...],
+    processing: Processing,
+    signature: Signature,
+    task: Task,
+    labels: tuple[str, ...],
     assets: Assets | None,
-) -> Reader | None:  # fmt: skip
+) -> Reader | None:
     """What reads the records of a task; None where no step does.
 
     Raises:
@@ -111,9 +117,12 @@ def _detector(
     made = [each for each in processing.inputs if step.input in ("", each.name)]
     if step.input and not made:
         raise ProcessingError(
-            "EDGE-PROCESS-002", "input of detect/1", wanted="an input made from the picture",
-            got=step.input, hint="name the input whose places the boxes are in, or none",
-        )  # fmt: skip
+            "EDGE-PROCESS-002",
+            "input of detect/1",
+            wanted="an input made from the picture",
+            got=step.input,
+            hint="name the input whose places the boxes are in, or none",
+        )
     first = made[0].steps if made else ()
     read = Detector(step, [s for s in first if isinstance(s, Resize | CenterCrop)], labels)
     return lambda values, feed, origins: read(values, origins)
@@ -131,22 +140,25 @@ def _check_slice(where: Slice, what: str, signature: Signature) -> None:
     stop = size if where.stop is None else where.stop
     if not where.start < stop <= size or (what == "boxes" and stop - where.start != 4):
         raise ProcessingError(
-            "EDGE-PROCESS-006", f"{what} of detect/1",
+            "EDGE-PROCESS-006",
+            f"{what} of detect/1",
             wanted=f"{'four' if what == 'boxes' else 'some'} of output {where.output!r}, which is"
             f" {list(shape)} a sample",
             got=f"{where.start}:{stop} along axis {where.axis}",
             hint="count axes without the batch; `edgeserve inspect` shows the outputs",
-        )  # fmt: skip
+        )
 
 
 def _check_mask(step: Spans | Picks, signature: Signature) -> None:
     known = {spec.name: len(spec.shape) for spec in signature.inputs}
     if step.mask is not None and known.get(step.mask) != 2:
         raise ProcessingError(
-            "EDGE-PROCESS-025", f"mask {step.mask!r} of {_tag(type(step))}",
-            wanted="an input [batch, positions] that holds the mask", got=f"inputs {sorted(known)}",
+            "EDGE-PROCESS-025",
+            f"mask {step.mask!r} of {_tag(type(step))}",
+            wanted="an input [batch, positions] that holds the mask",
+            got=f"inputs {sorted(known)}",
             hint="name the model's input that is 1 for tokens and 0 for padding",
-        )  # fmt: skip
+        )
 
 
 def _tokens(
@@ -180,8 +192,10 @@ def _masks(step: Spans | Picks, feed: _Arrays, samples: int) -> Sequence[np.ndar
         return [None] * samples
     if step.mask not in feed or len(feed[step.mask]) != samples:
         raise ProcessingError(
-            "EDGE-PROCESS-026", f"step {_tag(type(step))!r} of output {step.output!r}",
-            wanted=f"the feed, for its mask {step.mask!r}", got=f"a feed of {sorted(feed)}",
+            "EDGE-PROCESS-026",
+            f"step {_tag(type(step))!r} of output {step.output!r}",
+            wanted=f"the feed, for its mask {step.mask!r}",
+            got=f"a feed of {sorted(feed)}",
             hint="give finish() the batch that the model was run with: finish(outputs, feed)",
-        )  # fmt: skip
+        )
     return list(feed[step.mask])

@@ -34,10 +34,12 @@ def check_rate(rate: int, wanted: int) -> None:
     if not RATES[0] <= rate <= RATES[1] or max(up, down) > _FINEST:
         odd = f"{rate} Hz" if not up else f"{rate} Hz, which is {down}:{up} of {wanted}"
         raise InputError(
-            "EDGE-INPUT-033", "rate of the sound",
-            wanted=f"{RATES[0]} to {RATES[1]} Hz, in a ratio of numbers up to {_FINEST}", got=odd,
+            "EDGE-INPUT-033",
+            "rate of the sound",
+            wanted=f"{RATES[0]} to {RATES[1]} Hz, in a ratio of numbers up to {_FINEST}",
+            got=odd,
             hint=f"see that the rate is right, and resample the sound to {wanted} Hz yourself",
-        )  # fmt: skip
+        )
 
 
 def resampled_length(length: int, rate: int, wanted: int) -> int:

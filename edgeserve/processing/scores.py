@@ -10,9 +10,14 @@ from edgeserve.errors import ProcessingError
 from edgeserve.types.records import Classification
 
 __all__ = [
-    "are_probabilities", "check_numbers", "check_probabilities", "classify", "sigmoid", "softmax",
+    "are_probabilities",
+    "check_numbers",
+    "check_probabilities",
+    "classify",
+    "sigmoid",
+    "softmax",
     "top_k",
-]  # fmt: skip
+]
 
 #: How far beyond 0..1 a probability may lie: quantized graphs end in steps of 1/256.
 _SLACK = 0.01

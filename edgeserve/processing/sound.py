@@ -80,9 +80,12 @@ def _checked(sound: Sound) -> np.ndarray:
     if right and array.size and np.isfinite(array).all():
         return array
     raise InputError(
-        "EDGE-INPUT-034", "array", wanted="finite float32 samples of shape [n], one channel",
-        got=_form(array), hint=_hint(array),
-    )  # fmt: skip
+        "EDGE-INPUT-034",
+        "array",
+        wanted="finite float32 samples of shape [n], one channel",
+        got=_form(array),
+        hint=_hint(array),
+    )
 
 
 def _form(array: object) -> str:
@@ -105,6 +108,9 @@ def _hint(array: object) -> str:
 
 def _no_rate(got: str) -> InputError:
     return InputError(
-        "EDGE-INPUT-035", "rate of an array", wanted="samples a second, a whole number", got=got,
+        "EDGE-INPUT-035",
+        "rate of an array",
+        wanted="samples a second, a whole number",
+        got=got,
         hint="say what the array was recorded at: predict(samples, rate=16000)",
-    )  # fmt: skip
+    )

@@ -107,11 +107,12 @@ def _in_order(processing: InputProcessing) -> tuple[Waveform, LogMel | None]:
     if isinstance(first, Waveform) and right:
         return first, second
     raise ProcessingError(
-        "EDGE-PROCESS-001", f"steps of input {processing.name!r}",
+        "EDGE-PROCESS-001",
+        f"steps of input {processing.name!r}",
         wanted="waveform, then log_mel or nothing",
         got=", ".join(map(step_name, processing.steps)) or "no steps",
         hint="put the steps in this order, each once",
-    )  # fmt: skip
+    )
 
 
 def _mel(name: str, wave: Waveform, step: LogMel | None) -> Mel | None:
@@ -123,10 +124,12 @@ def _mel(name: str, wave: Waveform, step: LogMel | None) -> Mel | None:
             raise ValueError(f"{wave.length} samples, and one frame needs {mel.least}")
     except ValueError as error:
         raise ProcessingError(
-            "EDGE-PROCESS-004", f"step 'log_mel/1' of input {name!r}",
-            wanted="bands up to half the rate, and samples for a frame", got=str(error),
+            "EDGE-PROCESS-004",
+            f"step 'log_mel/1' of input {name!r}",
+            wanted="bands up to half the rate, and samples for a frame",
+            got=str(error),
             hint="take the numbers from the model's own feature extractor",
-        ) from error  # fmt: skip
+        ) from error
     return mel
 
 
@@ -151,15 +154,20 @@ def _check_tensor(
     if spec.dtype != "float32" or not fits or len(spec.shape) < 2:
         sizes = ", ".join("any" if size is None else str(size) for size in made)
         raise ProcessingError(
-            "EDGE-PROCESS-003", f"steps of input {spec.name!r}",
-            wanted=f"{spec.dtype} {list(spec.shape)}", got=f"float32 [batch, {sizes}]",
+            "EDGE-PROCESS-003",
+            f"steps of input {spec.name!r}",
+            wanted=f"{spec.dtype} {list(spec.shape)}",
+            got=f"float32 [batch, {sizes}]",
             hint="change the step's length, frames, mels or layout, or export the model with what"
             " they make",
-        )  # fmt: skip
+        )
 
 
 def _length_error(wanted: str, got: str) -> InputError:
     return InputError(
-        "EDGE-INPUT-036", "sound", wanted=wanted, got=got,
+        "EDGE-INPUT-036",
+        "sound",
+        wanted=wanted,
+        got=got,
         hint="send a sound of another length: cut a long one into parts",
-    )  # fmt: skip
+    )

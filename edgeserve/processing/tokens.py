@@ -67,9 +67,12 @@ def spans(
     scores = _scores(step.output, value)
     if len(labels) != scores.shape[1]:
         raise ProcessingError(
-            "EDGE-PROCESS-007", "labels", wanted=f"{scores.shape[1]}, one a column of spans/1",
-            got=str(len(labels)), hint="give the label list that the model was trained with",
-        )  # fmt: skip
+            "EDGE-PROCESS-007",
+            "labels",
+            wanted=f"{scores.shape[1]}, one a column of spans/1",
+            got=str(len(labels)),
+            hint="give the label list that the model was trained with",
+        )
     places, offsets = where
     shares = softmax(check_numbers(scores[places], "scores"), -1)
     best = shares.argmax(axis=1)

@@ -24,10 +24,20 @@ _BITS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}
 _NAMES = {2: "ADPCM", 6: "A-law", 7: "mu-law", 17: "IMA ADPCM", 85: "MP3"}
 #: Other containers by what they start with, so that the error can name them.
 _OTHERS = {
-    b"fLaC": "FLAC", b"OggS": "Ogg", b"ID3": "MP3", b"\xff\xfb": "MP3", b"FORM": "AIFF",
-    b"RF64": "RF64", b"BW64": "BW64", b"RIFX": "big-endian WAV", b"\x1aE\xdf\xa3": "WebM",
-    b"#!AMR": "AMR", b"\xff\xf1": "AAC", b"\xff\xf9": "AAC", b"caff": "CAF",
-}  # fmt: skip
+    b"fLaC": "FLAC",
+    b"OggS": "Ogg",
+    b"ID3": "MP3",
+    b"\xff\xfb": "MP3",
+    b"FORM": "AIFF",
+    b"RF64": "RF64",
+    b"BW64": "BW64",
+    b"RIFX": "big-endian WAV",
+    b"\x1aE\xdf\xa3": "WebM",
+    b"#!AMR": "AMR",
+    b"\xff\xf1": "AAC",
+    b"\xff\xf9": "AAC",
+    b"caff": "CAF",
+}
 _WRITE = "ffmpeg -i INPUT -c:a pcm_s16le OUTPUT.wav"
 
 
@@ -70,9 +80,12 @@ class Wav(NamedTuple):
             mixed = (total / (self.channels * self._full)).astype(np.float32)
         if self.kind == _FLOAT and not np.isfinite(mixed).all():
             raise InputError(
-                "EDGE-INPUT-037", "sound", wanted="finite samples", got="NaN or infinity",
+                "EDGE-INPUT-037",
+                "sound",
+                wanted="finite samples",
+                got="NaN or infinity",
                 hint="look at what recorded it: such samples are silence to some, noise to others",
-            )  # fmt: skip
+            )
         return mixed
 
     @property
@@ -173,23 +186,30 @@ def _other(data: bytes) -> InputError:
     if not data:
         found = "no bytes at all"
     return InputError(
-        "EDGE-INPUT-030", "sound", wanted="a WAV",
+        "EDGE-INPUT-030",
+        "sound",
+        wanted="a WAV",
         got=found or f"{len(data)} bytes that start with {data[:8].hex(' ')}",
         hint=f"decode it where it comes from: {_WRITE}",
-    )  # fmt: skip
+    )
 
 
 def _damaged(got: str) -> InputError:
     return InputError(
-        "EDGE-INPUT-031", "sound", wanted="a whole WAV", got=got,
+        "EDGE-INPUT-031",
+        "sound",
+        wanted="a whole WAV",
+        got=got,
         hint="send the file again, whole; one that was written to a pipe has no sizes in its"
         " header: write it to a file",
-    )  # fmt: skip
+    )
 
 
 def _kind(got: str) -> InputError:
     return InputError(
-        "EDGE-INPUT-032", "samples of the sound",
-        wanted="integers of 8, 16, 24 or 32 bits, or floats of 32 or 64", got=got,
+        "EDGE-INPUT-032",
+        "samples of the sound",
+        wanted="integers of 8, 16, 24 or 32 bits, or floats of 32 or 64",
+        got=got,
         hint=f"write them anew: {_WRITE}",
-    )  # fmt: skip
+    )

@@ -12,16 +12,7 @@ from typing import Literal
 
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
-from edgeserve.types.readings import (
-    Depths,
-    Detect,
-    Frames,
-    Picks,
-    Reading,
-    Segment,
-    Slice,
-    Spans,
-)
+from edgeserve.types.readings import Depths, Detect, Frames, Picks, Reading, Segment, Slice, Spans
 from edgeserve.types.sounds import LogMel, Waveform
 from edgeserve.types.tensors import DType
 

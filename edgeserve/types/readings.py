@@ -12,9 +12,18 @@ from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
 
 __all__ = [
-    "Activation", "BoxForm", "BoxUnit", "Depths", "Detect", "Frames", "Picks", "Reading",
-    "Segment", "Slice", "Spans",
-]  # fmt: skip
+    "Activation",
+    "BoxForm",
+    "BoxUnit",
+    "Depths",
+    "Detect",
+    "Frames",
+    "Picks",
+    "Reading",
+    "Segment",
+    "Slice",
+    "Spans",
+]
 
 Activation = Literal["none", "sigmoid", "softmax"]
 BoxForm = Literal["xyxy", "yxyx", "cxcywh", "xywh"]

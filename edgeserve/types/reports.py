@@ -6,13 +6,7 @@ from typing import Literal
 
 from edgeserve.types.artifact import Judgement
 from edgeserve.types.base import Number, Value
-from edgeserve.types.figures import (
-    EmbeddingStats,
-    LabelStats,
-    MetricStats,
-    OutputDiff,
-    Rate,
-)
+from edgeserve.types.figures import EmbeddingStats, LabelStats, MetricStats, OutputDiff, Rate
 from edgeserve.types.records import Runtime
 from edgeserve.types.words import Format, Precision, Task
 

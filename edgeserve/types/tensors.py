@@ -10,9 +10,21 @@ from edgeserve.types.base import Value
 __all__ = ["DTYPES", "IO", "DType", "Shape", "Signature", "TensorSpec"]
 
 DType = Literal[
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "bfloat16", "float32", "float64", "string",
-]  # fmt: skip
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "string",
+]
 DTYPES: tuple[str, ...] = get_args(DType)
 
 #: A dimension is a fixed size or the name of a dynamic one.

@@ -10,8 +10,15 @@ from __future__ import annotations
 from edgeserve.types.base import Value
 
 __all__ = [
-    "Area", "DrawnMask", "MaskFile", "TrueBox", "TrueBoxes", "TrueSegments", "TrueSpans", "Truth",
-]  # fmt: skip
+    "Area",
+    "DrawnMask",
+    "MaskFile",
+    "TrueBox",
+    "TrueBoxes",
+    "TrueSegments",
+    "TrueSpans",
+    "Truth",
+]
 
 
 class TrueBox(Value, frozen=True):

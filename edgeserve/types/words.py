@@ -21,10 +21,19 @@ Format = Literal["onnx", "tflite", "coreml", "torch"]
 Precision = Literal["fp32", "fp16", "w8", "w8a8", "w8a16", "w4"]
 Verdict = Literal["pass", "degraded", "fail", "unproven"]
 Task = Literal[
-    "image-classification", "text-classification", "audio-classification", "object-detection",
-    "image-segmentation", "depth-estimation", "feature-extraction", "token-classification",
-    "automatic-speech-recognition", "voice-activity", "text-generation", "tensors",
-]  # fmt: skip
+    "image-classification",
+    "text-classification",
+    "audio-classification",
+    "object-detection",
+    "image-segmentation",
+    "depth-estimation",
+    "feature-extraction",
+    "token-classification",
+    "automatic-speech-recognition",
+    "voice-activity",
+    "text-generation",
+    "tensors",
+]
 
 FORMATS: tuple[str, ...] = tuple(f for f in get_args(Format) if f != "torch")
 PRECISIONS: tuple[str, ...] = get_args(Precision)

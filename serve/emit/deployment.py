@@ -157,14 +157,25 @@ def arguments(subject: Subject, fetched: bool = False) -> list[str]:
 def cannot(what: str, wanted: str, got: str) -> ServeError:
     """The coded error for what cannot be written down."""
     return ServeError(
-        "EDGE-SERVE-051", f"deployment, {what}", wanted=wanted, got=got,
+        "EDGE-SERVE-051",
+        f"deployment, {what}",
+        wanted=wanted,
+        got=got,
         hint="docs/scale-out.md says what each kind of file holds",
-    )  # fmt: skip
+    )
 
 
 _SAID_APART = (
-    "bundles", "host", "port", "pinned", "control", "keys", "tls_cert", "tls_key", "memory_mb",
-)  # fmt: skip
+    "bundles",
+    "host",
+    "port",
+    "pinned",
+    "control",
+    "keys",
+    "tls_cert",
+    "tls_key",
+    "memory_mb",
+)
 _USUAL: dict[str, Any] = {
     name: getattr(Options(bundles=("x",)), name) for name in Options.__struct_fields__
 }

@@ -43,12 +43,16 @@ def container(subject: Subject, name: str, words: list[str]) -> dict[str, Any]:
         "livenessProbe": _probe(subject, "live", periodSeconds=10, failureThreshold=3),
         "resources": _resources(subject),
         "securityContext": {
-            "runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER,
-            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
         },
         "volumeMounts": mounts,
-    }  # fmt: skip
+    }
 
 
 def volumes(subject: Subject) -> list[dict[str, Any]]:
@@ -65,9 +69,11 @@ def labels(subject: Subject) -> dict[str, str]:
 def _deployment(subject: Subject) -> dict[str, Any]:
     one = {"app.kubernetes.io/name": subject.name}
     scraped = {
-        "prometheus.io/scrape": "true", "prometheus.io/port": str(subject.said.port),
-        "prometheus.io/path": "/metrics", "prometheus.io/scheme": subject.scheme.lower(),
-    }  # fmt: skip
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(subject.said.port),
+        "prometheus.io/path": "/metrics",
+        "prometheus.io/scheme": subject.scheme.lower(),
+    }
     models = {f"edgeserve/model-{i}": m.model_id for i, m in enumerate(subject.manifests)}
     pod = {
         "automountServiceAccountToken": False,
@@ -78,11 +84,13 @@ def _deployment(subject: Subject) -> dict[str, Any]:
         "volumes": volumes(subject),
         "topologySpreadConstraints": [
             {
-                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": one},
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": one},
             }
         ],
-    }  # fmt: skip
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -91,14 +99,15 @@ def _deployment(subject: Subject) -> dict[str, Any]:
             "replicas": subject.said.replicas,
             "selector": {"matchLabels": one},
             "strategy": {
-                "type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
             },
             "template": {
                 "metadata": {"labels": labels(subject), "annotations": scraped | models},
                 "spec": pod,
             },
         },
-    }  # fmt: skip
+    }
 
 
 def _service(subject: Subject) -> dict[str, Any]:
@@ -154,8 +163,10 @@ def _needed(subject: Subject) -> str:
     """What has to be there before, as comment."""
     told = [f"Image: docker build -t {subject.image} . (files: --emit docker)"]
     for name in subject.secrets:
-        kind = "tls NAME --cert=tls.crt --key=tls.key" if name.endswith("-tls") else (
-            "generic NAME --from-file=keys"
-        )  # fmt: skip
+        kind = (
+            "tls NAME --cert=tls.crt --key=tls.key"
+            if name.endswith("-tls")
+            else ("generic NAME --from-file=keys")
+        )
         told.append(f"Secret: kubectl create secret {kind.replace('NAME', name)}")
     return "\n".join(told)

@@ -37,9 +37,12 @@ def emit(kind: str, deployment: Deployment, out: str | Path, force: bool = False
         raise cannot("kind", " or ".join(KINDS), repr(kind))
     if os.path.lexists(out) and not Path(out).is_dir():
         raise ServeError(
-            "EDGE-SERVE-050", f"folder {out}", wanted="a folder, there or to be made",
-            got="a file", hint="choose another folder with -o",
-        )  # fmt: skip
+            "EDGE-SERVE-050",
+            f"folder {out}",
+            wanted="a folder, there or to be made",
+            got="a file",
+            hint="choose another folder with -o",
+        )
     subject, folder = subject_of(deployment), Path(out)
     files = {"docker": docker, "kubernetes": kubernetes, "kserve": kserve}[kind](subject)
     bundles = _bundles(subject) if kind == "docker" else {}
@@ -64,9 +67,12 @@ def _check(folder: Path, files: dict[str, bytes], bundles: dict[str, Path]) -> N
     other = [name for name, digest in sorted(wanted.items()) if not _free(folder / name, digest)]
     if other:
         raise ServeError(
-            "EDGE-SERVE-050", f"folder {folder}", wanted="no other files of these names",
-            got=", ".join(other), hint="choose another folder with -o, or say --force",
-        )  # fmt: skip
+            "EDGE-SERVE-050",
+            f"folder {folder}",
+            wanted="no other files of these names",
+            got=", ".join(other),
+            hint="choose another folder with -o, or say --force",
+        )
 
 
 def _free(path: Path, digest: str) -> bool:

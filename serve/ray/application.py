@@ -44,9 +44,12 @@ def build(args: Mapping[str, Any] | Scale) -> Any:
 def _bound(serve: Any, scale: Scale, paths: Mapping[str, str]) -> Any:
     """Ray's value of the application, of bundles that were checked."""
     many = {
-        "max_ongoing_requests": scale.ongoing, "max_queued_requests": scale.queue, **_HEALTH,
-        "ray_actor_options": {"num_cpus": scale.cpus, "num_gpus": scale.gpus}, **_replicas(scale),
-    }  # fmt: skip
+        "max_ongoing_requests": scale.ongoing,
+        "max_queued_requests": scale.queue,
+        **_HEALTH,
+        "ray_actor_options": {"num_cpus": scale.cpus, "num_gpus": scale.gpus},
+        **_replicas(scale),
+    }
     if scale.models_per_replica:
         one = serve.deployment(Models, name="models", **many).bind(scale, paths)
         handles = dict.fromkeys(paths, one)
@@ -57,10 +60,14 @@ def _bound(serve: Any, scale: Scale, paths: Mapping[str, str]) -> Any:
         }
     fronts = scale.fronts or _nodes()
     front = serve.deployment(
-        serve.ingress(None)(Ingress), name="front", num_replicas=fronts,
-        max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0}, **_HEALTH,
+        serve.ingress(None)(Ingress),
+        name="front",
+        num_replicas=fronts,
+        max_ongoing_requests=10_000,
+        ray_actor_options={"num_cpus": 0},
+        **_HEALTH,
         **({"max_replicas_per_node": 1} if fronts > 1 else {}),
-    )  # fmt: skip
+    )
     return front.bind(scale, handles)
 
 
@@ -85,10 +92,12 @@ def run(scale: Scale, log: Log | None = None, end: threading.Event | None = None
         serve.start(
             proxy_location="EveryNode" if scale.address else "HeadOnly",
             http_options={
-                "host": scale.host, "port": port, "ssl_certfile": scale.tls_cert,
+                "host": scale.host,
+                "port": port,
+                "ssl_certfile": scale.tls_cert,
                 "ssl_keyfile": scale.tls_key,
             },
-        )  # fmt: skip
+        )
         serve.run(_bound(serve, scale, paths), name="edgeserve", route_prefix="/")
         log.event("serving", host=scale.host, port=port, engine="ray")
         end.wait()
@@ -127,9 +136,12 @@ def _serve() -> Any:
         from ray import serve
     except ImportError as error:
         raise ServeError(
-            "EDGE-SERVE-040", "engine ray", wanted="the packages of the extra `ray`",
-            got=str(error), hint="pip install 'edgeserve[ray]'",
-        ) from error  # fmt: skip
+            "EDGE-SERVE-040",
+            "engine ray",
+            wanted="the packages of the extra `ray`",
+            got=str(error),
+            hint="pip install 'edgeserve[ray]'",
+        ) from error
     return serve
 
 
@@ -142,10 +154,12 @@ def _connect(scale: Scale) -> None:
             ray.init(address=scale.address or "local", log_to_driver=True, **local)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ServeError(
-            "EDGE-SERVE-040", f"Ray cluster {scale.address or 'of this machine'}",
-            wanted="one to connect to", got=str(error),
+            "EDGE-SERVE-040",
+            f"Ray cluster {scale.address or 'of this machine'}",
+            wanted="one to connect to",
+            got=str(error),
             hint="start it with `ray start --head`, or leave the address out",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _replicas(scale: Scale) -> dict[str, Any]:
@@ -153,11 +167,13 @@ def _replicas(scale: Scale) -> dict[str, Any]:
         return {"num_replicas": scale.replicas}
     return {
         "autoscaling_config": {
-            "min_replicas": scale.replicas, "max_replicas": scale.max_replicas,
-            "target_ongoing_requests": scale.target, "upscale_delay_s": 5,
+            "min_replicas": scale.replicas,
+            "max_replicas": scale.max_replicas,
+            "target_ongoing_requests": scale.target,
+            "upscale_delay_s": 5,
             "downscale_delay_s": 120,
         }
-    }  # fmt: skip
+    }
 
 
 def _checked(scale: Scale) -> dict[str, str]:
@@ -169,10 +185,12 @@ def _checked(scale: Scale) -> dict[str, str]:
             manifest = model.manifest
         if manifest.name in ("front", "models", *models):
             raise ServeError(
-                "EDGE-SERVE-003", f"model {manifest.name}", wanted="one bundle of each name",
+                "EDGE-SERVE-003",
+                f"model {manifest.name}",
+                wanted="one bundle of each name",
                 got="two, or a name that Ray's own deployments have here",
                 hint="package one of them again with another --name",
-            )  # fmt: skip
+            )
         models[manifest.name], paths[manifest.name] = manifest, path
     for chain in scale.chains:
         _check_chain(chain, models)
@@ -191,9 +209,12 @@ def _check_chain(chain: Chain, models: Mapping[str, Manifest]) -> None:
 
 def _no_chain(chain: Chain, wanted: str, got: str) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-041", f"Ray application, chain {chain.name}", wanted=wanted, got=got,
+        "EDGE-SERVE-041",
+        f"Ray application, chain {chain.name}",
+        wanted=wanted,
+        got=got,
         hint="docs/scale-out.md shows both kinds of composition",
-    )  # fmt: skip
+    )
 
 
 def _free(host: str) -> int:

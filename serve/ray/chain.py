@@ -17,9 +17,15 @@ class Asker(Protocol):
     """Who can have a model answer: the front."""
 
     async def request(
-        self, name: str, method: str, path: bytes, along: list[tuple[bytes, bytes]],
-        request_id: str, body: bytes, deadline: float,
-    ) -> Reply:  # fmt: skip
+        self,
+        name: str,
+        method: str,
+        path: bytes,
+        along: list[tuple[bytes, bytes]],
+        request_id: str,
+        body: bytes,
+        deadline: float,
+    ) -> Reply:
         """One request to a model."""
 
     async def answered(
@@ -65,9 +71,14 @@ async def _predict(asker: Asker, name: str, request_id: str, body: bytes, deadli
 
 
 async def _cropped(
-    chain: Chain, asker: Asker, request_id: str, body: bytes, deadline: float, first: Reply,
+    chain: Chain,
+    asker: Asker,
+    request_id: str,
+    body: bytes,
+    deadline: float,
+    first: Reply,
     boxes: list[list[float]],
-) -> Reply:  # fmt: skip
+) -> Reply:
     if not boxes:
         return _joined(chain, [first])
 

@@ -30,9 +30,12 @@ _PAUSE_S = 0.05
 _ALONG = (b"content-type", b"inference-header-content-length")
 #: A reply's headers that are passed on; length, packing and id are this side's own.
 _BACK = (
-    b"inference-header-content-length", b"x-model-id", b"x-cold-start-ms", b"retry-after",
+    b"inference-header-content-length",
+    b"x-model-id",
+    b"x-cold-start-ms",
+    b"retry-after",
     b"retry-after-ms",
-)  # fmt: skip
+)
 
 
 class Ingress:
@@ -112,9 +115,15 @@ class Front(App):
         return deadline, await exchange.body(self.options.body_mb * MB, seconds, self._weight)
 
     async def request(
-        self, name: str, method: str, path: bytes, along: list[tuple[bytes, bytes]],
-        request_id: str, body: bytes, deadline: float,
-    ) -> Reply:  # fmt: skip
+        self,
+        name: str,
+        method: str,
+        path: bytes,
+        along: list[tuple[bytes, bytes]],
+        request_id: str,
+        body: bytes,
+        deadline: float,
+    ) -> Reply:
         """One request to a model, wherever it runs.
 
         Raises:
@@ -123,9 +132,10 @@ class Front(App):
 
         def call(handle: Any, left: float) -> Any:
             headers = [
-                *along, (b"x-request-id", request_id.encode()),
+                *along,
+                (b"x-request-id", request_id.encode()),
                 (b"x-request-deadline-ms", str(max(1, int(1e3 * left))).encode()),
-            ]  # fmt: skip
+            ]
             return handle.ask.remote(name, method, path, headers, body)
 
         return await self.answered(name, call, deadline)
@@ -181,28 +191,40 @@ def _died(error: Exception) -> bool:
     from ray.serve.exceptions import DeploymentUnavailableError
 
     gone = (
-        exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError,
-        exceptions.ObjectLostError, exceptions.OutOfMemoryError, DeploymentUnavailableError,
-    )  # fmt: skip
+        exceptions.RayActorError,
+        exceptions.WorkerCrashedError,
+        exceptions.NodeDiedError,
+        exceptions.ObjectLostError,
+        exceptions.OutOfMemoryError,
+        DeploymentUnavailableError,
+    )
     return isinstance(error, gone) and not isinstance(error, exceptions.RayTaskError)
 
 
 def _nobody(name: str) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-042", f"model {name}", wanted="an answer from one of its replicas in time",
-        got="none: they are busy, starting, or gone", hint="try again after Retry-After",
-    )  # fmt: skip
+        "EDGE-SERVE-042",
+        f"model {name}",
+        wanted="an answer from one of its replicas in time",
+        got="none: they are busy, starting, or gone",
+        hint="try again after Retry-After",
+    )
 
 
 def _left_to_ray() -> ServeError:
     return ServeError(
-        "EDGE-SERVE-024", "load and unload", got="not allowed: Ray holds the models here",
+        "EDGE-SERVE-024",
+        "load and unload",
+        got="not allowed: Ray holds the models here",
         hint="deploy again with the new bundles; --models-per-replica loads them on demand",
-    )  # fmt: skip
+    )
 
 
 def _full(name: str) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-043", f"model {name}", wanted="room in the queue to its replicas",
-        got="a full queue", hint="try again after Retry-After, or allow more replicas",
-    )  # fmt: skip
+        "EDGE-SERVE-043",
+        f"model {name}",
+        wanted="room in the queue to its replicas",
+        got="a full queue",
+        hint="try again after Retry-After, or allow more replicas",
+    )

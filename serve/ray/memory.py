@@ -26,9 +26,13 @@ class Reply(NamedTuple):
 async def ask(app: _Application, method: str, path: bytes, headers: Headers, body: bytes) -> Reply:
     """Send one request, whole, and collect the answer."""
     scope = {
-        "type": "http", "method": method, "path": path.decode("latin-1"), "raw_path": path,
-        "headers": list(headers), "query_string": b"",
-    }  # fmt: skip
+        "type": "http",
+        "method": method,
+        "path": path.decode("latin-1"),
+        "raw_path": path,
+        "headers": list(headers),
+        "query_string": b"",
+    }
     sent: list[MutableMapping[str, Any]] = []
     given = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -103,10 +103,15 @@ class Scale(Options, frozen=True, kw_only=True):
         fields: dict[str, Any] = {name: getattr(self, name) for name in Options.__struct_fields__}
         threads = self.threads or max(1, int(self.cpus))
         own = {
-            "bundles": bundles, "threads": threads, "workers": self.workers or 1, "lazy": lazy,
-            "control": False, "keys": self.keys if lazy else None, "tls_cert": None,
+            "bundles": bundles,
+            "threads": threads,
+            "workers": self.workers or 1,
+            "lazy": lazy,
+            "control": False,
+            "keys": self.keys if lazy else None,
+            "tls_cert": None,
             "tls_key": None,
-        }  # fmt: skip
+        }
         return Options(**(fields | own))
 
 
@@ -140,6 +145,9 @@ def scale_of(given: Mapping[str, Any] | Scale) -> Scale:
 
 def _wrong(name: str, wanted: str, got: str) -> ServeError:
     return ServeError(
-        "EDGE-SERVE-041", f"Ray application, {name}", wanted=wanted, got=got,
+        "EDGE-SERVE-041",
+        f"Ray application, {name}",
+        wanted=wanted,
+        got=got,
         hint="docs/scale-out.md lists what an application is told",
-    )  # fmt: skip
+    )

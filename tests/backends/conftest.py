@@ -134,21 +134,38 @@ class Net:
 
 BATCH = ("batch", 1, 8)
 NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], object], Wishes]] = {
-    "conv": (ConvNet, lambda: (torch.randn(1, 3, 12, 10),),
-             Wishes({"image": {0: BATCH}}, output_names=("logits",))),
-    "difference": (Difference, lambda: {"before": torch.randn(2, 3), "after": torch.randn(2, 3)},
-                   Wishes({"after": {0: BATCH}, "before": {0: BATCH}})),
-    "nested": (Nested, lambda: {"x": torch.randn(1, 3), "scale": 2.0,
-                                "pair": (torch.randn(4), torch.randn(4))},
-               Wishes({"x": {0: "batch"}})),
-    "tied": (Tied, lambda: (torch.randint(0, 50, (1, 5)),),
-             Wishes(({0: "batch", 1: ("length", 1, 64)},))),
-    "audio": (Audio, lambda: (torch.randn(1, 4, 16),),
-              Wishes({"audio": {0: torch.export.Dim("batch", max=8), 2: ("length", 4, 64)}})),
+    "conv": (
+        ConvNet,
+        lambda: (torch.randn(1, 3, 12, 10),),
+        Wishes({"image": {0: BATCH}}, output_names=("logits",)),
+    ),
+    "difference": (
+        Difference,
+        lambda: {"before": torch.randn(2, 3), "after": torch.randn(2, 3)},
+        Wishes({"after": {0: BATCH}, "before": {0: BATCH}}),
+    ),
+    "nested": (
+        Nested,
+        lambda: {"x": torch.randn(1, 3), "scale": 2.0, "pair": (torch.randn(4), torch.randn(4))},
+        Wishes({"x": {0: "batch"}}),
+    ),
+    "tied": (
+        Tied,
+        lambda: (torch.randint(0, 50, (1, 5)),),
+        Wishes(({0: "batch", 1: ("length", 1, 64)},)),
+    ),
+    "audio": (
+        Audio,
+        lambda: (torch.randn(1, 4, 16),),
+        Wishes({"audio": {0: torch.export.Dim("batch", max=8), 2: ("length", 4, 64)}}),
+    ),
     "edges": (Edges, lambda: (torch.randn(2, 3), torch.randn(1)), Wishes()),
-    "tower": (Tower, lambda: (torch.randn(1, 5, 16),),
-              Wishes({"states": {0: "batch", 1: ("length", 1, 32)}})),
-}  # fmt: skip
+    "tower": (
+        Tower,
+        lambda: (torch.randn(1, 5, 16),),
+        Wishes({"states": {0: "batch", 1: ("length", 1, 32)}}),
+    ),
+}
 
 
 class Zoo:
@@ -174,9 +191,13 @@ class Zoo:
         entry, kept = write_program(program, root)
         exported = Exported(
             source=Source(kind="factory", location=f"conftest:{name}", folder=str(HERE)),
-            program=entry, examples=kept, signature=program.signature, notes=program.notes,
-            weights=weights_of(program.program), graph_sha256=graph_sha256(program.program),
-        )  # fmt: skip
+            program=entry,
+            examples=kept,
+            signature=program.signature,
+            notes=program.notes,
+            weights=weights_of(program.program),
+            graph_sha256=graph_sha256(program.program),
+        )
         return Net(module, examples, exported, root, program.examples)
 
     def onnx(self, name: str) -> tuple[Artifact, Path]:

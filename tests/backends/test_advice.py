@@ -92,40 +92,54 @@ def from_few(x: Tensor) -> Tensor:
 ROWS: dict[str, Pair] = {
     "bincount": (
         lambda x: torch.bincount(x.flatten(), minlength=16),
-        lambda x: (x.flatten() == torch.arange(16)[:, None]).sum(1), (NUMBERS,),
+        lambda x: (x.flatten() == torch.arange(16)[:, None]).sum(1),
+        (NUMBERS,),
     ),
     "corrcoef": (lambda x: torch.corrcoef(x[0]), correlation, (WAVE,)),
     "fft_fft": (lambda x: torch.view_as_real(torch.fft.fft(x))[:, :SOME], spectrum, (SOUND,)),
     "fft_ifft": (
         lambda x: torch.view_as_real(torch.fft.ifft(x).resolve_conj())[:, :SOME],
-        lambda x: torch.stack([x @ COSINES, x @ SINES], -1) / LONG, (SOUND,),
+        lambda x: torch.stack([x @ COSINES, x @ SINES], -1) / LONG,
+        (SOUND,),
     ),
     "fft_irfft": (halved, from_few, (SOUND,)),
     "fft_rfft": (lambda x: torch.view_as_real(torch.fft.rfft(x))[:, :SOME], spectrum, (SOUND,)),
     "histc": (
         lambda x: torch.histc(x, 8, -2, 2),
-        lambda x: ((x.flatten() >= EDGES[:-1, None]) & (x.flatten() < EDGES[1:, None]))
-        .sum(1).float(), (WAVE,),
+        lambda x: (
+            ((x.flatten() >= EDGES[:-1, None]) & (x.flatten() < EDGES[1:, None])).sum(1).float()
+        ),
+        (WAVE,),
     ),
     "index_by_mask": (
-        lambda x: x[x > 0.5].sum(), lambda x: torch.where(x > 0.5, x, 0).sum(), (WAVE,),
+        lambda x: x[x > 0.5].sum(),
+        lambda x: torch.where(x > 0.5, x, 0).sum(),
+        (WAVE,),
     ),
     "linalg_det": (torch.linalg.det, determinant, (SQUARES,)),
     "linalg_inv": (torch.linalg.inv, inverse, (SQUARES,)),
     "linalg_solve": (
-        lambda x: torch.linalg.solve(x, x.mT + 1), lambda x: inverse(x) @ (x.mT + 1), (SQUARES,),
+        lambda x: torch.linalg.solve(x, x.mT + 1),
+        lambda x: inverse(x) @ (x.mT + 1),
+        (SQUARES,),
     ),
     "masked_select": (
         lambda x: x.masked_select(x > 0).mean(),
-        lambda x: (x * (x > 0).float()).sum() / (x > 0).float().sum(), (WAVE,),
+        lambda x: (x * (x > 0).float()).sum() / (x > 0).float().sum(),
+        (WAVE,),
     ),
     "nonzero": (
         lambda x: (x > 1).nonzero().float().sum(0),
-        lambda x: torch.stack([((x > 1) * torch.arange(n).reshape(s)).float().sum()
-                               for n, s in ((2, (2, 1, 1)), (4, (4, 1)), (12, (12,)))]), (WAVE,),
+        lambda x: torch.stack(
+            [
+                ((x > 1) * torch.arange(n).reshape(s)).float().sum()
+                for n, s in ((2, (2, 1, 1)), (4, (4, 1)), (12, (12,)))
+            ]
+        ),
+        (WAVE,),
     ),
     "stft": (stft, lambda x: spectrum(x * WINDOW), (SOUND,)),
-}  # fmt: skip
+}
 
 
 class Beside(nn.Module):

@@ -17,11 +17,21 @@ def test_the_example_backend_keeps_the_contract(tmp_path: Path) -> None:
     for name, text in blocks.items():
         (tmp_path / name).write_text(text)
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider",
-         "test_linear_backend.py"],
-        cwd=tmp_path, capture_output=True, text=True,
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "test_linear_backend.py",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     passed = int(re.search(r"(\d+) passed", done.stdout)[1])  # type: ignore[index]
     assert passed >= 35

@@ -41,10 +41,16 @@ def test_what_is_installed_here_is_new_enough() -> None:
 @pytest.mark.parametrize(
     ("version", "old"),
     [
-        ("2.12.1", True), ("1.99", True), ("2.13", False), ("2.13.0+cpu", False), ("2.13.1", False),
-        ("2.14.0.dev20260101+cpu", False), ("3.0", False), ("2.9.0", True),
+        ("2.12.1", True),
+        ("1.99", True),
+        ("2.13", False),
+        ("2.13.0+cpu", False),
+        ("2.13.1", False),
+        ("2.14.0.dev20260101+cpu", False),
+        ("3.0", False),
+        ("2.9.0", True),
     ],
-)  # fmt: skip
+)
 def test_versions_are_compared_as_numbers(
     installed: dict[str, str], version: str, old: bool
 ) -> None:
@@ -65,10 +71,15 @@ def test_what_is_missing_is_not_old() -> None:
 @pytest.mark.parametrize(
     ("format", "package"),
     [
-        ("onnx", "onnx"), ("onnx", "onnx-ir"), ("onnx", "onnxscript"), ("onnx", "torch"),
-        ("tflite", "litert-torch"), ("tflite", "ai-edge-quantizer"), ("coreml", "coremltools"),
+        ("onnx", "onnx"),
+        ("onnx", "onnx-ir"),
+        ("onnx", "onnxscript"),
+        ("onnx", "torch"),
+        ("tflite", "litert-torch"),
+        ("tflite", "ai-edge-quantizer"),
+        ("coreml", "coremltools"),
     ],
-)  # fmt: skip
+)
 def test_a_format_whose_converter_is_too_old_is_refused(
     installed: dict[str, str], format: str, package: str, tmp_path: Path
 ) -> None:

@@ -41,7 +41,11 @@ class TestOnnxWithWeightsBeside(TestOnnx):
         save(ir.load(root / "model.onnx"), out, external_above=0)
         names = ["model.onnx", "model.onnx.data"]
         beside = Artifact(
-            format="onnx", precision="fp32", entry="model.onnx", io=artifact.io,
-            files=tuple(describe(out, n) for n in names), provenance=artifact.provenance,
-        )  # fmt: skip
+            format="onnx",
+            precision="fp32",
+            entry="model.onnx",
+            io=artifact.io,
+            files=tuple(describe(out, n) for n in names),
+            provenance=artifact.provenance,
+        )
         return Made(beside, out)

@@ -40,8 +40,18 @@ def test_onnx_accepts_it(zoo: Any, name: str) -> None:
 def test_it_tells_nothing_of_the_machine(zoo: Any, name: str) -> None:
     _, root = zoo.onnx(name)
     data = (root / "model.onnx").read_bytes()
-    private = [str(root), str(Path.home()), sys.prefix, os.getcwd(), "site-packages", "conftest",
-               ".py", platform.node(), "/tmp", f"/{getpass.getuser()}/"]  # fmt: skip
+    private = [
+        str(root),
+        str(Path.home()),
+        sys.prefix,
+        os.getcwd(),
+        "site-packages",
+        "conftest",
+        ".py",
+        platform.node(),
+        "/tmp",
+        f"/{getpass.getuser()}/",
+    ]
     for word in private:
         assert len(word) < 4 or word.encode() not in data, word
     model = onnx.load(root / "model.onnx")
@@ -161,10 +171,11 @@ def test_foreign_dimension_names_are_made_readable() -> None:
     """A file of another tool may call a dimension anything, or nothing."""
     value = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Relu", ["x"], ["y"])], "g",
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "g",
         [value("x", onnx.TensorProto.FLOAT, ["N", None, "2*a + 1", 4])],
         [value("y", onnx.TensorProto.FLOAT, None)],
-    )  # fmt: skip
+    )
     io = io_of(ir.from_proto(onnx.helper.make_model(graph)))
     assert io.inputs[0].shape == ("N", "x_dim1", "x_dim2", 4)
     with pytest.raises(BackendError) as error:

@@ -112,8 +112,10 @@ def test_a_size_that_depends_on_values_is_the_ops_fault(
 def test_what_only_tensorflow_could_run_is_led_back_to_the_op() -> None:
     """The converter names it in TensorFlow's words."""
     said = "Failed to export flatbuffer: \nSome ops are not supported by the native TFLite runtime"
-    origins = {"add": Origin("aten.add.Tensor", "", None),
-               "both": Origin("aten.bitwise_and.Tensor", "", "head")}  # fmt: skip
+    origins = {
+        "add": Origin("aten.add.Tensor", "", None),
+        "both": Origin("aten.bitwise_and.Tensor", "", "head"),
+    }
     error = ValueError(f"{said}\nTF Select ops: BitwiseAnd\nDetails:\n\ttf.BitwiseAnd(tensor)")
     found = Blame(origins, Path()).refusal(error)
     assert found.code == "EDGE-OP-010"
@@ -143,6 +145,6 @@ def test_names_in_other_words() -> None:
         (TypeError("got <class 'a.b.c.int'> and 3"), "TypeError: got int and 3"),
         (RuntimeError(""), "RuntimeError: no message"),
     ],
-)  # fmt: skip
+)
 def test_what_others_say_is_one_clean_line(error: Exception, line: str) -> None:
     assert one_line(error) == line

@@ -54,9 +54,15 @@ def test_built_in_formats_are_listed_and_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize(
     ("word", "name"),
-    [("ONNX", "onnx"), (" ort ", "onnx"), ("onnxruntime", "onnx"), ("litert", "tflite"),
-     ("ai-edge-torch", "tflite"), ("mlpackage", "coreml")],
-)  # fmt: skip
+    [
+        ("ONNX", "onnx"),
+        (" ort ", "onnx"),
+        ("onnxruntime", "onnx"),
+        ("litert", "tflite"),
+        ("ai-edge-torch", "tflite"),
+        ("mlpackage", "coreml"),
+    ],
+)
 def test_spellings_mean_one_backend(word: str, name: str) -> None:
     assert backends.get(word) is backends.get(name)
 
@@ -94,9 +100,18 @@ def test_a_broken_plugin_hurts_only_its_own_format(name: str) -> None:
 def test_the_room_loads_no_engine() -> None:
     """Neither do the backends themselves, nor the contract, until something is done with them."""
     heavy = {
-        "torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "PIL", "ai_edge_litert",
-        "ai_edge_quantizer", "coremltools", "flatbuffers", "litert_torch",
-    }  # fmt: skip
+        "torch",
+        "onnx",
+        "onnx_ir",
+        "onnxruntime",
+        "onnxscript",
+        "PIL",
+        "ai_edge_litert",
+        "ai_edge_quantizer",
+        "coremltools",
+        "flatbuffers",
+        "litert_torch",
+    }
     code = (
         "import sys\n"
         "from edgeserve import backends\n"

@@ -140,9 +140,12 @@ A, B = torch.randn(2, 3, 1, 1), torch.randn(2, 3, 4, 5)
 
 @pytest.mark.parametrize(
     "function",
-    [lambda a, b: a.expand_as(b) * b, lambda a, b: b - a.expand(2, 3, 4, 5),
-     lambda a, b: (a.expand(-1, -1, 4, 5) + b) / a.expand_as(b)],
-)  # fmt: skip
+    [
+        lambda a, b: a.expand_as(b) * b,
+        lambda a, b: b - a.expand(2, 3, 4, 5),
+        lambda a, b: (a.expand(-1, -1, 4, 5) + b) / a.expand_as(b),
+    ],
+)
 def test_an_expansion_that_broadcasting_does_goes(function: Any) -> None:
     graph, names = rewritten(Calling(function), (A, B), drop_expand)
     assert names == ("drop_expand",)
@@ -151,9 +154,12 @@ def test_an_expansion_that_broadcasting_does_goes(function: Any) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [lambda a, b: a.expand_as(b), lambda a, b: a.expand_as(b).relu() * b,
-     lambda a, b: a.expand_as(b) + 1],
-)  # fmt: skip
+    [
+        lambda a, b: a.expand_as(b),
+        lambda a, b: a.expand_as(b).relu() * b,
+        lambda a, b: a.expand_as(b) + 1,
+    ],
+)
 def test_an_expansion_that_gives_the_shape_stays(function: Any) -> None:
     graph, names = rewritten(Calling(function), (A, B), drop_expand)
     assert names == ()
@@ -171,13 +177,19 @@ K, Q = torch.randn(1, 1, 6, 8), torch.randn(1, 4, 5, 8)
 
 @pytest.mark.parametrize(
     ("function", "inputs"),
-    [(lambda k, q: q @ k.expand(1, 4, 6, 8).transpose(-1, -2), (K, Q)),
-     (lambda k, q: nn.functional.scaled_dot_product_attention(q, k.expand(1, 4, -1, -1),
-                                                              k.expand(1, 4, 6, 8)), (K, Q)),
-     (lambda x: x.expand(4, 5, 3).permute(2, 0, 1), (torch.randn(4, 1, 3),)),
-     (lambda x: x.repeat(2, 3, 1).permute(1, 2, 0), (torch.randn(4, 5, 3),)),
-     (lambda x: x.expand(2, 5, 3).reshape(10, 3).t(), (torch.randn(5, 3),))],
-)  # fmt: skip
+    [
+        (lambda k, q: q @ k.expand(1, 4, 6, 8).transpose(-1, -2), (K, Q)),
+        (
+            lambda k, q: nn.functional.scaled_dot_product_attention(
+                q, k.expand(1, 4, -1, -1), k.expand(1, 4, 6, 8)
+            ),
+            (K, Q),
+        ),
+        (lambda x: x.expand(4, 5, 3).permute(2, 0, 1), (torch.randn(4, 1, 3),)),
+        (lambda x: x.repeat(2, 3, 1).permute(1, 2, 0), (torch.randn(4, 5, 3),)),
+        (lambda x: x.expand(2, 5, 3).reshape(10, 3).t(), (torch.randn(5, 3),)),
+    ],
+)
 def test_an_expansion_that_is_turned_becomes_a_concatenation(
     function: Any, inputs: Tensors
 ) -> None:
@@ -189,10 +201,12 @@ def test_an_expansion_that_is_turned_becomes_a_concatenation(
 
 @pytest.mark.parametrize(
     ("function", "inputs"),
-    [(lambda x: x.expand(4, 5).t(), (torch.randn(1, 5),)),  # one real axis: nothing to mix up
-     (lambda x: x.expand(4, 5, 3) + 1, (torch.randn(4, 1, 3),)),
-     (lambda x: x.expand(4, 5).t(), (torch.randn(4, 5),))],
-)  # fmt: skip
+    [
+        (lambda x: x.expand(4, 5).t(), (torch.randn(1, 5),)),  # one real axis: nothing to mix up
+        (lambda x: x.expand(4, 5, 3) + 1, (torch.randn(4, 1, 3),)),
+        (lambda x: x.expand(4, 5).t(), (torch.randn(4, 5),)),
+    ],
+)
 def test_other_expansions_stay(function: Any, inputs: Tensors) -> None:
     assert rewritten(Calling(function), inputs, expand_to_cat)[1] == ()
 

@@ -50,23 +50,48 @@ CASES: dict[str, tuple[Any, torch.Tensor]] = {
     "rotary": (rotary, IMAGE),
     "stft": (lambda x: stft(x).abs(), WAVE),
     "stft_real": (
-        lambda x: torch.stft(x, 16, 4, return_complex=False, window=torch.ones(16)), WAVE),
-    "stft_odd": (lambda x: real(torch.stft(
-        x, 21, 5, win_length=13, window=torch.hann_window(13), onesided=False, normalized=True,
-        center=False, return_complex=True)), WAVE[0]),
+        lambda x: torch.stft(x, 16, 4, return_complex=False, window=torch.ones(16)),
+        WAVE,
+    ),
+    "stft_odd": (
+        lambda x: real(
+            torch.stft(
+                x,
+                21,
+                5,
+                win_length=13,
+                window=torch.hann_window(13),
+                onesided=False,
+                normalized=True,
+                center=False,
+                return_complex=True,
+            )
+        ),
+        WAVE[0],
+    ),
     "istft": (lambda x: torch.istft(stft(x) * 2, 16, 4, window=WINDOW), WAVE),
-    "istft_length": (lambda x: torch.istft(
-        stft(x, normalized=True), 16, 4, window=WINDOW, normalized=True, length=70), WAVE[0]),
+    "istft_length": (
+        lambda x: torch.istft(
+            stft(x, normalized=True), 16, 4, window=WINDOW, normalized=True, length=70
+        ),
+        WAVE[0],
+    ),
     "fft": (lambda x: torch.fft.ifft(torch.fft.fft(x) * 2).real, WAVE),
     "fft_complex": (lambda x: real(torch.fft.fft(z(x), n=9, dim=1, norm="ortho")), IMAGE),
     "rfft": (lambda x: real(torch.fft.rfft(x, n=9, norm="forward")), IMAGE),
     "irfft": (lambda x: torch.fft.irfft(z(x), dim=1, norm="forward"), IMAGE),
     "irfft_odd": (lambda x: torch.fft.irfft(z(x), n=9), IMAGE),
-    "planes": (lambda x: torch.fft.irfft2(
-        torch.fft.rfft2(x, norm="ortho") * z(x[..., :4]), s=(5, 6), norm="ortho"), IMAGE),
+    "planes": (
+        lambda x: torch.fft.irfft2(
+            torch.fft.rfft2(x, norm="ortho") * z(x[..., :4]), s=(5, 6), norm="ortho"
+        ),
+        IMAGE,
+    ),
     "all_axes": (lambda x: torch.fft.irfftn(torch.fft.rfftn(x), s=(5, 7)), IMAGE),
     "both_ways": (
-        lambda x: real(torch.fft.ifftn(torch.fft.fftn(x)) - torch.fft.ifft2(z(x))), IMAGE),
+        lambda x: real(torch.fft.ifftn(torch.fft.fftn(x)) - torch.fft.ifft2(z(x))),
+        IMAGE,
+    ),
     "shifted": (lambda x: torch.angle(torch.fft.fftshift(torch.fft.fft2(x))).cos(), IMAGE),
     "arithmetic": (lambda x: real((z(x) @ z(x).mT).conj() / z(x[..., :5]) - 3 + 2j), MATRIX),
     "scalars": (lambda x: real(1 - z(x) / 2 + torch.rsub(z(x), 2j) - x * 1j), MATRIX),
@@ -77,7 +102,7 @@ CASES: dict[str, tuple[Any, torch.Tensor]] = {
     "chosen": (lambda x: real(torch.sgn(z(x)) * torch.where(x > 0, z(x), 0)), IMAGE),
     "cast": (lambda x: real(x.to(torch.complex64) * z(x) + torch.zeros_like(z(x))), IMAGE),
     "exponential": (lambda x: torch.exp(z(x)).imag + torch.polar(x.abs(), x).real, MATRIX),
-}  # fmt: skip
+}
 
 
 def rewritten(module: nn.Module, x: torch.Tensor) -> tuple[Any, tuple[str, ...]]:

@@ -162,9 +162,16 @@ def test_guards_as_source_code_are_left_out(whole: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "name",
-    ["data/aotinductor/model/x.so", "data/constants/custom_obj_0", "data/constants/opaque_obj_0",
-     "data/weights/model.pt", "extra/notes.txt", "../x", "code/x.py"],
-)  # fmt: skip
+    [
+        "data/aotinductor/model/x.so",
+        "data/constants/custom_obj_0",
+        "data/constants/opaque_obj_0",
+        "data/weights/model.pt",
+        "extra/notes.txt",
+        "../x",
+        "code/x.py",
+    ],
+)
 def test_members_of_other_kinds_are_refused(name: str, whole: Path, tmp_path: Path) -> None:
     held = members(whole)
     held["whole/" + name] = b"x"
@@ -173,10 +180,20 @@ def test_members_of_other_kinds_are_refused(name: str, whole: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "target",
-    ["torch.ops.load_library", "torch.ops.aten.from_file.default", "torch.hub.load",
-     "math.__loader__", "torch.os.system", "_operator.call", "_operator.methodcaller",
-     "torch.ops.aten.__class__.mro", "torch.load", "torch.ops.mylib.op.default", "#extension:x"],
-)  # fmt: skip
+    [
+        "torch.ops.load_library",
+        "torch.ops.aten.from_file.default",
+        "torch.hub.load",
+        "math.__loader__",
+        "torch.os.system",
+        "_operator.call",
+        "_operator.methodcaller",
+        "torch.ops.aten.__class__.mro",
+        "torch.load",
+        "torch.ops.mylib.op.default",
+        "#extension:x",
+    ],
+)
 @pytest.mark.parametrize("where", ["target", "as_operator"])
 def test_names_that_lead_out_of_aten_are_refused(
     target: str, where: str, whole: Path, tmp_path: Path
@@ -188,10 +205,25 @@ def test_names_that_lead_out_of_aten_are_refused(
 
 @pytest.mark.parametrize(
     "text",
-    ["s0.__class__", "print(1)", "eval('1')", "lambda: 1", "[s0]", "s0 if s0 else s1", "open",
-     "exit()", "s0;s1", "f'{s0}'", "s0 + os", "__builtins__", "0x10", "True.real", "1 .real",
-     "s77" * 9000],
-)  # fmt: skip
+    [
+        "s0.__class__",
+        "print(1)",
+        "eval('1')",
+        "lambda: 1",
+        "[s0]",
+        "s0 if s0 else s1",
+        "open",
+        "exit()",
+        "s0;s1",
+        "f'{s0}'",
+        "s0 + os",
+        "__builtins__",
+        "0x10",
+        "True.real",
+        "1 .real",
+        "s77" * 9000,
+    ],
+)
 def test_expressions_of_anything_but_symbols_are_refused(
     text: str, whole: Path, tmp_path: Path
 ) -> None:

@@ -31,9 +31,14 @@ def text(low: int, high: int, longest: int = 512, padded: tuple[str, ...] = ("id
 def exported(signature: Signature, processing: Processing = PLAIN) -> Exported:
     entry = FileEntry("model.pt2", 0, "0" * 64)
     return Exported(
-        source=Source("factory", "x:y"), program=entry, examples=entry, signature=signature,
-        weights=(), graph_sha256="", processing=processing,
-    )  # fmt: skip
+        source=Source("factory", "x:y"),
+        program=entry,
+        examples=entry,
+        signature=signature,
+        weights=(),
+        graph_sha256="",
+        processing=processing,
+    )
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,10 @@ def test_ranges_are_the_users(zoo: Any) -> None:
 def test_given_names_go_before_found_ones() -> None:
     program = export(
         Call(lambda x: {"a": x + 1, "b": x * 2}),
-        input_names=("pixel.values",), output_names=("p/a", "class"),
+        input_names=("pixel.values",),
+        output_names=("p/a", "class"),
         dynamic_shapes={"pixel.values": {0: "n"}},
-    )  # fmt: skip
+    )
     assert program.signature.inputs == (spec("pixel.values", "float32", "n", 3),)
     assert [s.name for s in program.signature.outputs] == ["p/a", "class"]
 
@@ -86,9 +87,14 @@ def test_given_names_go_before_found_ones() -> None:
 def test_every_way_to_write_a_shape_means_the_same() -> None:
     dim = torch.export.Dim("n", min=1, max=9)
     ways: list[Any] = [
-        {"x": {0: dim}}, {"x": {0: ("n", 1, 9)}}, {"x": {-2: ["n", 1, 9]}}, {"x": (dim, None)},
-        ({0: dim},), [(("n", 1, 9), 3)], {"pixels": {0: dim, 1: torch.export.Dim.STATIC}},
-    ]  # fmt: skip
+        {"x": {0: dim}},
+        {"x": {0: ("n", 1, 9)}},
+        {"x": {-2: ["n", 1, 9]}},
+        {"x": (dim, None)},
+        ({0: dim},),
+        [(("n", 1, 9), 3)],
+        {"pixels": {0: dim, 1: torch.export.Dim.STATIC}},
+    ]
     for way in ways:
         program = export(Call(torch.relu), dynamic_shapes=way, input_names=("pixels",))
         assert program.signature.inputs == (spec("pixels", "float32", "n", 3),), way

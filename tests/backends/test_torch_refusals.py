@@ -191,11 +191,18 @@ def test_dimensions_that_must_be_equal_are_refused_with_torchs_advice() -> None:
 @pytest.mark.parametrize(
     ("examples", "said"),
     [
-        (X, "Tensor"), ((), "missing a required argument"), ((X, X), "too many"), ({"y": X}, "'x'"),
-        (([X.numpy()],), "ndarray"), ((torch.fft.fft(X),), "complex"), ((X.to_sparse(),), "sparse"),
-        (None, "NoneType"), ("x", "str"), ((X.bfloat16(),), "bfloat16"),
+        (X, "Tensor"),
+        ((), "missing a required argument"),
+        ((X, X), "too many"),
+        ({"y": X}, "'x'"),
+        (([X.numpy()],), "ndarray"),
+        ((torch.fft.fft(X),), "complex"),
+        ((X.to_sparse(),), "sparse"),
+        (None, "NoneType"),
+        ("x", "str"),
+        ((X.bfloat16(),), "bfloat16"),
     ],
-)  # fmt: skip
+)
 def test_examples_that_do_not_fit_are_refused(examples: object, said: str) -> None:
     error = refused(Call(torch.relu), examples)
     assert error.code in ("EDGE-CONVERT-011", "EDGE-CONVERT-027")
@@ -203,9 +210,16 @@ def test_examples_that_do_not_fit_are_refused(examples: object, said: str) -> No
 
 
 @pytest.mark.parametrize(
-    "function", [lambda x: x.shape[0], lambda x: "x", lambda x: None, lambda x: (x, 1.0),
-                 lambda x: torch.fft.fft(x), lambda x: object()]
-)  # fmt: skip
+    "function",
+    [
+        lambda x: x.shape[0],
+        lambda x: "x",
+        lambda x: None,
+        lambda x: (x, 1.0),
+        lambda x: torch.fft.fft(x),
+        lambda x: object(),
+    ],
+)
 def test_outputs_that_are_no_tensors_are_refused(function: Any) -> None:
     assert refused(Call(function)).code == "EDGE-CONVERT-016"
 
@@ -213,10 +227,13 @@ def test_outputs_that_are_no_tensors_are_refused(function: Any) -> None:
 @pytest.mark.parametrize(
     "wishes",
     [
-        {"input_names": ("a", "b")}, {"input_names": ("",)}, {"output_names": ("a", "b", "c")},
-        {"output_names": ("a", "a")}, {"input_names": ("a",), "output_names": ("a", "b")},
+        {"input_names": ("a", "b")},
+        {"input_names": ("",)},
+        {"output_names": ("a", "b", "c")},
+        {"output_names": ("a", "a")},
+        {"input_names": ("a",), "output_names": ("a", "b")},
     ],
-)  # fmt: skip
+)
 def test_names_that_do_not_fit_are_refused(wishes: Any) -> None:
     error = refused(Call(lambda x: (x + 1, x)), **wishes)
     assert error.code == "EDGE-CONVERT-022"
@@ -226,12 +243,17 @@ def test_names_that_do_not_fit_are_refused(wishes: Any) -> None:
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        ("batch", "str"), ({"y": {0: "n"}}, "'y'"), ({"x": "n"}, "'n'"), ({"x": {2: "n"}}, "2"),
-        ({"x": {"0": "n"}}, "'0'"), ({"x": {0: ("n", 1)}}, "('n', 1)"),
-        ({"x": {0: "no name"}}, "no name"), ({"x": {0: ("n", 8, 2)}}, "max=2"),
+        ("batch", "str"),
+        ({"y": {0: "n"}}, "'y'"),
+        ({"x": "n"}, "'n'"),
+        ({"x": {2: "n"}}, "2"),
+        ({"x": {"0": "n"}}, "'0'"),
+        ({"x": {0: ("n", 1)}}, "('n', 1)"),
+        ({"x": {0: "no name"}}, "no name"),
+        ({"x": {0: ("n", 8, 2)}}, "max=2"),
         ({"x": ("n",)}, "('n',)"),
     ],
-)  # fmt: skip
+)
 def test_shapes_that_cannot_be_read_are_refused(shapes: object, said: str) -> None:
     error = refused(Call(torch.relu), dynamic_shapes=shapes)
     assert error.code == "EDGE-CONVERT-025"
@@ -270,6 +292,8 @@ def test_a_line_of_an_installed_package_is_the_second_choice(tmp_path: Path) -> 
     )
     done = subprocess.run(
         [sys.executable, "-P", str(tmp_path / "mine.py"), str(site.parent), str(tmp_path)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.split() == ["mine.py:7", f"{site / 'net.py'}:2"]

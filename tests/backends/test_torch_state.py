@@ -145,10 +145,14 @@ def here(kind: type[nn.Module]) -> str:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (Appends, "past"), (Counts, "n"), (CountsInBuffer, "seen"), (Caches, "cache"),
-        (SetsUp, "scale"), (KeepsFirst, "past"),
+        (Appends, "past"),
+        (Counts, "n"),
+        (CountsInBuffer, "seen"),
+        (Caches, "cache"),
+        (SetsUp, "scale"),
+        (KeepsFirst, "past"),
     ],
-)  # fmt: skip
+)
 def test_state_is_refused_with_its_name_and_line(kind: type[nn.Module], name: str) -> None:
     error = refused(kind())
     assert error.code == "EDGE-CONVERT-030"

@@ -48,13 +48,40 @@ def test_real_documents_fit() -> None:
 
 #: Rules that span fields or look into text, which the schema leaves to the reader.
 BEYOND = {
-    "version-digits", "version-line", "step-size", "step-channels", "step-top-0", "input-twice",
-    "name-path", "wrapper-words", "verdict-fail", "verdict-none", "artifact-twice",
-    "artifact-empty", "entry-elsewhere", "entry-escapes", "files-order", "dim-negative",
-    "dim-unranged", "dim-turned", "input-twice-signed", "mask-ragged", "mask-fraction",
-    "mask-large", "mask-huge", "mask-flat", "depth-overflow", "boxes-three", "record-nan",
-    "io-no-input", "io-no-output", "io-rank", "io-more", "io-bucket", "io-last-bucket",
-}  # fmt: skip
+    "version-digits",
+    "version-line",
+    "step-size",
+    "step-channels",
+    "step-top-0",
+    "input-twice",
+    "name-path",
+    "wrapper-words",
+    "verdict-fail",
+    "verdict-none",
+    "artifact-twice",
+    "artifact-empty",
+    "entry-elsewhere",
+    "entry-escapes",
+    "files-order",
+    "dim-negative",
+    "dim-unranged",
+    "dim-turned",
+    "input-twice-signed",
+    "mask-ragged",
+    "mask-fraction",
+    "mask-large",
+    "mask-huge",
+    "mask-flat",
+    "depth-overflow",
+    "boxes-three",
+    "record-nan",
+    "io-no-input",
+    "io-no-output",
+    "io-rank",
+    "io-more",
+    "io-bucket",
+    "io-last-bucket",
+}
 
 
 @pytest.mark.parametrize(

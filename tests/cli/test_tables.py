@@ -57,19 +57,32 @@ def _said(padded: tuple[str, ...], *shapes: Shape) -> list[str]:
 
     source = io(("batch", "n", 4))
     signature = Signature(
-        inputs=source.inputs, outputs=source.outputs, dims={"batch": (1, 8), "n": (2, 16)},
+        inputs=source.inputs,
+        outputs=source.outputs,
+        dims={"batch": (1, 8), "n": (2, 16)},
         padded=padded,
-    )  # fmt: skip
+    )
     ios = tuple(map(io, shapes))
     file = FileEntry(path="artifacts/tflite-fp32/model.tflite", size=1, sha256="0" * 64)
     artifact = Artifact(
-        format="tflite", precision="fp32", entry=file.path, files=(file,), io=ios[-1],
+        format="tflite",
+        precision="fp32",
+        entry=file.path,
+        files=(file,),
+        io=ios[-1],
         buckets=ios if len(ios) > 1 else (),
-    )  # fmt: skip
+    )
     manifest = Manifest(
-        edgeserve=FORMAT_VERSION, name="m", version=1, min_wrapper="0.1.0", model_id="0" * 64,
-        task="tensors", signature=signature, processing=Processing(), files=(file,),
-    )  # fmt: skip
+        edgeserve=FORMAT_VERSION,
+        name="m",
+        version=1,
+        min_wrapper="0.1.0",
+        model_id="0" * 64,
+        task="tensors",
+        signature=signature,
+        processing=Processing(),
+        files=(file,),
+    )
     return list(fixed_sizes(artifact, manifest))
 
 

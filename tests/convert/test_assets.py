@@ -73,9 +73,12 @@ def test_a_factory_brings_its_tokenizer(
     assert (out / "assets/words.json").read_bytes() == words.read_bytes()
     assert exported.assets == (describe(out, "assets/words.json"),) == exported.processing.assets
     processor = Processor(
-        exported.processing, exported.signature, exported.task, (),
+        exported.processing,
+        exported.signature,
+        exported.task,
+        (),
         lambda name: (out / name).read_bytes(),
-    )  # fmt: skip
+    )
     assert processor.prepare("dog cat dog")["ids"].tolist() == [2, 1, 2]
 
 

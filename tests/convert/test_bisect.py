@@ -96,9 +96,12 @@ def searched(tmp_path: Path, factory: str, format: str) -> tuple[Bisected, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "factory", "op"),
-    [("onnx", "bent", "special_bessel_j0"), ("tflite", "bent", "special_bessel_j0"),
-     ("coreml", "turned", "linalg_qr")],
-)  # fmt: skip
+    [
+        ("onnx", "bent", "special_bessel_j0"),
+        ("tflite", "bent", "special_bessel_j0"),
+        ("coreml", "turned", "linalg_qr"),
+    ],
+)
 def test_a_refused_op_deep_inside_is_found_and_fails_alone(
     format: str, factory: str, op: str, tmp_path: Path
 ) -> None:

@@ -13,13 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgeserve.convert.calibration import (
-    LEAST,
-    Calibration,
-    calibration,
-    calibration_key,
-    choose,
-)
+from edgeserve.convert.calibration import LEAST, Calibration, calibration, calibration_key, choose
 from edgeserve.convert.calibration_checks import Spread, check_feed
 from edgeserve.data import split
 from edgeserve.errors import QuantizeError
@@ -34,23 +28,32 @@ IMAGE = TensorSpec(name="image", dtype="float32", shape=("batch", 3, 4, 4))
 LOGITS = TensorSpec(name="logits", dtype="float32", shape=("batch", 5))
 SIGNATURE = Signature(inputs=(IMAGE,), outputs=(LOGITS,), dims={"batch": (1, 8)})
 PICTURES = {
-    "inputs": [{"name": "image", "steps": [
-        {"step": "decode/1"},
-        {"step": "resize/1", "height": 4, "width": 4, "fit": "exact", "filter": "bilinear"},
-        {"step": "normalize/1", "scale": [1 / 255] * 3, "bias": [0, 0, 0]},
-        {"step": "layout/1", "order": "CHW"},
-    ]}],
-}  # fmt: skip
+    "inputs": [
+        {
+            "name": "image",
+            "steps": [
+                {"step": "decode/1"},
+                {"step": "resize/1", "height": 4, "width": 4, "fit": "exact", "filter": "bilinear"},
+                {"step": "normalize/1", "scale": [1 / 255] * 3, "bias": [0, 0, 0]},
+                {"step": "layout/1", "order": "CHW"},
+            ],
+        }
+    ]
+}
 
 
 def exported(signature: Signature = SIGNATURE, processing: Any = None) -> Exported:
     import msgspec
 
     return Exported(
-        source=Source(kind="factory", location="a:b"), program=ENTRY, examples=ENTRY,
-        signature=signature, weights=(), graph_sha256="0" * 64,
+        source=Source(kind="factory", location="a:b"),
+        program=ENTRY,
+        examples=ENTRY,
+        signature=signature,
+        weights=(),
+        graph_sha256="0" * 64,
         processing=msgspec.convert(processing or {"inputs": []}, Processing),
-    )  # fmt: skip
+    )
 
 
 def rows(path: Path, images: np.ndarray, **more: Any) -> str:
@@ -74,8 +77,11 @@ def refused(code: str, data: str | None, **more: Any) -> QuantizeError:
 
 def samples(*groups: int) -> list[Sample]:
     """Samples by the size of each group."""
-    return [Sample(id=f"{g}/{i}", group=f"g{g}", text=f"{g} {i}")
-            for g, size in enumerate(groups) for i in range(size)]  # fmt: skip
+    return [
+        Sample(id=f"{g}/{i}", group=f"g{g}", text=f"{g} {i}")
+        for g, size in enumerate(groups)
+        for i in range(size)
+    ]
 
 
 GROUPS = st.lists(st.integers(1, 9), min_size=2, max_size=12)

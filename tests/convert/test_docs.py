@@ -49,7 +49,9 @@ def test_the_text_factory_on_the_page_is_exported(
     (text,) = [block for block in BLOCKS if "tokenize/1" in block]
     words = tokenizers.models.WordLevel({"[UNK]": 0, "cat": 1}, unk_token="[UNK]")
     tokenizers.Tokenizer(words).save(str(user / "tokenizer.json"))
-    write("encoder_of_mine", """
+    write(
+        "encoder_of_mine",
+        """
         import torch
         class Net(torch.nn.Module):
             def __init__(self):
@@ -58,7 +60,8 @@ def test_the_text_factory_on_the_page_is_exported(
             def forward(self, input_ids, attention_mask):
                 return self.table(input_ids) * attention_mask.unsqueeze(-1)
         load = Net
-        """)  # fmt: skip
+        """,
+    )
     write("texts", text.replace("my_models.encoder", "encoder_of_mine"))
     exported = export("texts:encoder")
     assert exported.signature.dims == {"batch": (1, 64), "sequence": (2, 128)}

@@ -127,15 +127,23 @@ def test_a_factory_that_raises_is_told_at_its_line(
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("Net()", "Net"), ("None", "NoneType"), ("(Net(),)", "tuple of 1"),
-        ("(Net(), (x,), {}, 1)", "tuple of 4"), ("(Net, (x,))", "type"),
-        ("({'a': x}, (x,))", "dict"), ("(Net(), (x,), ['labels'])", "list"),
-        ("((x,), Net())", "tuple"), ("(lambda x: x, (x,))", "function"),
+        ("Net()", "Net"),
+        ("None", "NoneType"),
+        ("(Net(),)", "tuple of 1"),
+        ("(Net(), (x,), {}, 1)", "tuple of 4"),
+        ("(Net, (x,))", "type"),
+        ("({'a': x}, (x,))", "dict"),
+        ("(Net(), (x,), ['labels'])", "list"),
+        ("((x,), Net())", "tuple"),
+        ("(lambda x: x, (x,))", "function"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_answer_is_refused(export: Export, write: Write, value: str, said: str) -> None:
-    write("wrong", f"import torch\nfrom good import Net\nx = torch.ones(1)\n"
-                   f"def factory():\n    return {value}\n")  # fmt: skip
+    write(
+        "wrong",
+        f"import torch\nfrom good import Net\nx = torch.ones(1)\n"
+        f"def factory():\n    return {value}\n",
+    )
     error = refused(export, "wrong:factory")
     assert error.code == "EDGE-CONVERT-009"
     assert said in error.message
@@ -167,8 +175,11 @@ def steps(step: str) -> str:
 def test_a_wrong_option_is_refused(
     export: Export, write: Write, options: str, said: str, hint: str
 ) -> None:
-    write("option", f"import good\ndef factory():\n    m, x, _ = good.factory()\n"
-                    f"    return m, x, {{{options}}}\n")  # fmt: skip
+    write(
+        "option",
+        f"import good\ndef factory():\n    m, x, _ = good.factory()\n"
+        f"    return m, x, {{{options}}}\n",
+    )
     error = refused(export, "option:factory")
     assert error.code == "EDGE-CONVERT-010"
     assert said in error.message
@@ -179,7 +190,9 @@ def test_a_wrong_option_is_refused(
 
 
 def test_everything_said_is_kept(export: Export, write: Write, tmp_path: Path) -> None:
-    write("full", '''
+    write(
+        "full",
+        """
         import good, torch
         def server(x): return x
         def factory():
@@ -194,15 +207,19 @@ def test_everything_said_is_kept(export: Export, write: Write, tmp_path: Path) -
                                "outputs": [{"step": "softmax/1", "output": "logits"},
                                            {"step": "top_k/1", "output": "logits", "k": 2}]},
             }
-        ''')  # fmt: skip
+        """,
+    )
     exported = export("full:factory")
     assert exported.task == "image-classification"
     assert exported.labels == ("a", "b", "c", "d", "e")
     assert exported.fields == {"logits": "logits"}
     assert exported.reference == "full:server"
     assert [type(s).__name__ for s in exported.processing.inputs[0].steps] == [
-        "Decode", "Resize", "Normalize", "Layout"
-    ]  # fmt: skip
+        "Decode",
+        "Resize",
+        "Normalize",
+        "Layout",
+    ]
     assert exported.source.location == "full:factory"
     from edgeserve.types.base import decode
     from edgeserve.types.source import Exported
@@ -219,12 +236,15 @@ def test_random_weights_are_the_same_every_time(export: Export) -> None:
 def test_processing_that_does_not_fit_the_model_is_refused(export: Export, write: Write) -> None:
     from edgeserve.errors import ProcessingError
 
-    write("unfit", '''
+    write(
+        "unfit",
+        """
         import good
         def factory():
             m, x, options = good.factory()
             return m, x, options | {"task": "image-classification", "processing": {
                 "outputs": [{"step": "top_k/1", "output": "no-such-output"}]}}
-        ''')  # fmt: skip
+        """,
+    )
     with pytest.raises(ProcessingError):
         export("unfit:factory")

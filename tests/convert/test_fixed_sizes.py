@@ -121,9 +121,13 @@ def line_of(word: str) -> str:
     ],
 )
 def test_only_what_cannot_vary_is_fixed_and_its_line_is_named(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    name: str, shape: tuple[Any, ...], said: str,
-) -> None:  # fmt: skip
+    run: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    shape: tuple[Any, ...],
+    said: str,
+) -> None:
     exported = run(name)
     assert exported.signature.inputs[0].shape == shape
     (note,) = exported.notes
@@ -155,10 +159,11 @@ def test_who_insists_is_refused_with_the_same_code(run: Run, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("by_values", "EDGE-CONVERT-014"), ("random", "EDGE-CONVERT-017"),
+        ("by_values", "EDGE-CONVERT-014"),
+        ("random", "EDGE-CONVERT-017"),
         ("outside", "EDGE-CONVERT-013"),
     ],
-)  # fmt: skip
+)
 def test_what_a_fixed_size_does_not_help_is_refused_as_before(
     run: Run, name: str, code: str
 ) -> None:

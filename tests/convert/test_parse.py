@@ -39,11 +39,17 @@ def test_a_file_is_a_file_whatever_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("", "module:factory"), ("tagger", "tagger:FACTORY"), ("my.models", "my.models:FACTORY"),
-        ("tagger.py:make", "tagger:make"), ("a:b:c", "module:factory"), ("a b:c", "module:factory"),
-        ("a:b()", "module:factory"), ("1a:b", "module:factory"), ("https://x.example/m:f", ""),
+        ("", "module:factory"),
+        ("tagger", "tagger:FACTORY"),
+        ("my.models", "my.models:FACTORY"),
+        ("tagger.py:make", "tagger:make"),
+        ("a:b:c", "module:factory"),
+        ("a b:c", "module:factory"),
+        ("a:b()", "module:factory"),
+        ("1a:b", "module:factory"),
+        ("https://x.example/m:f", ""),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_source_is_refused_with_advice(text: str, hint: str, tmp_path: Path) -> None:
     with pytest.raises(ConvertError) as error:
         parse_source(text, tmp_path)
@@ -62,9 +68,14 @@ def test_a_missing_file_says_where_it_was_looked_for(text: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("w.pth", "factory"), ("w.safetensors", "factory"), ("t.edge", "predict"),
-     ("m.py", "module:factory"), ("m.h5", ".pt2")],
-)  # fmt: skip
+    [
+        ("w.pth", "factory"),
+        ("w.safetensors", "factory"),
+        ("t.edge", "predict"),
+        ("m.py", "module:factory"),
+        ("m.h5", ".pt2"),
+    ],
+)
 def test_files_of_other_kinds_say_what_to_do(name: str, hint: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ConvertError) as error:

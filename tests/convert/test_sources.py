@@ -42,9 +42,11 @@ def foreign(user: Path) -> nn.Module:
     dim = torch.export.Dim("n", min=1, max=7)
     examples = (torch.randn(3, 3), (torch.randn(3), torch.tensor(4)))
     program = torch.export.export(
-        module, examples, {"scale": torch.ones(1)},
+        module,
+        examples,
+        {"scale": torch.ones(1)},
         dynamic_shapes={"x": {0: dim}, "pair": (None, None), "scale": None},
-    )  # fmt: skip
+    )
     torch.export.save(program, user / "foreign.pt2")
     program._example_inputs = None
     torch.export.save(program, user / "bare.pt2")
@@ -63,8 +65,12 @@ def test_a_foreign_program_answers_as_its_module(
     assert {w.name for w in exported.weights} == {"linear.weight", "linear.bias"}
     x, offset = torch.randn(5, 3), torch.randn(3)
     right = foreign(x, (offset, torch.tensor(9)), scale=torch.tensor([2.0]))
-    feed = {"x": x.numpy(), "pair_0": offset.numpy(), "pair_1": np.array(9),
-            "scale": np.array([2], np.float32)}  # fmt: skip
+    feed = {
+        "x": x.numpy(),
+        "pair_0": offset.numpy(),
+        "pair_1": np.array(9),
+        "scale": np.array([2], np.float32),
+    }
     artifact = backends.get("onnx").export(exported, tmp_path / "out", tmp_path / "onnx")
     for session in (
         backends.get("torch").load(reference_artifact(exported), tmp_path / "out"),

@@ -149,9 +149,12 @@ class Asker:
         if derive:
             more = {"parent": str(self.root / "fp32"), "parent_artifact": self.parent, **more}
         return TargetRequest(
-            source_folder=str(self.root / "source"), format="onnx", precision=precision, out=out,
+            source_folder=str(self.root / "source"),
+            format="onnx",
+            precision=precision,
+            out=out,
             **more,
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture(scope="module")
@@ -162,8 +165,9 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Asker:
     export_source(ExportRequest(source=source, out=str(root / "source")))
     data = np.random.default_rng(0).normal(size=(24, 3, 8, 8)).astype(np.float32)
     np.savez(root / "data.npz", image=data)
-    request = TargetRequest(source_folder=str(root / "source"), format="onnx", precision="fp32",
-                            out=str(root / "fp32"))  # fmt: skip
+    request = TargetRequest(
+        source_folder=str(root / "source"), format="onnx", precision="fp32", out=str(root / "fp32")
+    )
     return Asker(root, convert_target(request))
 
 

@@ -30,14 +30,17 @@ def test_the_whole_way_in_workers_gives_what_one_process_gives(
     user: Path, write: Write, tmp_path: Path
 ) -> None:
     """Another process, another hash seed: the same weights, graph text and ONNX bytes."""
-    write("noisy", '''
+    write(
+        "noisy",
+        """
         import good, sys
         def factory():
             for _ in range(20_000):
                 print("noise " * 50)
                 print("noise", file=sys.stderr)
             return good.factory()
-        ''')  # fmt: skip
+        """,
+    )
     told: list[jobs.Progress] = []
     out = tmp_path / "ws"
     (artifact,) = convert("noisy:factory", out, folder=user, to=["ort"], on_progress=told.append)
@@ -112,19 +115,24 @@ def test_a_crash_is_told_as_one(
 def test_an_op_that_cannot_be_converted_is_a_failed_check(
     write: Write, export: Callable[[str], Exported], tmp_path: Path
 ) -> None:
-    write("rare", '''
+    write(
+        "rare",
+        """
         import torch
         class Rare(torch.nn.Module):
             def forward(self, x):
                 return torch.linalg.svd(x)[1]
         def factory():
             return Rare(), (torch.ones(3, 3),)
-        ''')  # fmt: skip
+        """,
+    )
     export("rare:factory")
     request = TargetRequest(
-        source_folder=str(tmp_path / "out"), format="onnx", precision="fp32",
+        source_folder=str(tmp_path / "out"),
+        format="onnx",
+        precision="fp32",
         out=str(tmp_path / "made"),
-    )  # fmt: skip
+    )
     with pytest.raises(UnsupportedOp) as error:
         jobs.run(TARGET, request, Artifact, tmp_path / "job")
     assert error.value.source_line == "rare.py:5"
@@ -134,7 +142,9 @@ def test_an_op_that_cannot_be_converted_is_a_failed_check(
 
 def test_big_answers_are_no_trouble(write: Write, export: Callable[[str], Exported]) -> None:
     """64 MB of output for 4 bytes of input, and a weight of 40 MB."""
-    write("big", '''
+    write(
+        "big",
+        """
         import torch
         class Big(torch.nn.Module):
             def __init__(self):
@@ -144,7 +154,8 @@ def test_big_answers_are_no_trouble(write: Write, export: Callable[[str], Export
                 return x.expand(4096, 4096) + self.table[:4096]
         def factory():
             return Big(), (torch.ones(1),)
-        ''')  # fmt: skip
+        """,
+    )
     exported = export("big:factory")
     assert exported.signature.outputs[0].shape == (4096, 4096)
     assert exported.program.size > 40_000_000

@@ -27,9 +27,12 @@ CLASSES = list(tree())
 
 def make(cls: type[EdgeError], **changes: str | None) -> EdgeError:
     fields = {
-        "thing": "member 'x'", "wanted": "sha256 ab", "got": "sha256 cd", "hint": "get it again",
+        "thing": "member 'x'",
+        "wanted": "sha256 ab",
+        "got": "sha256 cd",
+        "hint": "get it again",
         "source_line": "model.py:7",
-    } | changes  # fmt: skip
+    } | changes
     return cls(f"EDGE-{cls.area or 'USAGE'}-004", **fields)  # type: ignore[arg-type]
 
 
@@ -112,9 +115,16 @@ def test_what_a_user_reads() -> None:
 
 
 NASTY = [
-    "two\nlines", "a\r\n\ttab", "\x1b[2Jclears the screen", "null\0", "\udcff lone surrogate",
-    "\u202ereversed", "\u2028separator", "x" * 100_000, "\x9b31m one-byte escape",
-]  # fmt: skip
+    "two\nlines",
+    "a\r\n\ttab",
+    "\x1b[2Jclears the screen",
+    "null\0",
+    "\udcff lone surrogate",
+    "\u202ereversed",
+    "\u2028separator",
+    "x" * 100_000,
+    "\x9b31m one-byte escape",
+]
 
 
 @pytest.mark.parametrize("text", NASTY, ids=lambda t: ascii(t[:12]))

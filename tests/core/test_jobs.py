@@ -218,7 +218,12 @@ def test_the_worker_dies_with_its_parent_however_that_dies(
     tmp_path: Path, gone: Gone, number: signal.Signals
 ) -> None:
     """No code of the parent's runs on SIGKILL, and none on SIGTERM where nobody handles it."""
-    parent = subprocess.Popen([sys.executable, "-P", "-c", textwrap.dedent(f"""
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            textwrap.dedent(f"""
         import sys, importlib.util
         from pathlib import Path
         from edgeserve import jobs
@@ -231,7 +236,9 @@ def test_the_worker_dies_with_its_parent_however_that_dies(
         jobs._COMMAND = (sys.executable, "-P", str(here / "start_worker.py"))
         folder = Path({str(tmp_path)!r})
         jobs.run("{VERBS}hang", verbs.Ask(folder=str(folder)), verbs.Answer, folder / "job")
-    """)])  # fmt: skip
+    """),
+        ]
+    )
     pids = hanging(tmp_path)
     parent.send_signal(number)
     assert parent.wait() == -number

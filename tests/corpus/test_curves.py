@@ -12,15 +12,31 @@ from corpus.summary import summary
 
 def line(share: float, verdict: str, kind: str = "scale-wrong", **more: Any) -> dict[str, Any]:
     harm = {"share": share, "lower": share * 0.8, "upper": share * 1.2, "n": 1000, "raw": share}
-    held = {"case": f"{kind}/{share}", "verdict": verdict, "harm": harm, "kind": kind,
-            "place": "file", "format": "onnx", "precision": "fp32", "task": "digits", "value": 1,
-            "reasons": [], "revision": "ab"}  # fmt: skip
+    held = {
+        "case": f"{kind}/{share}",
+        "verdict": verdict,
+        "harm": harm,
+        "kind": kind,
+        "place": "file",
+        "format": "onnx",
+        "precision": "fp32",
+        "task": "digits",
+        "value": 1,
+        "reasons": [],
+        "revision": "ab",
+    }
     return held | more
 
 
-LINES = [line(0.0, "pass"), line(0.05, "degraded"), line(0.02, "fail"), line(0.09, "fail"),
-         line(0.3, "refused"), line(0.9, "crash", "few-bits"),
-         {**line(0.0, "void"), "harm": None}]  # fmt: skip
+LINES = [
+    line(0.0, "pass"),
+    line(0.05, "degraded"),
+    line(0.02, "fail"),
+    line(0.09, "fail"),
+    line(0.3, "refused"),
+    line(0.9, "crash", "few-bits"),
+    {**line(0.0, "void"), "harm": None},
+]
 
 
 def test_certainty_begins_beyond_the_worst_that_was_kept() -> None:

@@ -38,8 +38,10 @@ def test_rows_of_tokens(changes: dict[str, Any], tmp_path: Any) -> None:
     steps = {**language.rows()[0]["steps"][0], **changes}
     steps["tokenizer"] = {"path": "assets/tokenizer.json"}
     spec = {"name": "ids", "dtype": "int64", "shape": ["batch", language.LENGTH]}
-    said = {"processing": {"inputs": [{"name": "ids", "steps": [steps]}]},
-            "signature": {"inputs": [spec]}}  # fmt: skip
+    said = {
+        "processing": {"inputs": [{"name": "ids", "steps": [steps]}]},
+        "signature": {"inputs": [spec]},
+    }
     made = feeds(said, texts, tmp_path)["ids"]
     right = language.tokens(texts)[0].numpy()
     assert np.array_equal(made, right) == (changes == {})

@@ -37,9 +37,12 @@ def test_a_path_that_is_gone_is_no_empty_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda p: p.write_text("two\n"), lambda p: p.rename(p.with_name("other.py")),
-     lambda p: p.with_name("more.py").write_text("")],
-)  # fmt: skip
+    [
+        lambda p: p.write_text("two\n"),
+        lambda p: p.rename(p.with_name("other.py")),
+        lambda p: p.with_name("more.py").write_text(""),
+    ],
+)
 def test_bytes_names_and_files_count(repo: Path, change: object) -> None:
     before = revision.parts(["validate"], repo)
     assert before == revision.parts(["validate", "validate"], repo)

@@ -46,7 +46,10 @@ def test_unproven_misses_the_bad_and_alarms_on_the_good() -> None:
 
 
 def test_the_most_harm_that_passed() -> None:
-    lines = [line(0.01, 0.0, 0.02, "pass"), line(0.03, 0.02, 0.04, "pass"),
-             line(0.3, 0.2, 0.4, "fail")]  # fmt: skip
+    lines = [
+        line(0.01, 0.0, 0.02, "pass"),
+        line(0.03, 0.02, 0.04, "pass"),
+        line(0.3, 0.2, 0.4, "fail"),
+    ]
     assert unseen(lines, ("pass",)) is lines[1]
     assert unseen(lines, ("degraded",)) is None

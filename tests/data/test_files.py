@@ -70,8 +70,10 @@ def test_class_folders_are_labels(tmp_path: Path) -> None:
     found = scan(tmp_path)
     assert found.kind == "classes"
     assert [(s.id, s.label) for s in found.samples] == [
-        ("cat/2.png", "cat"), ("cat/deep/3.png", "cat"), ("dog/1.png", "dog"),
-    ]  # fmt: skip
+        ("cat/2.png", "cat"),
+        ("cat/deep/3.png", "cat"),
+        ("dog/1.png", "dog"),
+    ]
 
 
 def test_a_folder_of_texts(tmp_path: Path) -> None:
@@ -222,8 +224,11 @@ def test_an_empty_table(table: Table) -> None:
 
 def coco(folder: Path, **changes: Any) -> Path:
     data = {
-        "images": [{"id": 1, "file_name": "img2.png"}, {"id": 2, "file_name": "img10.png"},
-                   {"id": 3, "file_name": "sub/b.webp"}],
+        "images": [
+            {"id": 1, "file_name": "img2.png"},
+            {"id": 2, "file_name": "img10.png"},
+            {"id": 3, "file_name": "sub/b.webp"},
+        ],
         "categories": [{"id": 7, "name": "cat"}, {"id": 8, "name": "dog"}],
         "annotations": [
             {"id": 1, "image_id": 1, "category_id": 7, "bbox": [0, 0, 1, 1]},
@@ -232,7 +237,7 @@ def coco(folder: Path, **changes: Any) -> Path:
             {"id": 4, "image_id": 2, "category_id": 8, "bbox": [0, 0, 1, 1]},
         ],
         "licenses": [],
-    }  # fmt: skip
+    }
     (folder / "instances.json").write_text(json.dumps(data | changes))
     return folder / "instances.json"
 
@@ -241,9 +246,10 @@ def test_coco(photos: Path) -> None:
     found = scan(coco(photos))
     assert found.kind == "coco"
     assert [(s.id, s.label, s.group) for s in found.samples] == [
-        ("img2.png", "cat", "img2.png"), ("img10.png", None, "img10.png"),
+        ("img2.png", "cat", "img2.png"),
+        ("img10.png", None, "img10.png"),
         ("sub/b.webp", None, "sub/b.webp"),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

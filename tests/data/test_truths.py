@@ -75,9 +75,11 @@ def truths(path: Path, known: Known | None, medium: Any = "image") -> list[Any]:
 
 def test_boxes_of_a_coco_json(photos: Path) -> None:
     path = coco(
-        photos, {"bbox": [1, 2, 10, 20]}, {"bbox": [0, 0, 40.5, 30], "iscrowd": 1},
+        photos,
+        {"bbox": [1, 2, 10, 20]},
+        {"bbox": [0, 0, 40.5, 30], "iscrowd": 1},
         {"bbox": [30, 5, 10, 25], "category_id": 1, "image_id": 2},
-    )  # fmt: skip
+    )
     first, second = truths(path, DETECTOR)
     assert first == TrueBoxes(
         (TrueBox((1, 2, 11, 22), "cat"), TrueBox((0, 0, 40.5, 30), "cat", crowd=True))
@@ -119,13 +121,12 @@ def test_bad_boxes_of_a_coco_json(
 
 def test_boxes_of_a_table(photos: Path) -> None:
     path = table(
-        photos, {"input": "a.png", "boxes": [[1, 2, 3, 4, "cat"], [0, 0, 5, 6, 1]]},
+        photos,
+        {"input": "a.png", "boxes": [[1, 2, 3, 4, "cat"], [0, 0, 5, 6, 1]]},
         {"input": "b.jpg", "group": "g"},
-    )  # fmt: skip
+    )
     found = truths(path, DETECTOR)
-    assert found == [
-        TrueBoxes((TrueBox((1, 2, 4, 6), "cat"), TrueBox((0, 0, 5, 6), "dog"))), None,
-    ]  # fmt: skip
+    assert found == [TrueBoxes((TrueBox((1, 2, 4, 6), "cat"), TrueBox((0, 0, 5, 6), "dog"))), None]
     assert scan(path, None, "image", READER).unused == ("boxes",)
     assert scan(path, None, "image", DETECTOR).unused == ()
     for boxes, code, word in [
@@ -170,10 +171,11 @@ def test_a_mask_file(photos: Path) -> None:
 def test_outlines_of_a_coco_json(photos: Path) -> None:
     runs = [5 * 30, 2 * 30, 33 * 30]  # columns 5 and 6
     path = coco(
-        photos, {"segmentation": [[0, 0, 10, 0, 10, 30, 0, 30]]},
+        photos,
+        {"segmentation": [[0, 0, 10, 0, 10, 30, 0, 30]]},
         {"segmentation": {"counts": runs, "size": [30, 40]}, "category_id": 1, "iscrowd": 1},
         {"segmentation": [[20, 10, 22, 10, 22, 12, 20, 12], [30, 0, 31, 0, 31, 1, 30, 1]]},
-    )  # fmt: skip
+    )
     first, second = truths(path, SEGMENTER)
     wanted = np.zeros((30, 40), int)
     wanted[:, :10] = 1

@@ -110,8 +110,11 @@ def test_labels_stand_in_the_order_of_the_logits() -> None:
     names = tagger.labels()
     assert len(names) == len(set(names)) == 1000
     assert [names[i] for i in (0, 285, 967, 999)] == [
-        "tench", "Egyptian cat", "espresso", "toilet tissue",
-    ]  # fmt: skip
+        "tench",
+        "Egyptian cat",
+        "espresso",
+        "toilet tissue",
+    ]
 
 
 def test_module_knows_the_cat(data: Path, tagged: Tagged) -> None:

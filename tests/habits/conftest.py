@@ -15,10 +15,20 @@ ROOT = Path(__file__).parents[2]
 
 #: Folders that a checkout may hold besides what is committed.
 NOT_OURS = {
-    ".git", ".venv", "build", "dist", "demo-out", "zoo-out", "corpus-out", "bench-out",
+    ".git",
+    ".venv",
+    "build",
+    "dist",
+    "demo-out",
+    "zoo-out",
+    "corpus-out",
+    "bench-out",
     "__pycache__",
-    ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis",
-}  # fmt: skip
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".hypothesis",
+}
 
 
 @pytest.fixture(scope="session")

@@ -94,8 +94,9 @@ def test_exports_are_sorted(modules: Mapping[str, Path]) -> None:
     ]
     done = subprocess.run(
         [*command, "--output-format", "concise", *map(str, modules.values())],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -15,9 +15,19 @@ from pathlib import Path
 import pytest
 
 CORE = {
-    "bundle", "codes", "data", "decisions", "environment", "errors", "files", "jobs", "neighbours",
-    "oip", "processing", "types",
-}  # fmt: skip
+    "bundle",
+    "codes",
+    "data",
+    "decisions",
+    "environment",
+    "errors",
+    "files",
+    "jobs",
+    "neighbours",
+    "oip",
+    "processing",
+    "types",
+}
 BELOW = CORE | {"profiles", "backends"}
 ROOMS = {"convert", "measure", "package", "report", "validate", "wrapper"}
 

@@ -11,10 +11,26 @@ import pytest
 #: The command and its errors start in a blink: the standard library, typer, and what typer brings.
 LIGHT = ("edgeserve", "edgeserve.errors", "edgeserve.cli")
 HEAVY = {
-    "PIL", "ai_edge_litert", "coremltools", "jinja2", "litert_torch", "matplotlib", "onnx",
-    "onnx_ir", "onnxruntime", "onnxscript", "psutil", "ray", "rich", "scipy", "tensorflow",
-    "tokenizers", "torch", "transformers", "typer",
-}  # fmt: skip
+    "PIL",
+    "ai_edge_litert",
+    "coremltools",
+    "jinja2",
+    "litert_torch",
+    "matplotlib",
+    "onnx",
+    "onnx_ir",
+    "onnxruntime",
+    "onnxscript",
+    "psutil",
+    "ray",
+    "rich",
+    "scipy",
+    "tensorflow",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "typer",
+}
 
 
 def loaded(code: str) -> set[str]:

@@ -19,11 +19,18 @@ NOT_INSTALLED = {"benchmarks", "corpus", "demo", "docs", "tests"}
 
 #: Libraries that are installed under another name, or that another one always brings.
 INSTALLED_AS = {
-    "PIL": "pillow", "onnx_ir": "onnx-ir", "markupsafe": "jinja2", "litert_torch": "litert-torch",
-    "ai_edge_litert": "ai-edge-litert", "ai_edge_quantizer": "ai-edge-quantizer", "grpc": "grpcio",
-    "google": "protobuf", "prometheus_client": "prometheus-client", "simdjson": "pysimdjson",
+    "PIL": "pillow",
+    "onnx_ir": "onnx-ir",
+    "markupsafe": "jinja2",
+    "litert_torch": "litert-torch",
+    "ai_edge_litert": "ai-edge-litert",
+    "ai_edge_quantizer": "ai-edge-quantizer",
+    "grpc": "grpcio",
+    "google": "protobuf",
+    "prometheus_client": "prometheus-client",
+    "simdjson": "pysimdjson",
     "opentelemetry": "opentelemetry-api",
-}  # fmt: skip
+}
 
 
 def test_every_package_on_disk_is_declared(

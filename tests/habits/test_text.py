@@ -51,10 +51,17 @@ def test_no_text_holds_what_is_forbidden(texts: Mapping[Path, str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["see /{}/main".format("work"), "open('/{}/x')".format("home/jo"), "https://{}.org".format("pypi"),
-     "# {}: later".format("TO" + "DO"), "x \ny", "\ty\t\n", "a\r\n",
-     "as {} says".format("DES" + "IGN")],
-)  # fmt: skip
+    [
+        "see /{}/main".format("work"),
+        "open('/{}/x')".format("home/jo"),
+        "https://{}.org".format("pypi"),
+        "# {}: later".format("TO" + "DO"),
+        "x \ny",
+        "\ty\t\n",
+        "a\r\n",
+        "as {} says".format("DES" + "IGN"),
+    ],
+)
 def test_a_planted_offence_is_found(text: str) -> None:
     assert len(offences(text)) == 1
 

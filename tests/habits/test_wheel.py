@@ -39,9 +39,13 @@ def call(*command: object, cwd: Path, **more: str) -> str:
     """Run a command as a user in another folder would; its output, or a failure that shows it."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "COV_"))}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=kept | more, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [str(part) for part in command],
+        cwd=cwd,
+        env=kept | more,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-6000:]}"
     return done.stdout
 
@@ -62,8 +66,17 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
         }
 
     shutil.copytree(root, place / "tree", ignore=ignore)
-    call(sys.executable, "-P", "-m", "build", "--no-isolation", "--outdir", place / "dist",
-         place / "tree", cwd=place)  # fmt: skip
+    call(
+        sys.executable,
+        "-P",
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        place / "dist",
+        place / "tree",
+        cwd=place,
+    )
     return Built(*(next((place / "dist").glob(kind)) for kind in ("*.tar.gz", "*.whl")))
 
 
@@ -142,8 +155,18 @@ def test_the_tests_pass_against_the_wheel(python: Path, built: Built, tmp_path: 
     )
     rooms = [f"tests/{room}" for room in ROOMS if (folder / "tests" / room).is_dir()]
     said = call(
-        python, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow",
-        *rooms, cwd=folder,
-    )  # fmt: skip
+        python,
+        "-P",
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        *rooms,
+        cwd=folder,
+    )
     assert " passed" in said
     assert "failed" not in said

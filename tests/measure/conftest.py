@@ -42,11 +42,17 @@ def request_(tmp_path: Path) -> MeasureRequest:
     """A quick measurement of the small model."""
     write_model(tmp_path / "model.onnx")
     artifact = Artifact(
-        format="onnx", precision="fp32", entry="model.onnx",
-        files=(describe(tmp_path, "model.onnx"),), io=IO(inputs=(IMAGE,), outputs=(LOGITS,)),
-    )  # fmt: skip
+        format="onnx",
+        precision="fp32",
+        entry="model.onnx",
+        files=(describe(tmp_path, "model.onnx"),),
+        io=IO(inputs=(IMAGE,), outputs=(LOGITS,)),
+    )
     return MeasureRequest(
-        artifact=artifact, root=str(tmp_path),
+        artifact=artifact,
+        root=str(tmp_path),
         signature=Signature(inputs=(IMAGE,), outputs=(LOGITS,), dims={"batch": (1, 8)}),
-        seconds=0.3, min_runs=12, max_runs=60,
-    )  # fmt: skip
+        seconds=0.3,
+        min_runs=12,
+        max_runs=60,
+    )

@@ -26,9 +26,12 @@ def test_the_order_follows_from_the_seed() -> None:
     def run(seed: int) -> list[str]:
         order: list[str] = []
         compare(
-            lambda: order.append("a"), lambda: order.append("b"),
-            seconds=60.0, max_pairs=50, seed=seed,
-        )  # fmt: skip
+            lambda: order.append("a"),
+            lambda: order.append("b"),
+            seconds=60.0,
+            max_pairs=50,
+            seed=seed,
+        )
         return order[-100:]
 
     assert run(1) == run(1) != run(2)

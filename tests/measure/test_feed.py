@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from edgeserve.errors import MeasureError
-from edgeserve.measure.feed import (
-    batch_size,
-    grown,
-    named_tensors,
-    seeded_tensors,
-    sizes,
-    sizes_of,
-)
+from edgeserve.measure.feed import batch_size, grown, named_tensors, seeded_tensors, sizes, sizes_of
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 
@@ -129,10 +122,17 @@ def test_masks_are_ones() -> None:
 @pytest.mark.parametrize(
     ("dtype", "low", "high"),
     [
-        ("float32", -9.0, 9.0), ("float16", -9.0, 9.0), ("float64", -9.0, 9.0), ("int64", 0, 1),
-        ("int32", 0, 1), ("uint8", 0, 255), ("int8", -128, 127), ("bool", 0, 1), ("uint16", 0, 1),
+        ("float32", -9.0, 9.0),
+        ("float16", -9.0, 9.0),
+        ("float64", -9.0, 9.0),
+        ("int64", 0, 1),
+        ("int32", 0, 1),
+        ("uint8", 0, 255),
+        ("int8", -128, 127),
+        ("bool", 0, 1),
+        ("uint16", 0, 1),
     ],
-)  # fmt: skip
+)
 def test_values_are_safe_for_their_dtype(dtype: str, low: float, high: float) -> None:
     spec = TensorSpec("x", dtype, (64, 64))  # type: ignore[arg-type]
     made = seeded_tensors(signature(spec), {}, 0)["x"]

@@ -68,9 +68,12 @@ def photo(tmp_path: Path) -> Path:
 @pytest.fixture
 def with_photo(request_: MeasureRequest, photo: Path) -> MeasureRequest:
     return replace(
-        request_, processing=PROCESSING, task="image-classification", labels=tuple("abcde"),
+        request_,
+        processing=PROCESSING,
+        task="image-classification",
+        labels=tuple("abcde"),
         sample=str(photo),
-    )  # fmt: skip
+    )
 
 
 def text_request(root: Path) -> MeasureRequest:
@@ -84,37 +87,49 @@ def text_request(root: Path) -> MeasureRequest:
     mask = replace(step, part="attention_mask")
     table = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     graph = helper.make_graph(
-        [helper.make_node("Gather", ["table", "ids"], ["found"]),
-         helper.make_node("Cast", ["mask"], ["kept"], to=TensorProto.FLOAT),
-         helper.make_node("Unsqueeze", ["kept", "last"], ["wide"]),
-         helper.make_node("Mul", ["found", "wide"], ["tokens"])],
+        [
+            helper.make_node("Gather", ["table", "ids"], ["found"]),
+            helper.make_node("Cast", ["mask"], ["kept"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["kept", "last"], ["wide"]),
+            helper.make_node("Mul", ["found", "wide"], ["tokens"]),
+        ],
         "text",
         [helper.make_tensor_value_info(n, TensorProto.INT32, [1, 8]) for n in ("ids", "mask")],
         [helper.make_tensor_value_info("tokens", TensorProto.FLOAT, [1, 8, 4])],
-        [onnx.numpy_helper.from_array(table, "table"),
-         onnx.numpy_helper.from_array(np.array([2]), "last")],
-    )  # fmt: skip
+        [
+            onnx.numpy_helper.from_array(table, "table"),
+            onnx.numpy_helper.from_array(np.array([2]), "last"),
+        ],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     model.ir_version = 10
     onnx.save(model, root / "model.onnx")
     outer = [TensorSpec(n, "int64", ("batch", "length")) for n in ("ids", "mask")]
     inner = [TensorSpec(n, "int32", (1, 8)) for n in ("ids", "mask")]
     artifact = Artifact(
-        format="onnx", precision="fp32", entry="model.onnx", files=(describe(root, "model.onnx"),),
+        format="onnx",
+        precision="fp32",
+        entry="model.onnx",
+        files=(describe(root, "model.onnx"),),
         io=IO(inputs=tuple(inner), outputs=(TensorSpec("tokens", "float32", (1, 8, 4)),)),
-    )  # fmt: skip
+    )
     return MeasureRequest(
-        artifact=artifact, root=str(root),
+        artifact=artifact,
+        root=str(root),
         signature=Signature(
-            inputs=tuple(outer), outputs=(TensorSpec("tokens", "float32", ("batch", "length", 4)),),
+            inputs=tuple(outer),
+            outputs=(TensorSpec("tokens", "float32", ("batch", "length", 4)),),
             dims={"batch": (1, 4), "length": (1, 8)},
         ),
         processing=Processing(
             inputs=(InputProcessing("ids", (step,)), InputProcessing("mask", (mask,))),
             outputs=(Pool(output="tokens", mask="mask"),),
         ),
-        task="feature-extraction", seconds=0.2, min_runs=5, max_runs=20,
-    )  # fmt: skip
+        task="feature-extraction",
+        seconds=0.2,
+        min_runs=5,
+        max_runs=20,
+    )
 
 
 def test_every_figure_is_there_and_hangs_together(request_: MeasureRequest) -> None:
@@ -192,12 +207,16 @@ def test_only_the_host_is_measured(target: str, request_: MeasureRequest) -> Non
 @pytest.mark.parametrize(
     ("fields", "thing"),
     [
-        ({"threads": 0}, "threads"), ({"batch": 0}, "batch"), ({"min_runs": 0}, "min_runs"),
-        ({"min_runs": 9, "max_runs": 8}, "max_runs"), ({"max_warmup": -1}, "max_warmup"),
-        ({"seconds": 0.0}, "seconds"), ({"seconds": float("nan")}, "seconds"),
+        ({"threads": 0}, "threads"),
+        ({"batch": 0}, "batch"),
+        ({"min_runs": 0}, "min_runs"),
+        ({"min_runs": 9, "max_runs": 8}, "max_runs"),
+        ({"max_warmup": -1}, "max_warmup"),
+        ({"seconds": 0.0}, "seconds"),
+        ({"seconds": float("nan")}, "seconds"),
         ({"seconds": float("inf")}, "seconds"),
     ],
-)  # fmt: skip
+)
 def test_figures_that_make_no_sense(
     fields: dict[str, Any], thing: str, request_: MeasureRequest
 ) -> None:

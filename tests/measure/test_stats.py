@@ -88,10 +88,14 @@ def test_ratio_equals_scipys_paired_bootstrap(factor: float) -> None:
     b = 8.0 * mood * rng.lognormal(0.0, 0.05, 150)
     value, low, high = ratio_of_medians(list(a), list(b), seed=1)
     oracle = scipy.stats.bootstrap(
-        (a, b), lambda x, y, axis: np.median(x, axis=axis) / np.median(y, axis=axis),
-        paired=True, vectorized=True, method="percentile", n_resamples=4000,
+        (a, b),
+        lambda x, y, axis: np.median(x, axis=axis) / np.median(y, axis=axis),
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=4000,
         rng=np.random.default_rng(2),
-    ).confidence_interval  # fmt: skip
+    ).confidence_interval
     width = oracle.high - oracle.low
     assert value == pytest.approx(float(np.median(a) / np.median(b)), rel=1e-12)
     assert low == pytest.approx(oracle.low, abs=0.15 * width)

@@ -126,9 +126,14 @@ LIES = {
     "a lone surrogate": b'{"inputs":[{"name":"\\ud800","shape":[1],"datatype":"FP32","data":[1]}]}',
     "deep": b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "deep data": b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":'
-    + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
+    + b"[" * 100_000
+    + b"]" * 100_000
+    + b"}]}",
     "deep parameters": b'{"inputs":[],"parameters":'
-    + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}",
+    + b'{"a":' * 50_000
+    + b"1"
+    + b"}" * 50_000
+    + b"}",
     "nan": b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[NaN]}]}',
     "too big a float": b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1e39]}]}',
     "beyond a double": b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP64","data":[1e999]}]}',
@@ -182,7 +187,7 @@ LIES = {
     b'"outputs":[{"name":"y","parameters":{"binary_data":"yes"}}]}',
     "outputs twice": b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}],'
     b'"outputs":[{"name":"y"},{"name":"y"}]}',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", LIES)

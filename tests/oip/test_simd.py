@@ -77,9 +77,10 @@ ODD = st.recursive(
     max_leaves=6,
 )
 FIELDS = st.dictionaries(
-    st.sampled_from(["name", "shape", "datatype", "data", "parameters", "numbers", "z"]), ODD,
+    st.sampled_from(["name", "shape", "datatype", "data", "parameters", "numbers", "z"]),
+    ODD,
     max_size=3,
-)  # fmt: skip
+)
 WHOLE = st.dictionaries(
     st.sampled_from(["inputs", "outputs", "id", "parameters", "tensors", "z"]), ODD, max_size=2
 )

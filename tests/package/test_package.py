@@ -229,11 +229,15 @@ def test_paths_of_this_machine_stay_here(
     manifest["artifacts"][0]["judgement"] = {"verdict": "unproven", "reasons": [reason]}
     manifest["refused"] = [
         {
-            "format": "tflite", "precision": "fp32", "verdict": "fail", "code": "EDGE-CHECK-001",
+            "format": "tflite",
+            "precision": "fp32",
+            "verdict": "fail",
+            "code": "EDGE-CHECK-001",
             "message": f"cannot load {out}/failed/tflite-fp32/model.tflite",
-            "hint": f"the log is {Path.home()}/log.txt", "path": "failed/tflite-fp32",
+            "hint": f"the log is {Path.home()}/log.txt",
+            "path": "failed/tflite-fp32",
         }
-    ]  # fmt: skip
+    ]
     done = packaged(write_workspace(manifest, colour_files()))
     with Bundle(done.path) as bundle:
         kept = bundle.manifest

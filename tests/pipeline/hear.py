@@ -64,13 +64,17 @@ class Voice(torch.nn.Module):
 def build() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], dict[str, Any]]:
     """The classifier."""
     wave = {
-        "step": "waveform/1", "rate": RATE, "length": LENGTH,
+        "step": "waveform/1",
+        "rate": RATE,
+        "length": LENGTH,
         "normalize": "zero-mean-unit-variance",
-    }  # fmt: skip
+    }
     options = {
-        "input_names": ["wave"], "output_names": ["logits"],
+        "input_names": ["wave"],
+        "output_names": ["logits"],
         "dynamic_shapes": ({0: torch.export.Dim("batch", min=1, max=8)},),
-        "task": "audio-classification", "labels": LABELS,
+        "task": "audio-classification",
+        "labels": LABELS,
         "processing": {
             "inputs": [{"name": "wave", "steps": [wave]}],
             "outputs": [
@@ -78,26 +82,33 @@ def build() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], dict[str, Any]]:
                 {"step": "top_k/1", "output": "logits", "k": 3},
             ],
         },
-    }  # fmt: skip
+    }
     return Listener().eval(), (torch.randn(2, 1, LENGTH),), options
 
 
 def voice() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], dict[str, Any]]:
     """What is heard when."""
     mel = {
-        "step": "log_mel/1", "mels": MELS, "n_fft": FFT, "hop": HOP, "center": False,
-        "scale": "htk", "norm": "none", "floor": 1e-5,
-    }  # fmt: skip
+        "step": "log_mel/1",
+        "mels": MELS,
+        "n_fft": FFT,
+        "hop": HOP,
+        "center": False,
+        "scale": "htk",
+        "norm": "none",
+        "floor": 1e-5,
+    }
     wave = {"step": "waveform/1", "rate": RATE, "length": VOICE_LENGTH}
     options = {
-        "input_names": ["mel"], "output_names": ["speech"],
+        "input_names": ["mel"],
+        "output_names": ["speech"],
         "dynamic_shapes": ({0: torch.export.Dim("batch", min=1, max=8)},),
         "task": "voice-activity",
         "processing": {
             "inputs": [{"name": "mel", "steps": [wave, mel]}],
             "outputs": [{"step": "frames/1", "output": "speech", "step_s": HOP / RATE}],
         },
-    }  # fmt: skip
+    }
     return Voice().eval(), (torch.randn(2, MELS, FRAMES),), options
 
 

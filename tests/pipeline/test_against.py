@@ -30,19 +30,36 @@ def report(verdict: Any, flipped: int, of: int = 400, **fields: Any) -> Report:
         task="image-classification", inputs=of, groups=of, raw=found, decided=found
     )
     made = Report(
-        artifact_sha256="0" * 64, format="onnx", precision="w8a8", runtime=Runtime("x", "1", "cpu"),
-        reference="pt2", preprocessing="", inputs=f"{of} inputs", limits=Limits(), checks=(),
-        outputs=(), decisions=decisions, worst=(), judgement=Judgement(verdict=verdict),
-        environment=environment(), seconds=1.0,
-    )  # fmt: skip
+        artifact_sha256="0" * 64,
+        format="onnx",
+        precision="w8a8",
+        runtime=Runtime("x", "1", "cpu"),
+        reference="pt2",
+        preprocessing="",
+        inputs=f"{of} inputs",
+        limits=Limits(),
+        checks=(),
+        outputs=(),
+        decisions=decisions,
+        worst=(),
+        judgement=Judgement(verdict=verdict),
+        environment=environment(),
+        seconds=1.0,
+    )
     return msgspec.structs.replace(made, **fields)
 
 
 @pytest.mark.parametrize(
     ("before", "now"),
-    [((3, 400), (12, 400)), ((0, 20), (3, 30)), ((5, 50), (5, 50)), ((9, 90), (0, 40)),
-     ((0, 10), (0, 10)), ((7, 7), (8, 8))],
-)  # fmt: skip
+    [
+        ((3, 400), (12, 400)),
+        ((0, 20), (3, 30)),
+        ((5, 50), (5, 50)),
+        ((9, 90), (0, 40)),
+        ((0, 10), (0, 10)),
+        ((7, 7), (8, 8)),
+    ],
+)
 def test_the_test_is_fishers(before: tuple[int, int], now: tuple[int, int]) -> None:
     (a, n), (b, m) = before, now
     known = scipy.stats.fisher_exact([[b, m - b], [a, n - a]], alternative="greater").pvalue

@@ -117,9 +117,14 @@ def test_an_interrupt_ends_running_workers(tmp_path: Path) -> None:
     def interrupted() -> None:
         with crew:
             running = crew.start(
-                jobs.run, "edgeserve.convert.source:export_source", request, Exported,
-                tmp_path / "job", path=[str(tmp_path)], stop=crew.stop,
-            )  # fmt: skip
+                jobs.run,
+                "edgeserve.convert.source:export_source",
+                request,
+                Exported,
+                tmp_path / "job",
+                path=[str(tmp_path)],
+                stop=crew.stop,
+            )
             while not (told.exists() and told.read_text()):
                 assert not running.done(), running.exception()
                 time.sleep(0.02)

@@ -49,8 +49,9 @@ def test_an_environment_is_made_once_and_gone_on_with(home: Path) -> None:
     with pytest.raises(ConvertError) as unready:
         optimum.python_of("optimum")
     assert (unready.value.code, unready.value.hint) == (
-        "EDGE-CONVERT-080", "edgeserve env create optimum",
-    )  # fmt: skip
+        "EDGE-CONVERT-080",
+        "edgeserve env create optimum",
+    )
     wheel(home / "wheels")
     made = env.create("optimum", index=index)
     assert made.made
@@ -58,8 +59,10 @@ def test_an_environment_is_made_once_and_gone_on_with(home: Path) -> None:
     python = optimum.python_of("optimum")
     said = subprocess.run(
         [python, "-c", "import edgetestpackage; print(edgetestpackage.ANSWER)"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert said.stdout.strip() == "42"
     again = env.create("optimum", index=("--no-index",))  # nothing is asked of pip
     assert not again.made

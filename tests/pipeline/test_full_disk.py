@@ -24,9 +24,13 @@ def test_a_full_disk_is_named_and_nothing_half_written_is_left(project: Path, si
     )
     done = subprocess.run(
         [*NAMESPACE, "sh", "-c", script],
-        cwd=project, capture_output=True, text=True, timeout=300, check=False,
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
         env=os.environ | {"PYTHONWARNINGS": "default"},
-    )  # fmt: skip
+    )
     assert "code=3" in done.stdout, done.stdout + done.stderr
     assert "EDGE-FILES-001" in done.stderr
     assert "No space left" in done.stderr

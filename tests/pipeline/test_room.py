@@ -42,9 +42,11 @@ def test_a_killed_command_goes_on_from_its_last_stage(
     out = tmp_path / "out"
     words = ["convert", "toy:build", "-o", str(out), "--data", "photos"]
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "edgeserve", *words], cwd=project, start_new_session=True,
+        [sys.executable, "-P", "-m", "edgeserve", *words],
+        cwd=project,
+        start_new_session=True,
         stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
+    ) as process:
         while not (out / "logs" / "convert-onnx-fp32" / "job.json").exists():
             assert process.poll() is None
             time.sleep(0.01)

@@ -51,9 +51,10 @@ def suppressed_by_hand(boxes: Any, kinds: Any, limit: float, most: int) -> list[
         best = left.pop(0)
         kept.append(best)
         left = [
-            i for i in left
+            i
+            for i in left
             if kinds[i] != kinds[best] or overlap_by_hand(boxes[best], boxes[i]) <= limit
-        ]  # fmt: skip
+        ]
     return kept
 
 
@@ -84,9 +85,11 @@ def test_suppression_is_the_greedy_definition(
 def test_forms_of_a_box() -> None:
     wanted = [[10.0, 20.0, 16.0, 24.0]]
     forms = {
-        "xyxy": (10, 20, 16, 24), "yxyx": (20, 10, 24, 16),
-        "cxcywh": (13, 22, 6, 4), "xywh": (10, 20, 6, 4),
-    }  # fmt: skip
+        "xyxy": (10, 20, 16, 24),
+        "yxyx": (20, 10, 24, 16),
+        "cxcywh": (13, 22, 6, 4),
+        "xywh": (10, 20, 6, 4),
+    }
     for form, given_ in forms.items():
         assert corners(np.float32([given_]), form).tolist() == wanted, form
 
@@ -96,14 +99,21 @@ def spec(name: str, *shape: int | str) -> TensorSpec:
 
 
 def detector(
-    step: Detect, *outputs: TensorSpec, steps: tuple[Step, ...] | None = None,
-    labels: tuple[str, ...] = (), before: tuple[Any, ...] = (),
-) -> Processor:  # fmt: skip
-    made = () if steps is None else (
-        InputProcessing(
-            name="image", steps=(Decode(), *steps, Layout(order="CHW"), Cast(dtype="float32"))
-        ),
-    )  # fmt: skip
+    step: Detect,
+    *outputs: TensorSpec,
+    steps: tuple[Step, ...] | None = None,
+    labels: tuple[str, ...] = (),
+    before: tuple[Any, ...] = (),
+) -> Processor:
+    made = (
+        ()
+        if steps is None
+        else (
+            InputProcessing(
+                name="image", steps=(Decode(), *steps, Layout(order="CHW"), Cast(dtype="float32"))
+            ),
+        )
+    )
     side: Shape = ("batch", 3, "h", "w")
     dims = {"batch": (1, 8), "h": (1, 999), "w": (1, 999), "n": (1, 999)}
     signature = Signature(
@@ -163,8 +173,9 @@ def test_boxes_end_at_the_edge_of_the_photo() -> None:
     assert isinstance(record, Detection)
     scale = 100 / 64
     assert record.boxes.tolist() == [
-        [0, 0, 50, 100], [8 * scale, 10 * scale, 18 * scale, 20 * scale],
-    ]  # fmt: skip
+        [0, 0, 50, 100],
+        [8 * scale, 10 * scale, 18 * scale, 20 * scale],
+    ]
     assert record.scores.tolist() == pytest.approx([0.9, 0.8])
 
 
@@ -210,13 +221,21 @@ def test_queries_with_a_class_for_nothing() -> None:
     logits = np.random.default_rng(1).normal(0, 3, (1, 20, 4)).astype(np.float32)
     boxes = np.random.default_rng(2).uniform(0.2, 0.4, (1, 20, 4)).astype(np.float32)
     step = Detect(
-        boxes=Slice("boxes"), scores=Slice("logits"), form="cxcywh", unit="relative",
-        activation="softmax", background=3, threshold=0.3,
-    )  # fmt: skip
+        boxes=Slice("boxes"),
+        scores=Slice("logits"),
+        form="cxcywh",
+        unit="relative",
+        activation="softmax",
+        background=3,
+        threshold=0.3,
+    )
     made = detector(
-        step, spec("logits", 20, 4), spec("boxes", 20, 4), steps=WAYS["stretched"],
+        step,
+        spec("logits", 20, 4),
+        spec("boxes", 20, 4),
+        steps=WAYS["stretched"],
         labels=("a", "b", "c"),
-    )  # fmt: skip
+    )
     feed = made.batch([made.prepare(np.zeros((200, 400, 3), np.uint8))])
     [record] = made.finish({"logits": logits, "boxes": boxes}, feed)
     assert isinstance(record, Detection)
@@ -231,9 +250,12 @@ def test_queries_with_a_class_for_nothing() -> None:
 
 def test_objectness_and_ready_made_classes() -> None:
     step = Detect(
-        boxes=Slice("y", -1, 0, 4), objectness=Slice("y", -1, 4, 5), scores=Slice("y", -1, 5),
-        threshold=0.25, nms=0.5,
-    )  # fmt: skip
+        boxes=Slice("y", -1, 0, 4),
+        objectness=Slice("y", -1, 4, 5),
+        scores=Slice("y", -1, 5),
+        threshold=0.25,
+        nms=0.5,
+    )
     rows = [
         (0, 0, 9, 9, 0.5, 0.75, 0.25),
         (0, 0, 9, 9, 1, 0.125, 0.5),
@@ -246,13 +268,18 @@ def test_objectness_and_ready_made_classes() -> None:
         ("0", 0.375),
     ]
     ready = Detect(
-        boxes=Slice("boxes"), scores=Slice("scores"), classes=Slice("classes"), form="yxyx",
-        unit="relative", most=1,
-    )  # fmt: skip
+        boxes=Slice("boxes"),
+        scores=Slice("scores"),
+        classes=Slice("classes"),
+        form="yxyx",
+        unit="relative",
+        most=1,
+    )
     outputs = {
         "boxes": np.float32([[(0.5, 0, 1, 1), (0, 0.5, 1, 1)]]),
-        "scores": np.float32([[0.75, 0.875]]), "classes": np.float32([[0, 1]]),
-    }  # fmt: skip
+        "scores": np.float32([[0.75, 0.875]]),
+        "classes": np.float32([[0, 1]]),
+    }
     given_ = (spec("boxes", 2, 4), spec("scores", 2), spec("classes", 2))
     made = detector(ready, *given_, steps=WAYS["letterbox"], labels=("cat", "dog"))
     feed = made.batch([made.prepare(np.zeros((64, 96, 3), np.uint8))])
@@ -274,10 +301,8 @@ def test_classes_compete_only_where_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("code", "row"),
-    [
-        ("009", (0, 0, 1, 1, np.nan)), ("009", (np.inf, 0, 1, 1, 0.9)), ("010", (0, 0, 1, 1, 4.0)),
-    ],
-)  # fmt: skip
+    [("009", (0, 0, 1, 1, np.nan)), ("009", (np.inf, 0, 1, 1, 0.9)), ("010", (0, 0, 1, 1, 4.0))],
+)
 def test_outputs_that_are_none(code: str, row: tuple[float, ...]) -> None:
     made = detector(JOINED, spec("y", 5, "n"))
     with pytest.raises(ProcessingError) as refused:

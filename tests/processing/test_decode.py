@@ -207,9 +207,13 @@ def test_broken_exif_never_stops_a_picture(carry_out: CarryOut) -> None:
 
 
 FORMS: dict[str, dict[str, Any]] = {
-    "PNG": {}, "JPEG": {"exif": b"Exif\0\0II*\0\x08\0\0\0\0\0"}, "GIF": {}, "BMP": {},
-    "TIFF": {"compression": "tiff_lzw"}, "WEBP": {"lossless": True},
-}  # fmt: skip
+    "PNG": {},
+    "JPEG": {"exif": b"Exif\0\0II*\0\x08\0\0\0\0\0"},
+    "GIF": {},
+    "BMP": {},
+    "TIFF": {"compression": "tiff_lzw"},
+    "WEBP": {"lossless": True},
+}
 
 
 def outcome(carry_out: CarryOut, data: bytes) -> np.ndarray | str:

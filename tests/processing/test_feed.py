@@ -102,12 +102,22 @@ def test_other_conversions_that_lose_nothing(have: str, want: str) -> None:
 @pytest.mark.parametrize(
     ("have", "want"),
     [
-        ("uint8", "float32"), ("int64", "float32"), ("float32", "int64"), ("float32", "float16"),
-        ("float64", "float16"), ("bool", "int64"), ("int64", "bool"), ("float32", "bfloat16"),
-        ("complex64", "float32"), ("datetime64[s]", "int64"), ("U3", "float32"), ("O", "float32"),
-        ("float32", "string"), ("V2", "bfloat16"),
+        ("uint8", "float32"),
+        ("int64", "float32"),
+        ("float32", "int64"),
+        ("float32", "float16"),
+        ("float64", "float16"),
+        ("bool", "int64"),
+        ("int64", "bool"),
+        ("float32", "bfloat16"),
+        ("complex64", "float32"),
+        ("datetime64[s]", "int64"),
+        ("U3", "float32"),
+        ("O", "float32"),
+        ("float32", "string"),
+        ("V2", "bfloat16"),
     ],
-)  # fmt: skip
+)
 def test_conversions_that_change_the_meaning_are_refused(have: str, want: str) -> None:
     array = np.zeros(3, have)
     assert code_of(check(("x", want, (3,))), x=array) == "EDGE-INPUT-012"

@@ -14,11 +14,22 @@ from edgeserve.types.sounds import LogMel, Waveform
 #: What the pages of `docs/processing.md` give for the two.
 WHISPER: dict[str, Any] = {"high": 8000.0, "below_max": 8.0, "mean": -4.0, "std": 4.0}
 AST: dict[str, Any] = {
-    "mels": 128, "n_fft": 512, "frame_length": 400, "window": "hann-symmetric", "center": False,
-    "remove_dc": True, "preemphasis": 0.97, "scale": "kaldi", "norm": "none", "low": 20.0,
-    "log": "ln", "floor": 1.192092955078125e-07, "mean": -4.2677393, "std": 2 * 4.5689974,
+    "mels": 128,
+    "n_fft": 512,
+    "frame_length": 400,
+    "window": "hann-symmetric",
+    "center": False,
+    "remove_dc": True,
+    "preemphasis": 0.97,
+    "scale": "kaldi",
+    "norm": "none",
+    "low": 20.0,
+    "log": "ln",
+    "floor": 1.192092955078125e-07,
+    "mean": -4.2677393,
+    "std": 2 * 4.5689974,
     "layout": "frames-mels",
-}  # fmt: skip
+}
 
 
 def sounds(wavs: ModuleType) -> list[np.ndarray]:
@@ -96,11 +107,21 @@ def test_layouts_are_one_another_s_turn(runner: ModuleType, wavs: ModuleType) ->
 @pytest.mark.parametrize(
     "fields",
     [
-        {"mels": 0}, {"hop": 0}, {"n_fft": 1}, {"frame_length": 401}, {"frame_length": 1},
-        {"preemphasis": 1.0}, {"floor": 0.0}, {"std": 0.0}, {"below_max": 0.0}, {"low": -1.0},
-        {"low": 100.0, "high": 100.0}, {"mean": float("nan")}, {"frames": 0},
+        {"mels": 0},
+        {"hop": 0},
+        {"n_fft": 1},
+        {"frame_length": 401},
+        {"frame_length": 1},
+        {"preemphasis": 1.0},
+        {"floor": 0.0},
+        {"std": 0.0},
+        {"below_max": 0.0},
+        {"low": -1.0},
+        {"low": 100.0, "high": 100.0},
+        {"mean": float("nan")},
+        {"frames": 0},
     ],
-)  # fmt: skip
+)
 def test_parameters_that_mean_nothing(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"outside|fit|above|normalise|bands"):
         LogMel(**fields)

@@ -85,30 +85,61 @@ def test_frames() -> None:
 REFUSED: dict[str, tuple[str, Task, OutputStep, np.ndarray]] = {
     "no classes": ("008", "image-segmentation", Segment("y"), np.zeros((1, 2, 2), np.float32)),
     "two for sigmoid": (
-        "008", "image-segmentation", Segment("y", activation="sigmoid"),
+        "008",
+        "image-segmentation",
+        Segment("y", activation="sigmoid"),
         np.zeros((1, 2, 2, 2), np.float32),
     ),
     "NaN in a mask": (
-        "009", "image-segmentation", Segment("y"), np.full((1, 2, 2, 2), np.nan, np.float32),
+        "009",
+        "image-segmentation",
+        Segment("y"),
+        np.full((1, 2, 2, 2), np.nan, np.float32),
     ),
     "logits as they are": (
-        "010", "image-segmentation", Segment("y", activation="none"),
+        "010",
+        "image-segmentation",
+        Segment("y", activation="none"),
         np.full((1, 2, 2, 2), 7, np.float32),
     ),
-    "labels of another model": ("007", "image-segmentation", Segment("y"),
-                                np.zeros((1, 3, 2, 2), np.float32)),
-    "a class beyond the labels": ("007", "image-segmentation", Segment("y"),
-                                  np.full((1, 2, 2), 2, np.int32)),
-    "two depths a pixel": ("008", "depth-estimation", Depths("y"),
-                           np.zeros((1, 2, 3, 4), np.float32)),
-    "NaN in depth": ("009", "depth-estimation", Depths("y"),
-                     np.full((1, 3, 4), np.nan, np.float32)),
-    "two numbers a frame": ("008", "voice-activity", Frames("y", 1.0),
-                            np.zeros((1, 5, 2), np.float32)),
-    "no such class": ("008", "voice-activity", Frames("y", 1.0, index=2),
-                      np.zeros((1, 5, 2), np.float32)),
+    "labels of another model": (
+        "007",
+        "image-segmentation",
+        Segment("y"),
+        np.zeros((1, 3, 2, 2), np.float32),
+    ),
+    "a class beyond the labels": (
+        "007",
+        "image-segmentation",
+        Segment("y"),
+        np.full((1, 2, 2), 2, np.int32),
+    ),
+    "two depths a pixel": (
+        "008",
+        "depth-estimation",
+        Depths("y"),
+        np.zeros((1, 2, 3, 4), np.float32),
+    ),
+    "NaN in depth": (
+        "009",
+        "depth-estimation",
+        Depths("y"),
+        np.full((1, 3, 4), np.nan, np.float32),
+    ),
+    "two numbers a frame": (
+        "008",
+        "voice-activity",
+        Frames("y", 1.0),
+        np.zeros((1, 5, 2), np.float32),
+    ),
+    "no such class": (
+        "008",
+        "voice-activity",
+        Frames("y", 1.0, index=2),
+        np.zeros((1, 5, 2), np.float32),
+    ),
     "scores of frames": ("010", "voice-activity", Frames("y", 1.0), np.full((1, 5), 9, np.float32)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)

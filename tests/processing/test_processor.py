@@ -237,8 +237,10 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "no batch axis": ("003", {"inputs": (spec("image", (3, 16, 16)),)}),
     "size out of range": (
         "003",
-        {"inputs": (spec("image", ("batch", 3, "side", "side")),),
-         "steps": (Decode(), Resize(height=64, width=64), SCALED, Layout(order="CHW"))},
+        {
+            "inputs": (spec("image", ("batch", 3, "side", "side")),),
+            "steps": (Decode(), Resize(height=64, width=64), SCALED, Layout(order="CHW")),
+        },
     ),
     "a gigantic target": ("004", {"steps": (Decode(), Resize(height=65_535, width=65_535))}),
     "a crop of the same": ("004", {"steps": (Decode(), CenterCrop(height=65_535, width=65_535))}),
@@ -249,7 +251,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "which output": ("006", {"gives": (LOGITS, spec("z", ("batch", 4))), "outputs": ()}),
     "ranked twice": ("006", {"outputs": (TopK(output="logits"), TopK(output="logits"))}),
     "labels": ("007", {"labels": ("a", "b", "c")}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

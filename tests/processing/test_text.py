@@ -235,10 +235,18 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "too long, fixed": ("023", {"inputs": (spec("ids", ("batch", 15)), spec("mask"))}),
     "other lengths": ("023", {"steps": {**STEPS, "mask": (step("attention_mask", max_length=8),)}}),
     "other sides": ("023", {"steps": LEFT}),
-    "other tokenizers": ("023", {"steps": {**STEPS, "mask": (step("ids", tokenizer=OTHER),)},
-                                 "outputs": (), "gives": (ROW,)}),
-    "no room": ("023", {"steps": {"ids": (step(max_length=2),),
-                                  "mask": (step("attention_mask", max_length=2),)}}),
+    "other tokenizers": (
+        "023",
+        {
+            "steps": {**STEPS, "mask": (step("ids", tokenizer=OTHER),)},
+            "outputs": (),
+            "gives": (ROW,),
+        },
+    ),
+    "no room": (
+        "023",
+        {"steps": {"ids": (step(max_length=2),), "mask": (step("attention_mask", max_length=2),)}},
+    ),
     "a picture beside it": ("024", {"steps": {**STEPS, "mask": (Decode(),)}}),
     "nothing beside it": ("024", {"steps": {**STEPS, "mask": ()}}),
     "not pooled": ("006", {"outputs": ()}),
@@ -247,7 +255,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "two outputs": ("006", {"outputs": (), "gives": (ROW, spec("z", ("batch", 2), "float32"))}),
     "pooled by ids": ("025", {"outputs": (Pool(output="y", mask="ids"),)}),
     "pooled by nothing": ("025", {"outputs": (Pool(output="y", mask="types"),)}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -314,11 +322,17 @@ WORDLEVEL: dict[str, Any] = json.loads(WORDPIECE) | {
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"{}", b"[]", b"null", b"\xff\xfe", b'{"version":"1.0","model":{"type":"Quantum"}}',
-        WORDPIECE[:-3], WORDPIECE.replace(b"WordPiece", b"Word"),
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b'{"version":"1.0","model":{"type":"Quantum"}}',
+        WORDPIECE[:-3],
+        WORDPIECE.replace(b"WordPiece", b"Word"),
     ],
     ids=["empty", "object", "array", "null", "no UTF-8", "unknown model", "cut", "no such model"],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_tokenizer(data: bytes) -> None:
     assert broken(data).code == "EDGE-PROCESS-022"
 

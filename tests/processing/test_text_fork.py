@@ -42,6 +42,9 @@ def test_a_forked_process_tokenizes_without_a_word_on_the_terminal() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
     done = subprocess.run(
         [sys.executable, "-P", "-c", textwrap.dedent(_QUIET)],
-        capture_output=True, text=True, check=False, env=environment | {"CASES": str(FOLDER)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment | {"CASES": str(FOLDER)},
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -20,13 +20,7 @@ from testkit.modules import load
 from edgeserve.files import describe
 from edgeserve.processing import Processor
 from edgeserve.processing.vectors import pool
-from edgeserve.types.processing import (
-    InputProcessing,
-    L2Normalize,
-    Pool,
-    Processing,
-    Tokenize,
-)
+from edgeserve.types.processing import InputProcessing, L2Normalize, Pool, Processing, Tokenize
 from edgeserve.types.records import Embedding
 from edgeserve.types.tensors import Signature, TensorSpec
 
@@ -76,10 +70,7 @@ def processor(minilm: Path) -> Processor:
                 )
                 for name, part in _PARTS.items()
             ),
-            outputs=(
-                Pool(output="vectors", mask="attention_mask"),
-                L2Normalize(output="vectors"),
-            ),
+            outputs=(Pool(output="vectors", mask="attention_mask"), L2Normalize(output="vectors")),
         ),
         Signature(
             inputs=specs, outputs=(vectors,), dims={"batch": (1, 64), "tokens": (1, _LENGTH)}

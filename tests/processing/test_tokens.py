@@ -25,9 +25,13 @@ LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
 def reader(
-    task: Task, step: Any, classes: int, labels: tuple[str, ...] = (), texts: bool = True,
+    task: Task,
+    step: Any,
+    classes: int,
+    labels: tuple[str, ...] = (),
+    texts: bool = True,
     **tokenize: Any,
-) -> Processor:  # fmt: skip
+) -> Processor:
     rows = ("batch", "tokens")
     specs = [TensorSpec(name=name, dtype="int64", shape=rows) for name in ("ids", "mask")]
     parts = {"ids": "ids", "mask": "attention_mask"}

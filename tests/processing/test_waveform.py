@@ -119,9 +119,13 @@ def test_normalized_as_wav2vec2_does(runner: ModuleType, wavs: ModuleType) -> No
         asked = theirs(x, sampling_rate=16_000, return_tensors="np").input_values[0]
         np.testing.assert_allclose(made(runner, Sound(x, 16_000), step), asked, atol=1e-5)
         padded = theirs(
-            x, sampling_rate=16_000, padding="max_length", max_length=3000, truncation=True,
+            x,
+            sampling_rate=16_000,
+            padding="max_length",
+            max_length=3000,
+            truncation=True,
             return_tensors="np",
-        ).input_values[0]  # fmt: skip
+        ).input_values[0]
         fixed = Waveform(rate=16_000, length=3000, normalize="zero-mean-unit-variance")
         np.testing.assert_allclose(made(runner, Sound(x, 16_000), fixed), padded, atol=1e-5)
 

@@ -9,14 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgeserve.errors import ProfileError
-from edgeserve.profiles import (
-    device,
-    devices,
-    read_device,
-    read_workload,
-    workload,
-    workloads,
-)
+from edgeserve.profiles import device, devices, read_device, read_workload, workload, workloads
 from edgeserve.types.base import decode, encode
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
 from edgeserve.types.reports import Limits

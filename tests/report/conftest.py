@@ -41,11 +41,14 @@ from edgeserve.types.words import Format, Precision, Verdict
 
 RUNTIME = Runtime(name="onnxruntime", version="1.32.0", delegate="cpu")
 ENVIRONMENT = Environment(
-    machine="x86_64", processor="Intel(R) Xeon(R) Processor", cores=2,
-    system="Linux 6.1.0 (Debian GNU/Linux 12)", python="CPython 3.11.7",
+    machine="x86_64",
+    processor="Intel(R) Xeon(R) Processor",
+    cores=2,
+    system="Linux 6.1.0 (Debian GNU/Linux 12)",
+    python="CPython 3.11.7",
     packages={"numpy": "2.4.6", "onnxruntime": "1.32.0", "edgeserve": "0.1.0"},
     features=("avx2", "avx512f", "avx512_vnni"),
-)  # fmt: skip
+)
 SIGNATURE = Signature(
     inputs=(TensorSpec("image", "float32", ("batch", 3, 224, 224)),),
     outputs=(TensorSpec("logits", "float32", ("batch", 1000)),),
@@ -60,29 +63,41 @@ def rate(count: int, n: int, n_eff: float) -> Rate:
     half = 1.96 * float(np.sqrt(max(share * (1 - share), 1e-6) / n_eff))
     upper = 1 - 0.05 ** (1 / n_eff) if count == 0 else min(1.0, share + half)
     return Rate(
-        count=count, n=n, rate=share, lower=max(0.0, share - half) if count else 0.0,
-        upper=upper, n_eff=n_eff,
-    )  # fmt: skip
+        count=count,
+        n=n,
+        rate=share,
+        lower=max(0.0, share - half) if count else 0.0,
+        upper=upper,
+        n_eff=n_eff,
+    )
 
 
 def decisions(flips: int, n: int = 412, groups: int = 330, **more: Any) -> DecisionStats:
     decided = n - 24
     return DecisionStats(
-        task="image-classification", inputs=n, groups=groups,
-        raw=rate(flips + (flips > 0), n, groups), decided=rate(flips, decided, 0.94 * groups),
+        task="image-classification",
+        inputs=n,
+        groups=groups,
+        raw=rate(flips + (flips > 0), n, groups),
+        decided=rate(flips, decided, 0.94 * groups),
         top5=rate(flips, n, groups),
-        minimum_harm=1 - 0.05 ** (1 / (0.94 * groups)), **more,
-    )  # fmt: skip
+        minimum_harm=1 - 0.05 ** (1 / (0.94 * groups)),
+        **more,
+    )
 
 
 def outputs(relative: Number, name: str = "logits") -> tuple[OutputDiff, ...]:
     largest = number(12.5 * plain(relative))
     return (
         OutputDiff(
-            output=name, scale=12.5, max_abs=largest, mean_abs=relative, relative=relative,
+            output=name,
+            scale=12.5,
+            max_abs=largest,
+            mean_abs=relative,
+            relative=relative,
             worst="cat-07.png",
         ),
-    )  # fmt: skip
+    )
 
 
 CHECKS = (
@@ -108,22 +123,32 @@ class Desk:
         self.more: dict[str, Any] = {}
 
     def artifact(
-        self, verdict: Verdict = "pass", format: Format = "onnx", precision: Precision = "fp32",
-        size: int = 18 << 20, reasons: tuple[Reason, ...] = (),
-    ) -> Artifact:  # fmt: skip
+        self,
+        verdict: Verdict = "pass",
+        format: Format = "onnx",
+        precision: Precision = "fp32",
+        size: int = 18 << 20,
+        reasons: tuple[Reason, ...] = (),
+    ) -> Artifact:
         name = f"artifacts/{format}-{precision}/model.onnx"
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(f"{format} {precision}".encode())
         entry = msgspec.structs.replace(describe(self.root, name), size=size)
         made = Artifact(
-            format=format, precision=precision, entry=name, files=(entry,), io=IO_,
+            format=format,
+            precision=precision,
+            entry=name,
+            files=(entry,),
+            io=IO_,
             provenance=Provenance(route="dynamo", tools={"torch": "2.13.0", "onnx": "1.23.2"}),
             judgement=Judgement(
-                verdict=verdict, reasons=reasons, minimum_harm=0.0096,
+                verdict=verdict,
+                reasons=reasons,
+                minimum_harm=0.0096,
                 executed_by="onnxruntime 1.32.0 (cpu)",
             ),
-        )  # fmt: skip
+        )
         self.artifacts.append(made)
         return made
 
@@ -140,28 +165,42 @@ class Desk:
     def refuse(self, precision: Precision = "w8", **fields: Any) -> Refused:
         made = Refused(
             **{
-                "format": "onnx", "verdict": "fail", "code": "EDGE-CHECK-004",
+                "format": "onnx",
+                "verdict": "fail",
+                "code": "EDGE-CHECK-004",
                 "message": "output 'logits' is the same for every input",
-                "hint": "keep the last layer in float", "path": f"failed/onnx-{precision}",
+                "hint": "keep the last layer in float",
+                "path": f"failed/onnx-{precision}",
             }
             | fields,
             precision=precision,
-        )  # fmt: skip
+        )
         self.refused.append(made)
         return made
 
     def report(self, one: Artifact | Refused, **fields: Any) -> Report:
         verdict = one.verdict or "unproven"
         reasons = one.judgement.reasons if isinstance(one, Artifact) and one.judgement else ()
-        made = Report(**{
-            "artifact_sha256": one.sha256 if isinstance(one, Artifact) else "0" * 64,
-            "format": one.format, "precision": one.precision, "runtime": RUNTIME,
-            "reference": "pt2", "preprocessing": "declared, not compared",
-            "inputs": "412 crops of 23 photos; 8 fillers", "limits": Limits(), "checks": CHECKS,
-            "outputs": outputs(3.1e-6), "decisions": decisions(0), "worst": (),
-            "judgement": Judgement(verdict=verdict, reasons=reasons), "environment": ENVIRONMENT,
-            "seconds": 31.4,
-        } | fields)  # fmt: skip
+        made = Report(
+            **{
+                "artifact_sha256": one.sha256 if isinstance(one, Artifact) else "0" * 64,
+                "format": one.format,
+                "precision": one.precision,
+                "runtime": RUNTIME,
+                "reference": "pt2",
+                "preprocessing": "declared, not compared",
+                "inputs": "412 crops of 23 photos; 8 fillers",
+                "limits": Limits(),
+                "checks": CHECKS,
+                "outputs": outputs(3.1e-6),
+                "decisions": decisions(0),
+                "worst": (),
+                "judgement": Judgement(verdict=verdict, reasons=reasons),
+                "environment": ENVIRONMENT,
+                "seconds": 31.4,
+            }
+            | fields
+        )
         self.put(f"{one.format}-{one.precision}.validate.json", made)
         return made
 
@@ -183,15 +222,33 @@ class Desk:
         split = {
             name: _timing(ms, rng) for name, ms in (steps | {"total": sum(steps.values())}).items()
         }
-        made = Measurement(**{
-            "artifact_sha256": one.sha256, "format": one.format, "precision": one.precision,
-            "target": "host", "runtime": RUNTIME, "threads": 1, "batch": 1, "load_ms": 84.0,
-            "first_ms": 14.2, "warmup": 10, "run": run, "split": split, "rss_mb": 142.0,
-            "rss_before_mb": 91.0, "size_bytes": one.size, "noisy": None,
-            "environment": ENVIRONMENT,
-            "wall_ms": tuple(float(v) for v in wall), "cpu_ms": tuple(float(v) for v in cpu),
-            "input": "cat.jpg", "notes": ("load average before the runs: 0.21",), "seconds": 8.3,
-        } | fields)  # fmt: skip
+        made = Measurement(
+            **{
+                "artifact_sha256": one.sha256,
+                "format": one.format,
+                "precision": one.precision,
+                "target": "host",
+                "runtime": RUNTIME,
+                "threads": 1,
+                "batch": 1,
+                "load_ms": 84.0,
+                "first_ms": 14.2,
+                "warmup": 10,
+                "run": run,
+                "split": split,
+                "rss_mb": 142.0,
+                "rss_before_mb": 91.0,
+                "size_bytes": one.size,
+                "noisy": None,
+                "environment": ENVIRONMENT,
+                "wall_ms": tuple(float(v) for v in wall),
+                "cpu_ms": tuple(float(v) for v in cpu),
+                "input": "cat.jpg",
+                "notes": ("load average before the runs: 0.21",),
+                "seconds": 8.3,
+            }
+            | fields
+        )
         self.put(f"{one.name}.measure.json", made)
         return made
 
@@ -213,12 +270,23 @@ class Desk:
     def write(self, **fields: Any) -> Path:
         identity = describe(self.root, "identity.json")
         files = [identity, *(f for a in self.artifacts for f in a.files)]
-        manifest = Manifest(**{
-            "edgeserve": "1.0", "name": "tagger", "version": 1, "min_wrapper": "0.1.0",
-            "model_id": sha256_bytes(b"{}"), "task": "image-classification", "signature": SIGNATURE,
-            "processing": Processing(), "files": tuple(sorted(files, key=lambda f: f.path)),
-            "artifacts": tuple(self.artifacts), "refused": tuple(self.refused), "reference": "pt2",
-        } | fields)  # fmt: skip
+        manifest = Manifest(
+            **{
+                "edgeserve": "1.0",
+                "name": "tagger",
+                "version": 1,
+                "min_wrapper": "0.1.0",
+                "model_id": sha256_bytes(b"{}"),
+                "task": "image-classification",
+                "signature": SIGNATURE,
+                "processing": Processing(),
+                "files": tuple(sorted(files, key=lambda f: f.path)),
+                "artifacts": tuple(self.artifacts),
+                "refused": tuple(self.refused),
+                "reference": "pt2",
+            }
+            | fields
+        )
         (self.root / "manifest.json").write_bytes(write_manifest(manifest))
         return self.root
 
@@ -244,34 +312,56 @@ def fill(desk: Desk) -> Desk:
     """See the fixture ``full``."""
     worst = tuple(
         WorstInput(
-            id=f"cat-{i:02}.png", path=desk.picture(f"cat-{i:02}.png"), reference=reference,
-            answer=answer, margin=margin, difference=difference, flipped=flipped,
+            id=f"cat-{i:02}.png",
+            path=desk.picture(f"cat-{i:02}.png"),
+            reference=reference,
+            answer=answer,
+            margin=margin,
+            difference=difference,
+            flipped=flipped,
         )
-        for i, (reference, answer, margin, difference, flipped) in enumerate([
-            ("Egyptian cat 0.41", "tabby 0.44", 0.08, 0.031, True),
-            ("espresso 0.83", "espresso 0.80", 0.74, 0.022, False),
-            ("lakeside 0.36", "lakeside 0.35", 0.02, 0.019, False),
-        ])
-    )  # fmt: skip
+        for i, (reference, answer, margin, difference, flipped) in enumerate(
+            [
+                ("Egyptian cat 0.41", "tabby 0.44", 0.08, 0.031, True),
+                ("espresso 0.83", "espresso 0.80", 0.74, 0.022, False),
+                ("lakeside 0.36", "lakeside 0.35", 0.02, 0.019, False),
+            ]
+        )
+    )
     fp32 = desk.artifact()
-    desk.report(fp32, worst=tuple(
-        msgspec.structs.replace(w, flipped=False, answer=w.reference, difference=3.1e-6)
-        for w in worst
-    ))  # fmt: skip
+    desk.report(
+        fp32,
+        worst=tuple(
+            msgspec.structs.replace(w, flipped=False, answer=w.reference, difference=3.1e-6)
+            for w in worst
+        ),
+    )
     desk.measure(fp32)
-    w8a8 = desk.artifact("degraded", precision="w8a8", size=5 << 20, reasons=(
-        Reason("EDGE-CHECK-011", "2.1 % of clear answers changed, at most 4.0 % (95 %)"),
-    ))  # fmt: skip
+    w8a8 = desk.artifact(
+        "degraded",
+        precision="w8a8",
+        size=5 << 20,
+        reasons=(Reason("EDGE-CHECK-011", "2.1 % of clear answers changed, at most 4.0 % (95 %)"),),
+    )
     desk.report(w8a8, decisions=decisions(8), outputs=outputs(0.031), worst=worst)
     desk.measure(w8a8, 4.6, noisy="half of the runs had to wait: p50 is 36 ms wall but 4.6 ms CPU")
-    fp16 = desk.artifact("unproven", precision="fp16", size=9 << 20, reasons=(
-        Reason("EDGE-CHECK-012", "the evidence allows up to 3.1 % changed answers"),
-    ))  # fmt: skip
+    fp16 = desk.artifact(
+        "unproven",
+        precision="fp16",
+        size=9 << 20,
+        reasons=(Reason("EDGE-CHECK-012", "the evidence allows up to 3.1 % changed answers"),),
+    )
     desk.report(fp16, decisions=decisions(0, 97, 60, more_groups=90), outputs=outputs(8e-4))
     w8 = desk.refuse("w8")
-    desk.report(w8, decisions=decisions(60), outputs=outputs(0.6), checks=(
-        *CHECKS[:3], Check("not-constant", False, "'logits' is the same for every input", 0.0),
-    ))  # fmt: skip
+    desk.report(
+        w8,
+        decisions=decisions(60),
+        outputs=outputs(0.6),
+        checks=(
+            *CHECKS[:3],
+            Check("not-constant", False, "'logits' is the same for every input", 0.0),
+        ),
+    )
     desk.write()
     return desk
 
@@ -290,17 +380,24 @@ def grid(desk: Desk) -> Desk:
                 gone = desk.refuse("w8a8", format="tflite")
                 desk.report(gone, decisions=decisions(60))
             elif (format, precision) == ("coreml", "w8"):
-                desk.artifact("unproven", "coreml", "w8", 5 << 20, (
-                    Reason("EDGE-CHECK-002", "not run here: its packages are missing"),
-                ))  # fmt: skip
+                desk.artifact(
+                    "unproven",
+                    "coreml",
+                    "w8",
+                    5 << 20,
+                    (Reason("EDGE-CHECK-002", "not run here: its packages are missing"),),
+                )
             elif (format, precision) != ("coreml", "w8a8"):
                 verdict: Verdict = "degraded" if flips[precision] else "pass"
                 made = desk.artifact(verdict, format, precision, sizes[precision])
                 desk.report(made, decisions=decisions(flips[precision]))
                 if format != "coreml":
                     desk.measure(made, times.get((format, precision), 9.5))
-    engines = {"onnx": "onnxruntime 1.32.0 (cpu)", "tflite": "litert 2.3.0 (cpu)",
-               "coreml": "interpreter 1 (torch); fp16 rounding; not on Apple hardware"}  # fmt: skip
+    engines = {
+        "onnx": "onnxruntime 1.32.0 (cpu)",
+        "tflite": "litert 2.3.0 (cpu)",
+        "coreml": "interpreter 1 (torch); fp16 rounding; not on Apple hardware",
+    }
     desk.artifacts[:] = [desk.ran_by(a, engines[a.format]) for a in desk.artifacts]
     desk.write()
     return desk

@@ -35,15 +35,22 @@ def test_a_full_report_shows_everything_that_was_found(full: Any, show: Show) ->
         "412 of 412 inputs",
         "at least 99.03 %",  # 0.05 ** (1 / 310.2) = 0.99039, never rounded up
         "Largest difference",
-        "Egyptian cat 0.41", "tabby 0.44 (changed)",
-        "EDGE-CHECK-004", "keep the last layer in float", "failed/onnx-w8",
-        "onnxruntime 1.32.0 (cpu)", "avx512_vnni", "Linux 6.1.0",
+        "Egyptian cat 0.41",
+        "tabby 0.44 (changed)",
+        "EDGE-CHECK-004",
+        "keep the last layer in float",
+        "failed/onnx-w8",
+        "onnxruntime 1.32.0 (cpu)",
+        "avx512_vnni",
+        "Linux 6.1.0",
         "half of the runs had to wait",
         "declared, not compared",
-        "not-constant", "failed",
-        "18.0 MiB", "5.0 MiB",
+        "not-constant",
+        "failed",
+        "18.0 MiB",
+        "5.0 MiB",
         "Keep it inside your team",
-    ):  # fmt: skip
+    ):
         assert said in page.text.replace("\u00a0", " "), said
 
 
@@ -66,8 +73,9 @@ def test_noisy_wall_times_are_not_shown_as_the_figure(desk: Any, show: Show) -> 
 def test_it_needs_nothing_but_itself(full: Any, tmp_path: Path) -> None:
     html = render(full, tmp_path / "r.html").decode()
     assert set(re.findall(r"""https?://[^"'\s<)]+""", html)) <= {
-        "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink",
-    }  # fmt: skip
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
     for sign in ("<script", "<link", "<iframe", "@import", "javascript:", "<base"):
         assert sign not in html
     assert not re.search(r"url\((?!#)", html)
@@ -110,8 +118,9 @@ def test_the_same_workspace_gives_the_same_bytes(full: Any, tmp_path: Path) -> N
     )
     subprocess.run(
         [sys.executable, "-P", "-c", code, str(full.root), str(tmp_path / "b.html")],
-        check=True, env={"PYTHONHASHSEED": "7", "HOME": str(tmp_path), "TZ": "Asia/Tokyo"},
-    )  # fmt: skip
+        check=True,
+        env={"PYTHONHASHSEED": "7", "HOME": str(tmp_path), "TZ": "Asia/Tokyo"},
+    )
     assert (tmp_path / "b.html").read_bytes() == first
 
 
@@ -142,9 +151,14 @@ def _told(desk: Any, words: str, figures: Any) -> Any:
     desk.artifacts.clear()
     desk.refused.clear()
     worst = WorstInput(
-        id=words, path=desk.picture("x.png"), reference=words, answer=words, margin=0.1,
-        difference=0.2, flipped=True,
-    )  # fmt: skip
+        id=words,
+        path=desk.picture("x.png"),
+        reference=words,
+        answer=words,
+        margin=0.1,
+        difference=0.2,
+        flipped=True,
+    )
     text = msgspec.structs.replace(worst, path=None, text=words)
     reason = Reason(words, words)
     made = desk.artifact("degraded", precision="w8a8", reasons=(reason,))
@@ -158,20 +172,38 @@ def _told(desk: Any, words: str, figures: Any) -> Any:
     desk.artifacts[:] = [made]
     found = desk.report(made)
     environment = msgspec.structs.replace(
-        found.environment, machine=words, processor=words, system=words, python=words,
-        packages={words: words}, features=(words,),
-    )  # fmt: skip
+        found.environment,
+        machine=words,
+        processor=words,
+        system=words,
+        python=words,
+        packages={words: words},
+        features=(words,),
+    )
     runtime = msgspec.structs.replace(found.runtime, name=words, version=words, delegate=words)
     desk.report(
-        made, worst=(worst, text), checks=(Check(words, False, words, 1.0, 2.0),), reference=words,
-        preprocessing=words, inputs=words, environment=environment, runtime=runtime,
-        outputs=figures.outputs(0.1, words), generated=figures.outputs(0.2, words), notes=(words,),
-    )  # fmt: skip
+        made,
+        worst=(worst, text),
+        checks=(Check(words, False, words, 1.0, 2.0),),
+        reference=words,
+        preprocessing=words,
+        inputs=words,
+        environment=environment,
+        runtime=runtime,
+        outputs=figures.outputs(0.1, words),
+        generated=figures.outputs(0.2, words),
+        notes=(words,),
+    )
     measured = desk.measure(made)
     desk.measure(
-        made, noisy=words, input=words, notes=(words,), environment=environment, runtime=runtime,
+        made,
+        noisy=words,
+        input=words,
+        notes=(words,),
+        environment=environment,
+        runtime=runtime,
         split={words: measured.split["run"]},
-    )  # fmt: skip
+    )
     desk.refuse("w8", code=words, message=words, hint=words, path="failed/x")
     desk.write(reference=words, license=words)
     return desk

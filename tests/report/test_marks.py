@@ -12,9 +12,15 @@ from edgeserve.types.reports import Mark, WorstInput
 
 def rendered(desk: Any, tmp_path: Any, *marks: Mark) -> str:
     worst = WorstInput(
-        id="a.png", path=desk.picture("a.png", size=(640, 480)), reference="1 cat", answer="1 dog",
-        margin=0.4, difference=0.1, flipped=True, marks=marks,
-    )  # fmt: skip
+        id="a.png",
+        path=desk.picture("a.png", size=(640, 480)),
+        reference="1 cat",
+        answer="1 dog",
+        margin=0.4,
+        difference=0.1,
+        flipped=True,
+        marks=marks,
+    )
     desk.report(desk.artifact("degraded", precision="w8a8"), worst=(worst,))
     out = tmp_path / "report.html"
     render_report(ReportRequest(workspace=str(desk.write()), out=str(out)))
@@ -23,13 +29,17 @@ def rendered(desk: Any, tmp_path: Any, *marks: Mark) -> str:
 
 def test_boxes_of_both_sides_are_drawn_in_photo_pixels(desk: Any, tmp_path: Any) -> None:
     html = rendered(
-        desk, tmp_path,
+        desk,
+        tmp_path,
         Mark("reference", (10.0, 20.0, 110.0, 220.5), "cat", 0.91),
         Mark("answer", (12.0, 20.0, 110.0, 220.0), "<dog>", 0.62),
-    )  # fmt: skip
+    )
     assert 'viewBox="0 0 640 480"' in html
-    rects = re.findall(r'<rect class="(reference|answer)" x="([\d.]+)" y="([\d.]+)"'
-                       r' width="([\d.]+)" height="([\d.]+)">', html)  # fmt: skip
+    rects = re.findall(
+        r'<rect class="(reference|answer)" x="([\d.]+)" y="([\d.]+)"'
+        r' width="([\d.]+)" height="([\d.]+)">',
+        html,
+    )
     assert rects == [
         ("reference", "10.0", "20.0", "100.0", "200.5"),
         ("answer", "12.0", "20.0", "98.0", "200.0"),

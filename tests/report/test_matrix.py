@@ -70,14 +70,17 @@ def test_the_first_screen_speaks_for_all(grid: Any, show: Show) -> None:
     assert said.then == "3 change some answers, Core ML w8 was not run here and 1 was refused."
     page = words(show(grid))
     for told in (
-        "Smallest that passes 9.0 MiB", " fp16, 50 % of its fp32",
+        "Smallest that passes 9.0 MiB",
+        " fp16, 50 % of its fp32",
         "Fastest that passes 9.1 ms LiteRT fp32, wall time, 1 thread",
         "Fastest with known harm 4.7 ms ONNX w8a8, changes 2.1 %",
         "Smallest harm it would notice 0.96 %",
-        "97 % of weights in 8 bits", "not asked for", "Not run here",
+        "97 % of weights in 8 bits",
+        "not asked for",
+        "Not run here",
         "Core ML w8: no engine for it on this machine",
         "ran on interpreter 1 (torch); fp16 rounding; not on Apple hardware",
-    ):  # fmt: skip
+    ):
         assert told in page, told
     for stale in ("sure", "groups"):
         assert not re.search(rf"\b{stale}\b", page), stale
@@ -107,9 +110,15 @@ def test_texts_are_shown_with_both_neighbours(desk: Any, show: Show, figures: An
         figures.decisions(8), task="feature-extraction", top5=None, embedding=vectors
     )
     worst = WorstInput(
-        id="line 7", path=None, text="Close the door, please.", reference="“Shut the door.” 0.71",
-        answer="“Open the door.” 0.70", margin=0.02, difference=0.1, flipped=True,
-    )  # fmt: skip
+        id="line 7",
+        path=None,
+        text="Close the door, please.",
+        reference="“Shut the door.” 0.71",
+        answer="“Open the door.” 0.70",
+        margin=0.02,
+        difference=0.1,
+        flipped=True,
+    )
     for precision in ("w8", "w8a8"):
         desk.report(desk.artifact("degraded", precision=precision), decisions=stats, worst=(worst,))
     desk.write()

@@ -20,12 +20,7 @@ Show = Callable[[Any], Any]
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        {"decisions": None},
-        {"outputs": (), "decisions": None},
-        {"checks": ()},
-        {"seconds": "nan"},
-    ],
+    [{"decisions": None}, {"outputs": (), "decisions": None}, {"checks": ()}, {"seconds": "nan"}],
 )
 def test_partial_reports_are_shown(fields: dict[str, Any], desk: Any, show: Show) -> None:
     desk.report(desk.artifact(), **fields)
@@ -40,11 +35,12 @@ def test_figures_that_are_no_numbers_are_shown_in_words(
     broken = figures.rate(0, 10, 10.0)
     broken = msgspec.structs.replace(broken, rate="nan", lower="nan", upper="nan", n_eff="nan")
     desk.report(
-        made, outputs=(*figures.outputs("inf"), *figures.outputs("nan", "boxes")),
+        made,
+        outputs=(*figures.outputs("inf"), *figures.outputs("nan", "boxes")),
         decisions=msgspec.structs.replace(
             figures.decisions(0), raw=broken, decided=broken, minimum_harm="nan"
         ),
-    )  # fmt: skip
+    )
     desk.measure(made, rss_mb="nan", load_ms="inf", wall_ms=(), cpu_ms=())
     desk.write()
     text = show(desk).text
@@ -75,9 +71,11 @@ def test_nothing_that_may_ship(refusals: int, desk: Any, show: Show) -> None:
 
 def test_notes_and_generated_inputs_are_shown(desk: Any, show: Show, figures: Any) -> None:
     desk.report(
-        desk.artifact(), generated=figures.outputs(0.0007), error=0.0042,
+        desk.artifact(),
+        generated=figures.outputs(0.0007),
+        error=0.0042,
         notes=("tensors were compared on the first 64 of 412 inputs",),
-    )  # fmt: skip
+    )
     desk.write()
     text = show(desk).text
     assert "logits (generated inputs)" in text

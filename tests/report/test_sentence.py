@@ -17,17 +17,26 @@ def flips(count: int, n: int) -> Rate:
 def said(desk: Any, raw: int, decided: int, margins: tuple[float, ...] = (), **fields: Any) -> str:
     task = fields.pop("task", "image-classification")
     stats = DecisionStats(
-        task=task, inputs=1000, groups=330,
-        raw=flips(raw, 1000), decided=flips(decided, 950), minimum_harm=0.009,
+        task=task,
+        inputs=1000,
+        groups=330,
+        raw=flips(raw, 1000),
+        decided=flips(decided, 950),
+        minimum_harm=0.009,
         unit="boxes" if task == "object-detection" else "inputs",
-    )  # fmt: skip
+    )
     worst = tuple(
         WorstInput(
-            id=str(i), path=None, reference="cat 0.4", answer="dog 0.4", margin=margin,
-            difference=0.1, flipped=True,
+            id=str(i),
+            path=None,
+            reference="cat 0.4",
+            answer="dog 0.4",
+            margin=margin,
+            difference=0.1,
+            flipped=True,
         )
         for i, margin in enumerate(margins)
-    )  # fmt: skip
+    )
     return sentence(desk.report(desk.artifact(), decisions=stats, worst=worst))
 
 
@@ -70,9 +79,17 @@ def test_true_labels() -> None:
 
 def test_a_metric_against_true_labels_is_told_with_its_bounds() -> None:
     stats = MetricStats(
-        metric="wer", inputs=40, groups=20, reference=0.1, artifact=0.15, lower=0.02, upper=0.08,
-        lost=9, won=1, p=0.0107,
-    )  # fmt: skip
+        metric="wer",
+        inputs=40,
+        groups=20,
+        reference=0.1,
+        artifact=0.15,
+        lower=0.02,
+        upper=0.08,
+        lost=9,
+        won=1,
+        p=0.0107,
+    )
     said = metric_said(stats).replace("\u00a0", " ")
     assert said == (
         "0.15 on 40 labelled inputs, the reference 0.1: with 95 % confidence each between +0.02 "
@@ -82,10 +99,16 @@ def test_a_metric_against_true_labels_is_told_with_its_bounds() -> None:
 
 def test_figures_of_a_task_have_names_and_unknown_ones_their_own() -> None:
     stats = DecisionStats(
-        task="object-detection", inputs=10, groups=10, raw=flips(0, 10), decided=flips(0, 10),
-        minimum_harm=0.1, figures={"map50": 0.5, "kl_worst": 0.25, "odd": 2.0},
-    )  # fmt: skip
+        task="object-detection",
+        inputs=10,
+        groups=10,
+        raw=flips(0, 10),
+        decided=flips(0, 10),
+        minimum_harm=0.1,
+        figures={"map50": 0.5, "kl_worst": 0.25, "odd": 2.0},
+    )
     assert figures_said(stats) == [
-        ("mean average precision (overlap of half)", "0.5"), ("worst divergence, nats", "0.25"),
+        ("mean average precision (overlap of half)", "0.5"),
+        ("worst divergence, nats", "0.25"),
         ("odd", "2"),
-    ]  # fmt: skip
+    ]

@@ -29,12 +29,22 @@ NB = "\u00a0"
 @pytest.mark.parametrize(
     ("share", "said"),
     [
-        (0.0, "0 %"), (1.0, "100 %"), (0.5, "50 %"), (0.0096, "0.96 %"), (0.021, "2.1 %"),
-        (0.123456, "12.3 %"), (0.993, "99.3 %"), (0.9996, "99.96 %"), (0.99999, "99.999 %"),
-        (411 / 412, "99.75 %"), (0.00001, "0.001 %"), (0.99, "99 %"), ("nan", "unknown"),
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+        (0.5, "50 %"),
+        (0.0096, "0.96 %"),
+        (0.021, "2.1 %"),
+        (0.123456, "12.3 %"),
+        (0.993, "99.3 %"),
+        (0.9996, "99.96 %"),
+        (0.99999, "99.999 %"),
+        (411 / 412, "99.75 %"),
+        (0.00001, "0.001 %"),
+        (0.99, "99 %"),
+        ("nan", "unknown"),
         ("inf", "unknown"),
     ],
-)  # fmt: skip
+)
 def test_percent(share: float, said: str) -> None:
     assert percent(share).replace(NB, " ") == said
 
@@ -49,11 +59,17 @@ def test_a_share_is_never_rounded_to_none_or_all(share: float) -> None:
 @pytest.mark.parametrize(
     ("ms", "said"),
     [
-        (9.512, "9.5 ms"), (9.0, "9.0 ms"), (36.04, "36.0 ms"), (142.3, "142 ms"),
-        (0.0384, "38.4 µs"), (0.85, "850 µs"), (12_345.0, "12.3 s"), (0.0, "0 ms"),
+        (9.512, "9.5 ms"),
+        (9.0, "9.0 ms"),
+        (36.04, "36.0 ms"),
+        (142.3, "142 ms"),
+        (0.0384, "38.4 µs"),
+        (0.85, "850 µs"),
+        (12_345.0, "12.3 s"),
+        (0.0, "0 ms"),
         ("nan", "unknown"),
     ],
-)  # fmt: skip
+)
 def test_milliseconds(ms: float, said: str) -> None:
     assert milliseconds(ms).replace(NB, " ") == said
 
@@ -69,11 +85,18 @@ def test_mebibytes(mb: float, said: str) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (0.0, "0"), (3.14e-6, "3.1 \u00d7 10⁻⁶"), (1e-3, "10⁻³"), (0.031, "0.031"), (12.5, "12.5"),
-        (6.75, "6.8"), (-2e-9, "-2 \u00d7 10⁻⁹"), (1.5e12, "1.5 \u00d7 10¹²"),
-        ("nan", "not a number"), ("inf", "infinite"),
+        (0.0, "0"),
+        (3.14e-6, "3.1 \u00d7 10⁻⁶"),
+        (1e-3, "10⁻³"),
+        (0.031, "0.031"),
+        (12.5, "12.5"),
+        (6.75, "6.8"),
+        (-2e-9, "-2 \u00d7 10⁻⁹"),
+        (1.5e12, "1.5 \u00d7 10¹²"),
+        ("nan", "not a number"),
+        ("inf", "infinite"),
     ],
-)  # fmt: skip
+)
 def test_scientific(number: float, said: str) -> None:
     assert scientific(number).replace(NB, " ") == said
 

@@ -75,24 +75,33 @@ class Asgi:
         self.loop.close()
 
     def call(
-        self, method: str, path: str | bytes, body: bytes | list[bytes] = b"",
+        self,
+        method: str,
+        path: str | bytes,
+        body: bytes | list[bytes] = b"",
         headers: dict[str, str] | None = None,
-    ) -> Reply:  # fmt: skip
+    ) -> Reply:
         return self.run(self.ask(method, path, body, headers))
 
     async def ask(
-        self, method: str, path: str | bytes, body: bytes | list[bytes] = b"",
+        self,
+        method: str,
+        path: str | bytes,
+        body: bytes | list[bytes] = b"",
         headers: dict[str, str] | None = None,
-    ) -> Reply:  # fmt: skip
+    ) -> Reply:
         raw = path if isinstance(path, bytes) else path.encode()
         pieces = body if isinstance(body, list) else [body]
         given = {"content-length": str(sum(map(len, pieces)))} | (headers or {})
         scope = {
-            "type": "http", "method": method, "path": raw.decode("latin-1"), "raw_path": raw,
+            "type": "http",
+            "method": method,
+            "path": raw.decode("latin-1"),
+            "raw_path": raw,
             "headers": [
                 (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in given.items()
             ],
-        }  # fmt: skip
+        }
         messages = [
             {"type": "http.request", "body": piece, "more_body": i + 1 < len(pieces)}
             for i, piece in enumerate(pieces)

@@ -19,9 +19,7 @@ GOOD = {"name": "image", "shape": [1, 3, 8, 8], "datatype": "FP32", "data": [0] 
 
 def cases() -> list[Case]:
     """All of them."""
-    made = [
-        *_paths(), *_methods(), *_heads(), *_packings(), *_raws(), *_controls(), *_deadlines(),
-    ]  # fmt: skip
+    made = [*_paths(), *_methods(), *_heads(), *_packings(), *_raws(), *_controls(), *_deadlines()]
     names = [case[0] for case in made]
     assert len(set(names)) == len(names), "a case is named twice"
     return made

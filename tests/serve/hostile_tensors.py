@@ -16,9 +16,15 @@ GOOD = {"name": "image", "shape": [1, 3, 8, 8], "datatype": "FP32", "data": [0] 
 def tensor_cases() -> list[Case]:
     """All of this file."""
     return [
-        *_bodies(), *_shapes(), *_kinds(), *_datas(), *_names(), *_numbers(), *_binaries(),
+        *_bodies(),
+        *_shapes(),
+        *_kinds(),
+        *_datas(),
+        *_names(),
+        *_numbers(),
+        *_binaries(),
         *_mutants(),
-    ]  # fmt: skip
+    ]
 
 
 def _bodies() -> Iterator[Case]:

@@ -35,11 +35,19 @@ ANY = st.recursive(
 )
 PARAMETERS = st.dictionaries(
     st.sampled_from(
-        ["binary_data_size", "binary_data", "binary_data_output", "shared_memory_region",
-         "sequence_id", "classification", "x"]
+        [
+            "binary_data_size",
+            "binary_data",
+            "binary_data_output",
+            "shared_memory_region",
+            "sequence_id",
+            "classification",
+            "x",
+        ]
     ),
-    ANY, max_size=2,
-)  # fmt: skip
+    ANY,
+    max_size=2,
+)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "name": st.sampled_from(["image", "raw", "Image", ""]) | ANY,
     "shape": st.lists(SIZES, max_size=9) | st.sampled_from([[1, 3, 8, 8], [2, 3, 8, 8]]) | ANY,

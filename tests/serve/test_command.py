@@ -50,11 +50,21 @@ def test_an_option_that_cannot_be_says_so(tagger: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"bundles": ()}, {"queue": 0}, {"batch": 0}, {"port": -1}, {"deadline_ms": float("nan")},
-        {"tls_cert": "x"}, {"threads": 0}, {"drain_s": -1.0}, {"body_mb": 0},
-        {"port": 99_999}, {"grpc_port": 65_536}, {"body_s": 0}, {"port": 81, "grpc_port": 81},
+        {"bundles": ()},
+        {"queue": 0},
+        {"batch": 0},
+        {"port": -1},
+        {"deadline_ms": float("nan")},
+        {"tls_cert": "x"},
+        {"threads": 0},
+        {"drain_s": -1.0},
+        {"body_mb": 0},
+        {"port": 99_999},
+        {"grpc_port": 65_536},
+        {"body_s": 0},
+        {"port": 81, "grpc_port": 81},
     ],
-)  # fmt: skip
+)
 def test_options_are_checked(fields: dict[str, Any]) -> None:
     with pytest.raises(ServeError) as error:
         Options(**({"bundles": ("x",)} | fields))
@@ -111,11 +121,26 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
     subprocess.run(
         [
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out",
-            cert, "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
         ],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
     return cert, key
 
 
@@ -177,13 +202,23 @@ def test_what_would_end_it_later_is_found_before_a_model_is_loaded(
 @pytest.mark.parametrize(
     "words",
     [
-        ["--replicas", "2"], ["--max-replicas", "2"], ["--models-per-replica", "1"],
-        ["--address", "auto"], ["--cpus", "2"], ["--gpus", "1"], ["-o", "x"], ["--force"],
-        ["--image", "x"], ["--emit", "docker", "--address", "auto"], ["--emit", "docker", "-o", ""],
-        ["--emit", "docker", "--engine", "ray"], ["--engine", "horse"],
-        ["--emit", "docker", "--port", "99999"], ["--pin", "nope", "--lazy"],
+        ["--replicas", "2"],
+        ["--max-replicas", "2"],
+        ["--models-per-replica", "1"],
+        ["--address", "auto"],
+        ["--cpus", "2"],
+        ["--gpus", "1"],
+        ["-o", "x"],
+        ["--force"],
+        ["--image", "x"],
+        ["--emit", "docker", "--address", "auto"],
+        ["--emit", "docker", "-o", ""],
+        ["--emit", "docker", "--engine", "ray"],
+        ["--engine", "horse"],
+        ["--emit", "docker", "--port", "99999"],
+        ["--pin", "nope", "--lazy"],
     ],
-)  # fmt: skip
+)
 def test_an_option_that_nobody_would_read_is_refused(words: list[str], tagger: str) -> None:
     from typer.testing import CliRunner
 

@@ -185,13 +185,15 @@ def test_manifests_are_what_kserve_takes(sealed: str, tmp_path: Path, storage: s
     said = Deployment(bundles=(sealed,), storage=storage, grpc_port=9000, deadline_ms=2000)
     emit("kserve", said, tmp_path)
     runtime, service = (
-        read(tmp_path, "servingruntime.yaml"), read(tmp_path, "inferenceservice.yaml"),
-    )  # fmt: skip
+        read(tmp_path, "servingruntime.yaml"),
+        read(tmp_path, "inferenceservice.yaml"),
+    )
     assert kserve_misfits("V1alpha1ServingRuntime", runtime) == []
     assert kserve_misfits("V1beta1InferenceService", service) == []
     assert (runtime["apiVersion"], service["apiVersion"]) == (
-        "serving.kserve.io/v1alpha1", "serving.kserve.io/v1beta1",
-    )  # fmt: skip
+        "serving.kserve.io/v1alpha1",
+        "serving.kserve.io/v1beta1",
+    )
     model = service["spec"]["predictor"]["model"]
     assert model["runtime"] == runtime["metadata"]["name"]
     assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
@@ -255,11 +257,18 @@ def test_a_link_is_not_followed(sealed: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"replicas": 0}, {"replicas": 7}, {"cpus": 0.0}, {"image": "Not An Image"},
-        {"storage": "models/tagger"}, {"gpus": -1}, {"gpus": 0.5}, {"cpus": float("nan")},
-        {"cpus": float("inf")}, {"port": 0},
+        {"replicas": 0},
+        {"replicas": 7},
+        {"cpus": 0.0},
+        {"image": "Not An Image"},
+        {"storage": "models/tagger"},
+        {"gpus": -1},
+        {"gpus": 0.5},
+        {"cpus": float("nan")},
+        {"cpus": float("inf")},
+        {"port": 0},
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused(sealed: str, fields: dict[str, Any]) -> None:
     with pytest.raises(ServeError) as error:
         Deployment(bundles=(sealed,), **fields)
@@ -311,11 +320,28 @@ def test_options_are_all_told(sealed: str, tmp_path: Path) -> None:
     from edgeserve.serve.options import Options
 
     other: dict[str, Any] = {
-        "grpc_port": 9, "threads": 3, "workers": 2, "deadline_ms": 7.0, "queue": 5, "batch": 3,
-        "batch_delay_ms": 1.0, "body_mb": 2, "inflight_mb": 3, "body_s": 4.0, "lazy": True,
-        "pinned": ("tagger",), "keys": "k", "control": True, "tls_cert": "c", "tls_key": "k",
-        "drain_s": 9.0, "price": 2.0, "memory_mb": 900, "port": 81, "host": "127.0.0.1",
-    }  # fmt: skip
+        "grpc_port": 9,
+        "threads": 3,
+        "workers": 2,
+        "deadline_ms": 7.0,
+        "queue": 5,
+        "batch": 3,
+        "batch_delay_ms": 1.0,
+        "body_mb": 2,
+        "inflight_mb": 3,
+        "body_s": 4.0,
+        "lazy": True,
+        "pinned": ("tagger",),
+        "keys": "k",
+        "control": True,
+        "tls_cert": "c",
+        "tls_key": "k",
+        "drain_s": 9.0,
+        "price": 2.0,
+        "memory_mb": 900,
+        "port": 81,
+        "host": "127.0.0.1",
+    }
     names = set(Options.__struct_fields__) - {"bundles"}
     assert names <= other.keys(), "an option that this test does not know"
     emit("kubernetes", Deployment(bundles=(sealed,), **other), tmp_path)

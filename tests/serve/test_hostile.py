@@ -136,9 +136,12 @@ def test_a_good_request_with_bytes_changed(app: Any, kind: int, noise: bytes, at
     body, head = oip.write_request([oip.Tensor("image", np.zeros((1, 3, 8, 8), np.float32))])
     at %= len(body)
     changed = {
-        0: body[:at] + noise + body[at + len(noise) :], 1: body[:at], 2: body + noise,
-        3: body[:at] + noise + body[at:], 4: body[:at] + body[at + len(noise) :],
-    }[kind]  # fmt: skip
+        0: body[:at] + noise + body[at + len(noise) :],
+        1: body[:at],
+        2: body + noise,
+        3: body[:at] + noise + body[at:],
+        4: body[:at] + body[at + len(noise) :],
+    }[kind]
     reply = app.call("POST", hostile.INFER, changed, {"inference-header-content-length": str(head)})
     assert reply.status in (200, 400), reply.body
     assert not INNER.search(reply.body)

@@ -65,9 +65,13 @@ def test_tritonclient_http(
 
     wanted = [module.InferRequestedOutput("logits", binary_data=binary)]
     found = http_client.infer(
-        MODEL, asked(module, x, binary_data=binary), outputs=wanted, request_id="7",
-        request_compression_algorithm=packing, response_compression_algorithm=packing,
-    )  # fmt: skip
+        MODEL,
+        asked(module, x, binary_data=binary),
+        outputs=wanted,
+        request_id="7",
+        request_compression_algorithm=packing,
+        response_compression_algorithm=packing,
+    )
     np.testing.assert_allclose(found.as_numpy("logits"), expected, rtol=1e-5, atol=1e-5)
     assert found.get_response()["id"] == "7"
     later = http_client.async_infer(MODEL, asked(module, x, binary_data=binary))

@@ -149,9 +149,11 @@ def test_a_sound_s_bytes_become_its_class(ears: str, bare_app: Callable[..., Any
     """By the oracle, and as the Wrapper has it; packed, and by the protocol alone."""
     app = bare_app(ears)
     sounds = [
-        recording(1, 8000, 400), recording(2, 8000, 150), recording(3, 44_100, 9000, 2),
+        recording(1, 8000, 400),
+        recording(2, 8000, 150),
+        recording(3, 44_100, 9000, 2),
         recording(4, 11_025, 70),
-    ]  # fmt: skip
+    ]
     try:
         with Wrapper(ears, threads=1) as device:
             for raw in sounds:

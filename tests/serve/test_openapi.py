@@ -17,9 +17,10 @@ from schemathesis import GenerationMode, checks
 #: Load and unload take a second each; they have tests of their own.
 _SLOW = ("/load", "/unload")
 _HELD = [
-    checks.content_type_conformance, checks.response_schema_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
     checks.status_code_conformance,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
@@ -33,9 +34,12 @@ def test_answers_are_as_the_document_says(
     def ask(operation: Any, count: int) -> None:
         @given(operation.as_strategy(generation_mode=mode))
         @settings(
-            max_examples=count, deadline=None, database=None, phases=[Phase.generate],
+            max_examples=count,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
+        )
         def each(case: Any) -> None:
             response = case.call(base_url=f"http://{end.address}", timeout=60)
             seen.setdefault(operation.path, set()).add(response.status_code)

@@ -130,10 +130,12 @@ def detector(maker: Any, grids: Any, models: Any) -> str:
     sign, maker.signature = maker.signature, grids.signature(6, 4, 4)
     try:
         root = maker.workspace(
-            models.Made("onnx-fp32", grids.grid(maker)), golden=False, labels=grids.LABELS,
+            models.Made("onnx-fp32", grids.grid(maker)),
+            golden=False,
+            labels=grids.LABELS,
             processing=Processing(inputs=(grids.READ,), outputs=(grids.DETECT,)),
             task="object-detection",
-        )  # fmt: skip
+        )
     finally:
         maker.signature = sign
     return named(root, "squares")
@@ -164,9 +166,13 @@ def post(url: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], An
 
 @pytest.fixture(scope="module")
 def many(
-    ray_nodes: Ray, tagger: str, second: str, detector: str, models: Any,
+    ray_nodes: Ray,
+    tagger: str,
+    second: str,
+    detector: str,
+    models: Any,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[..., Any]]:  # fmt: skip
+) -> Iterator[Callable[..., Any]]:
     """``many(path, body)``: asks an application of three models, two of them loaded at a time."""
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text("phone abcdefghijklmnop\n")
@@ -176,9 +182,14 @@ def many(
         {"name": "picked", "first": "tagger", "pick": {first: "second"}},
     ]
     with ray_nodes.deployed(
-        "/many", bundles=[tagger, second, detector], models_per_replica=2, cpus=0.5,
-        keys=str(keys), deadline_ms=60_000, chains=chains,
-    ) as url:  # fmt: skip
+        "/many",
+        bundles=[tagger, second, detector],
+        models_per_replica=2,
+        cpus=0.5,
+        keys=str(keys),
+        deadline_ms=60_000,
+        chains=chains,
+    ) as url:
 
         def ask(path: str, body: bytes, key: str = "abcdefghijklmnop") -> Any:
             return post(f"{url}/v2/{path}", body, Authorization=f"Bearer {key}")
@@ -326,14 +337,23 @@ def test_what_serve_run_hands_over() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"replica": 2}, {"replicas": 0}, {"replicas": 3, "max_replicas": 2}, {"cpus": 0},
-        {"models_per_replica": -1}, {"grpc_port": 8081}, {"lazy": True}, {"memory_mb": 100},
-        {"replicas": "many"}, {"target": 0}, {"cpus": "nan"}, {"gpus": "inf"},
+        {"replica": 2},
+        {"replicas": 0},
+        {"replicas": 3, "max_replicas": 2},
+        {"cpus": 0},
+        {"models_per_replica": -1},
+        {"grpc_port": 8081},
+        {"lazy": True},
+        {"memory_mb": 100},
+        {"replicas": "many"},
+        {"target": 0},
+        {"cpus": "nan"},
+        {"gpus": "inf"},
         {"chains": [{"name": "x", "first": "a"}]},
         {"chains": [{"name": "x", "first": "a", "crop": "b", "pick": {"l": "c"}}]},
         {"chains": [{"name": "x", "first": "a", "crop": "b", "most": 0}]},
     ],
-)  # fmt: skip
+)
 def test_fields_that_cannot_be(fields: dict[str, Any]) -> None:
     with pytest.raises(ServeError) as error:
         scale_of({"bundles": ["a.edge"], **fields})

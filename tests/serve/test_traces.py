@@ -127,9 +127,10 @@ def test_grpc_has_them_too(live: Callable[..., Any], tagger: str, spans: Any) ->
 
     end = live(tagger, grpc_port=0)
     said = messages()["ModelInferRequest"](
-        model_name="tagger", raw_input_contents=[b"\0" * 768],
+        model_name="tagger",
+        raw_input_contents=[b"\0" * 768],
         inputs=[{"name": "image", "datatype": "FP32", "shape": [1, 3, 8, 8]}],
-    )  # fmt: skip
+    )
     with grpc.insecure_channel(end.grpc_address) as channel:
         call = channel.unary_unary(f"/{SERVICE}/ModelInfer")
         call(said.SerializeToString(), metadata=(("traceparent", CALLER),))

@@ -140,11 +140,15 @@ def _device(draw: Callable[..., Any]) -> DeviceProfile:
     words = st.text("abc ", min_size=1).filter(str.strip)
     given = {
         "name": draw(st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)?", fullmatch=True)),
-        "title": draw(words), "chip": draw(words), "source": draw(words),
-        "cores": draw(st.integers(1, 99)), "memory_mb": draw(st.integers(1, 99)),
-        "formats": formats, "precisions": precisions,
+        "title": draw(words),
+        "chip": draw(words),
+        "source": draw(words),
+        "cores": draw(st.integers(1, 99)),
+        "memory_mb": draw(st.integers(1, 99)),
+        "formats": formats,
+        "precisions": precisions,
         "delegates": {f: tuple(draw(st.lists(TEXT, min_size=1, max_size=2))) for f in formats},
-    }  # fmt: skip
+    }
     return DeviceProfile(**{n: given[n] if n in given else draw(of(h)) for n, h in hints.items()})
 
 
@@ -215,22 +219,31 @@ _FIELDS: dict[type, Fields] = {
     Decode: {"background": RGB, "max_pixels": st.integers(1, 2**40)},
     Depth: {"map": arrays(np.float32, None, None)},
     Detect: {
-        "threshold": st.floats(0.001, 0.999), "nms": st.none() | st.floats(0, 1),
+        "threshold": st.floats(0.001, 0.999),
+        "nms": st.none() | st.floats(0, 1),
         "most": st.integers(1, 999),
     },
     Embedding: {"vector": arrays(np.float32, None)},
     GoldenField: {
-        "scale": st.floats(1e-6, 1e6), "axis": st.integers(0, 3),
+        "scale": st.floats(1e-6, 1e6),
+        "axis": st.integers(0, 3),
         "runs": st.lists(st.sampled_from([(0, 4), (4, 5), (7, 90)]), max_size=2).map(tuple),
     },
     Frames: {"step_s": st.floats(1e-3, 9.0), "index": st.none() | st.integers(0, 9)},
     FileEntry: {"path": PATH, "size": st.integers(0, 2**53 - 1), "sha256": SHA},
     LogMel: {
-        "mels": _BANDS, "n_fft": st.integers(400, 65_536), "hop": _BANDS,
-        "frame_length": st.none() | st.integers(2, 400), "frames": st.none() | _BANDS,
-        "preemphasis": st.floats(0, 0.99), "floor": st.floats(1e-12, 1.0),
-        "below_max": st.none() | st.floats(0.1, 99), "mean": st.floats(-9, 9),
-        "std": st.floats(0.1, 9), "low": st.floats(0, 99), "high": st.none() | st.floats(100, 9999),
+        "mels": _BANDS,
+        "n_fft": st.integers(400, 65_536),
+        "hop": _BANDS,
+        "frame_length": st.none() | st.integers(2, 400),
+        "frames": st.none() | _BANDS,
+        "preemphasis": st.floats(0, 0.99),
+        "floor": st.floats(1e-12, 1.0),
+        "below_max": st.none() | st.floats(0.1, 99),
+        "mean": st.floats(-9, 9),
+        "std": st.floats(0.1, 9),
+        "low": st.floats(0, 99),
+        "high": st.none() | st.floats(100, 9999),
     },
     Manifest: {"version": st.integers(1, 2**40), "artifacts": st.deferred(lambda: _kept())},
     Picks: {"blank": st.none() | st.integers(0, 9)},
@@ -245,9 +258,11 @@ _FIELDS: dict[type, Fields] = {
     TopK: {"k": st.integers(1, 1000)},
     Voice: {"prob": arrays(np.float32, None)},
     Waveform: {
-        "rate": st.integers(1000, 192_000), "length": st.none() | _SIDE, "max_length": _SIDE,
+        "rate": st.integers(1000, 192_000),
+        "length": st.none() | _SIDE,
+        "max_length": _SIDE,
     },
-}  # fmt: skip
+}
 
 
 def _kept() -> st.SearchStrategy[tuple[Artifact, ...]]:
@@ -290,6 +305,12 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(of(args[0]), of(args[1]), max_size=3)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return st.deferred(lambda: values(hint))
-    plain = {str: TEXT, int: st.integers(-(2**53), 2**53), float: FLOATS, bool: st.booleans(),
-             type(None): st.none(), Any: JSON}  # fmt: skip
+    plain = {
+        str: TEXT,
+        int: st.integers(-(2**53), 2**53),
+        float: FLOATS,
+        bool: st.booleans(),
+        type(None): st.none(),
+        Any: JSON,
+    }
     return plain[hint]

@@ -46,8 +46,9 @@ from edgeserve.validate.gate import judge
 from edgeserve.validate.request import Answers, AnswersRequest, JudgeRequest
 
 SIZE = 32
-LABELS = tuple(f"{colour} {texture}" for colour in ("red", "green", "blue")
-               for texture in ("plain", "checked"))  # fmt: skip
+LABELS = tuple(
+    f"{colour} {texture}" for colour in ("red", "green", "blue") for texture in ("plain", "checked")
+)
 MEAN, STD = (0.5, 0.45, 0.4), (0.25, 0.3, 0.35)
 GROUPS = 400
 
@@ -94,10 +95,15 @@ def prepared(image: Image.Image) -> np.ndarray:
 
 def network() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 12, 3, stride=2, padding=1), nn.BatchNorm2d(12), nn.ReLU(),
-        nn.Conv2d(12, 24, 3, stride=2, padding=1), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 6),
-    )  # fmt: skip
+        nn.Conv2d(3, 12, 3, stride=2, padding=1),
+        nn.BatchNorm2d(12),
+        nn.ReLU(),
+        nn.Conv2d(12, 24, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(24, 6),
+    )
 
 
 def trained() -> nn.Module:
@@ -191,9 +197,12 @@ class Model:
             root = file.parent
             entry = describe(root, file.name)
             artifact = Artifact(
-                format="onnx", precision=request.pop("precision", "fp32"), entry=file.name,
-                files=(entry,), io=artifact.io,
-            )  # fmt: skip
+                format="onnx",
+                precision=request.pop("precision", "fp32"),
+                entry=file.name,
+                files=(entry,),
+                io=artifact.io,
+            )
         return self.judged_as(artifact, root, **request)
 
     def judged_as(self, artifact: Artifact, root: Path, **request: Any) -> Report:
@@ -201,10 +210,13 @@ class Model:
         samples = str(self.root / request.pop("out", "samples"))
         return judge(
             JudgeRequest(
-                artifact=artifact, root=str(root), source_folder=str(self.source), samples=samples,
+                artifact=artifact,
+                root=str(root),
+                source_folder=str(self.source),
+                samples=samples,
                 **request,
             )
-        )  # fmt: skip
+        )
 
 
 def model(
@@ -238,10 +250,16 @@ def classifier(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Model:
     """The trained classifier, converted, with the reference's answers to `photos`."""
     example = torch.from_numpy(prepared(Image.fromarray(card(3))))[None]
     made = model(
-        tmp_path_factory.mktemp("classifier"), trained(), (example,),
-        dynamic_shapes=({0: "batch"},), input_names=("image",), output_names=("logits",),
-        task="image-classification", processing=PROCESSING, labels=LABELS,
-    )  # fmt: skip
+        tmp_path_factory.mktemp("classifier"),
+        trained(),
+        (example,),
+        dynamic_shapes=({0: "batch"},),
+        input_names=("image",),
+        output_names=("logits",),
+        task="image-classification",
+        processing=PROCESSING,
+        labels=LABELS,
+    )
     made.answers(data=str(photos))
     return made
 
@@ -263,9 +281,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """`Pair`, converted, task ``tensors``, with answers to generated inputs only."""
     torch.manual_seed(2)
     made = model(
-        tmp_path_factory.mktemp("pair"), Pair().eval(), (torch.randn(2, 5), torch.randn(2, 5)),
-        dynamic_shapes=({0: "batch"}, {0: "batch"}), output_names=("a", "b"),
-    )  # fmt: skip
+        tmp_path_factory.mktemp("pair"),
+        Pair().eval(),
+        (torch.randn(2, 5), torch.randn(2, 5)),
+        dynamic_shapes=({0: "batch"}, {0: "batch"}),
+        output_names=("a", "b"),
+    )
     made.answers()
     return made
 

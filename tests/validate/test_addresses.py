@@ -25,11 +25,19 @@ def test_addresses(reference: str, server: str, model: str | None, version: str 
 @pytest.mark.parametrize(
     "reference",
     [
-        "grpc://h:1", "http://", "http://h:port", "http://u:secret@h/v2", "http://h/v2?x=1",
-        "http://h/v2#x", "http://h/v2/models", "http://h/v2/models/../x", "http://h/v2/model/x",
-        "http://h/v2/models/m/infer", "http://h/v2/models/m/versions",
+        "grpc://h:1",
+        "http://",
+        "http://h:port",
+        "http://u:secret@h/v2",
+        "http://h/v2?x=1",
+        "http://h/v2#x",
+        "http://h/v2/models",
+        "http://h/v2/models/../x",
+        "http://h/v2/model/x",
+        "http://h/v2/models/m/infer",
+        "http://h/v2/models/m/versions",
     ],
-)  # fmt: skip
+)
 def test_addresses_that_are_none(reference: str) -> None:
     with pytest.raises(ValidateError) as caught:
         address_of(reference)

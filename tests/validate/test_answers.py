@@ -218,9 +218,11 @@ def test_both_verbs_in_workers(classifier: Any, photos: Path, tmp_path: Path) ->
     assert stored is not None
     assert encode(answers) == encode(stored)
     request = JudgeRequest(
-        artifact=classifier.artifact, root=str(classifier.root / "candidate"),
-        source_folder=str(classifier.source), samples=out,
-    )  # fmt: skip
+        artifact=classifier.artifact,
+        root=str(classifier.root / "candidate"),
+        source_folder=str(classifier.source),
+        samples=out,
+    )
     report = jobs.run(JUDGE, request, Report, tmp_path / "j")
     assert report.judgement.verdict == "pass"
     assert json.loads((tmp_path / "j" / "result.json").read_bytes())["reference"] == "pt2"
@@ -229,9 +231,11 @@ def test_both_verbs_in_workers(classifier: Any, photos: Path, tmp_path: Path) ->
 def test_a_worker_that_hangs_fails_the_artifact(classifier: Any, tmp_path: Path) -> None:
     answers = classifier.answers(out="samples-hang")
     request = JudgeRequest(
-        artifact=classifier.artifact, root=str(classifier.root / "candidate"),
-        source_folder=str(classifier.source), samples=str(classifier.root / "samples-hang"),
-    )  # fmt: skip
+        artifact=classifier.artifact,
+        root=str(classifier.root / "candidate"),
+        source_folder=str(classifier.source),
+        samples=str(classifier.root / "samples-hang"),
+    )
     with pytest.raises(Exception, match="EDGE-WORKER-003") as caught:
         jobs.run(JUDGE, request, Report, tmp_path / "j", timeout=0.05)
     report = crash_report(request, answers, caught.value)  # type: ignore[arg-type]
@@ -248,9 +252,11 @@ def test_a_judge_that_meets_an_unexpected_error_fails_the_artifact(
     more = (*answers.fillers, msgspec.structs.replace(answers.fillers[0], name="of which no array"))
     write_answers(folder, msgspec.structs.replace(answers, fillers=more))
     request = JudgeRequest(
-        artifact=classifier.artifact, root=str(classifier.root / "candidate"),
-        source_folder=str(classifier.source), samples=str(folder),
-    )  # fmt: skip
+        artifact=classifier.artifact,
+        root=str(classifier.root / "candidate"),
+        source_folder=str(classifier.source),
+        samples=str(folder),
+    )
     with pytest.raises(Exception, match="EDGE-WORKER-001") as caught:
         jobs.run(JUDGE, request, Report, tmp_path / "j")
     report = crash_report(request, answers, caught.value)  # type: ignore[arg-type]

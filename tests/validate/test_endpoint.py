@@ -53,10 +53,15 @@ def tagger(build: Callable[..., Any]) -> Any:
         net[1].weight.copy_(torch.from_numpy(MODELS.W.T))  # type: ignore[union-attr]
         net[1].bias.copy_(torch.from_numpy(MODELS.B))  # type: ignore[union-attr]
     return build(
-        net, torch.from_numpy(MODELS.oracle_tensor(PICTURES[0])), dynamic_shapes=({0: "batch"},),
-        input_names=("image",), output_names=("logits",), task="image-classification",
-        processing=MODELS.PROCESSING, labels=MODELS.LABELS,
-    )  # fmt: skip
+        net,
+        torch.from_numpy(MODELS.oracle_tensor(PICTURES[0])),
+        dynamic_shapes=({0: "batch"},),
+        input_names=("image",),
+        output_names=("logits",),
+        task="image-classification",
+        processing=MODELS.PROCESSING,
+        labels=MODELS.LABELS,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +333,7 @@ ANSWER = {"name": "logits", "datatype": "FP32", "shape": [1, 5], "data": [0, 0, 
         ({"infer": plain({"outputs": [ANSWER | {"shape": [5]}]})}, "EDGE-VALIDATE-044", "[5]"),
         ({"infer": dripping}, "EDGE-VALIDATE-041", "0.5 seconds, each time"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_a_reference(
     tagger: Any, stranger: Any, said: dict[str, Any], code: str, text: str
 ) -> None:

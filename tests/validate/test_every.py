@@ -35,11 +35,19 @@ def workspace(classifier: Any, tmp_path: Path) -> Path:
     files = (*artifact.files, describe(out, "identity.json"))
     Workspace(out).write_manifest(
         Manifest(
-            edgeserve=FORMAT_VERSION, name="cards", version=1, min_wrapper="0.1.0",
-            model_id=model_id(identity), task=known.task, signature=known.signature,
-            processing=known.processing, labels=known.labels, artifacts=(artifact,), files=files,
+            edgeserve=FORMAT_VERSION,
+            name="cards",
+            version=1,
+            min_wrapper="0.1.0",
+            model_id=model_id(identity),
+            task=known.task,
+            signature=known.signature,
+            processing=known.processing,
+            labels=known.labels,
+            artifacts=(artifact,),
+            files=files,
         )
-    )  # fmt: skip
+    )
     return out
 
 

@@ -40,9 +40,15 @@ class Body(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.Sequential(
-            nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 32, 3, 2, 1),
-            nn.SiLU(), nn.Conv2d(32, 32, 3, 2, 1), nn.SiLU(), nn.Conv2d(32, out, 1),
-        )  # fmt: skip
+            nn.Conv2d(3, 16, 3, 2, 1),
+            nn.BatchNorm2d(16),
+            nn.SiLU(),
+            nn.Conv2d(16, 32, 3, 2, 1),
+            nn.SiLU(),
+            nn.Conv2d(32, 32, 3, 2, 1),
+            nn.SiLU(),
+            nn.Conv2d(32, out, 1),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x)
@@ -125,8 +131,9 @@ def test_a_joined_head_is_boxes_and_scores(classes: int, bias: float) -> None:
     found = split(JoinedHead(classes, bias=bias))
     assert found.axis == 1
     assert [(f.word, f.channels) for f in found.fields] == [
-        ("boxes", (0, 1, 2, 3)), ("scores", tuple(range(4, 4 + classes))),
-    ]  # fmt: skip
+        ("boxes", (0, 1, 2, 3)),
+        ("scores", tuple(range(4, 4 + classes))),
+    ]
     assert found.fields[1].part == ("channel 4" if classes == 1 else f"channels 4-{3 + classes}")
 
 
@@ -255,9 +262,11 @@ def test_divergence_is_pytorchs() -> None:
     pairs = list(zip(wanted.numpy(), got.numpy(), strict=True))
     (diff,) = compared(pairs, logits).natural()
     by_torch = functional.kl_div(
-        got[:, 0].log_softmax(-1), wanted[:, 0].log_softmax(-1), log_target=True,
+        got[:, 0].log_softmax(-1),
+        wanted[:, 0].log_softmax(-1),
+        log_target=True,
         reduction="batchmean",
-    )  # fmt: skip
+    )
     assert float(diff.kl or 0) == pytest.approx(float(by_torch), rel=1e-5)
 
 
@@ -310,8 +319,9 @@ def test_a_box_that_stands_still_for_every_input() -> None:
 
 def test_a_constant_that_became_another() -> None:
     rng = np.random.default_rng(1)
-    arrays = [np.stack([np.zeros(5), rng.standard_normal(5)])[None].astype(np.float32)
-              for _ in range(6)]  # fmt: skip
+    arrays = [
+        np.stack([np.zeros(5), rng.standard_normal(5)])[None].astype(np.float32) for _ in range(6)
+    ]
     whole = Split(1, (Field("values"),))
 
     def lost_relu(array: np.ndarray) -> None:

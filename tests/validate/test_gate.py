@@ -78,10 +78,12 @@ def first(weights: dict[str, np.ndarray]) -> str:
 def noise(level: float) -> Callable[[Any], None]:
     def change(graph: Any) -> None:
         rng = np.random.default_rng(3)
-        graph.put({
-            n: (a + level * a.std() * rng.standard_normal(a.shape)).astype(np.float32)
-            for n, a in graph.weights().items()
-        })  # fmt: skip
+        graph.put(
+            {
+                n: (a + level * a.std() * rng.standard_normal(a.shape)).astype(np.float32)
+                for n, a in graph.weights().items()
+            }
+        )
 
     return change
 
@@ -137,10 +139,21 @@ def test_the_good_file_passes(classifier: Any, evaluation: Any) -> None:
     assert report.judgement.reasons == ()
     assert all(check.ok for check in report.checks)
     assert {c.name for c in report.checks} == {
-        "loads", "declared", "runs", "finite", "reference-finite", "not-constant", "repeatable",
-        "batch", "optimizer", "field-moves", "constant-kept", "scores-spread", "weights-size",
+        "loads",
+        "declared",
+        "runs",
+        "finite",
+        "reference-finite",
+        "not-constant",
+        "repeatable",
+        "batch",
+        "optimizer",
+        "field-moves",
+        "constant-kept",
+        "scores-spread",
+        "weights-size",
         "inner",
-    }  # fmt: skip
+    }
     assert report.preprocessing == "declared, not compared"
     assert report.judgement.executed_by == f"onnxruntime {onnxruntime.__version__} (cpu)"
     assert report.inputs == "200 inputs; 23 generated"
@@ -194,10 +207,15 @@ def _logits(path: Path, inputs: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "change",
     [
-        shifted_by_a_byte, without_bias, dead_channels, classes_rotated, channels_last, blue_first,
+        shifted_by_a_byte,
+        without_bias,
+        dead_channels,
+        classes_rotated,
+        channels_last,
+        blue_first,
         on_its_side,
     ],
-)  # fmt: skip
+)
 def test_sabotage(classifier: Any, evaluation: Any, sabotaged: Any, change: Any) -> None:
     inputs, reference = evaluation
     path = sabotaged(classifier, change)

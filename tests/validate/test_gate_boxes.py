@@ -106,11 +106,14 @@ PROCESSING = Processing(
     ),
     outputs=(
         Detect(
-            boxes=Slice("head", 0, 0, 4), scores=Slice("head", 0, 4, 6), form="cxcywh", nms=0.3,
+            boxes=Slice("head", 0, 0, 4),
+            scores=Slice("head", 0, 4, 6),
+            form="cxcywh",
+            nms=0.3,
             threshold=0.5,
         ),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +127,14 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _built(build: Any, processing: Processing = PROCESSING, **broken: Any) -> Any:
     example = torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     return build(
-        Squares(**broken), example, input_names=("image",), output_names=("head",),
-        task="object-detection", processing=processing, labels=LABELS,
-    )  # fmt: skip
+        Squares(**broken),
+        example,
+        input_names=("image",),
+        output_names=("head",),
+        task="object-detection",
+        processing=processing,
+        labels=LABELS,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +158,9 @@ def test_the_reference_finds_what_was_drawn(detector: Any, squares: Path) -> Non
         for label, box in wanted:
             near = [
                 np.abs(np.subtract(got, box)).max()
-                for got, named in zip(record.boxes, record.labels, strict=True) if named == label
-            ]  # fmt: skip
+                for got, named in zip(record.boxes, record.labels, strict=True)
+                if named == label
+            ]
             assert min(near) < 8, (box, record)
 
 
@@ -173,9 +182,12 @@ def test_a_broken_file_fails(detector: Any, build: Any, broken: Any) -> None:
     other = _built(build, **broken)
     for precision in ("fp32", "fp16"):
         artifact = Artifact(
-            format="onnx", precision=precision, entry=other.artifact.entry,
-            files=other.artifact.files, io=other.artifact.io,
-        )  # fmt: skip
+            format="onnx",
+            precision=precision,
+            entry=other.artifact.entry,
+            files=other.artifact.files,
+            io=other.artifact.io,
+        )
         report = detector.judged_as(artifact, other.root / "candidate")
         assert report.judgement.verdict == "fail", broken
         stats = report.decisions
@@ -191,9 +203,12 @@ def test_boxes_invented_just_above_the_threshold_are_no_close_calls(
     """Each hardly a box, and everywhere: the reference sees nothing there."""
     other = _built(build, least=0.52)
     artifact = Artifact(
-        format="onnx", precision="w8a8", entry=other.artifact.entry, files=other.artifact.files,
+        format="onnx",
+        precision="w8a8",
+        entry=other.artifact.entry,
+        files=other.artifact.files,
         io=other.artifact.io,
-    )  # fmt: skip
+    )
     report = detector.judged_as(artifact, other.root / "candidate")
     assert report.judgement.verdict == "fail", report.judgement
     assert report.decisions is not None
@@ -203,9 +218,12 @@ def test_boxes_invented_just_above_the_threshold_are_no_close_calls(
 def test_boxes_that_match_badly_are_said(detector: Any, build: Any) -> None:
     other = _built(build, shift=5.0)  # of 24 pixels: an overlap of about two thirds
     artifact = Artifact(
-        format="onnx", precision="fp16", entry=other.artifact.entry, files=other.artifact.files,
+        format="onnx",
+        precision="fp16",
+        entry=other.artifact.entry,
+        files=other.artifact.files,
         io=other.artifact.io,
-    )  # fmt: skip
+    )
     report = detector.judged_as(artifact, other.root / "candidate")
     assert "EDGE-CHECK-071" in {reason.code for reason in report.judgement.reasons}
 
@@ -287,9 +305,13 @@ def _server(good: Any) -> types.ModuleType:
 
 @pytest.mark.parametrize(("packaged", "verdict"), [(0.5, "degraded"), (0.9, "fail")])
 def test_a_threshold_that_is_not_the_servers(
-    detector: Any, build: Any, squares: Path, monkeypatch: pytest.MonkeyPatch, packaged: float,
+    detector: Any,
+    build: Any,
+    squares: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    packaged: float,
     verdict: str,
-) -> None:  # fmt: skip
+) -> None:
     """What lies between the thresholds is lost on the device; 40 photos prove no more."""
     monkeypatch.setitem(sys.modules, "squares_server", _server(detector))
     other = _built(build, _from(packaged), most=0.8)
@@ -331,8 +353,9 @@ def test_golden_cases_prove_a_detector(detector: Any, squares: Path, tmp_path: P
     for shift, holds in ((0.0, True), (4.0, True), (60.0, False)):
         answers = [
             Detection(boxes=record.boxes + shift, scores=record.scores, labels=record.labels)
-            for record in records if isinstance(record, Detection)
-        ]  # fmt: skip
+            for record in records
+            if isinstance(record, Detection)
+        ]
         found = compare_records(records, answers, tolerances, rule)  # type: ignore[arg-type]
         assert all((each.wrong == "") == holds for each in found), (shift, found)
     nothing = [Detection(boxes=[], scores=[], labels=())] * 4  # type: ignore[arg-type]
@@ -353,9 +376,11 @@ def test_golden_cases_hold_for_what_is_three_times_as_far_off(
         other = _built(build, shift=shift)
         placed = Placed(artifact=other.artifact, root=str(other.root / "candidate"))
         asked = GoldenRequest(
-            source_folder=str(detector.source), out=str(tmp_path), given=str(some),
+            source_folder=str(detector.source),
+            out=str(tmp_path),
+            given=str(some),
             artifacts=(placed,),
-        )  # fmt: skip
+        )
         return len(make_golden(asked).cases)
 
     assert cases(1.0) == 3

@@ -61,13 +61,15 @@ PICTURES = Processing(
         InputProcessing(
             name="image",
             steps=(
-                Decode(), Resize(height=32, width=32), normalize_from(1 / 255, (0,) * 3, (1,) * 3),
+                Decode(),
+                Resize(height=32, width=32),
+                normalize_from(1 / 255, (0,) * 3, (1,) * 3),
                 Layout(order="CHW"),
             ),
         ),
     ),
     outputs=(Segment("scores"),),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,22 +88,32 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def judged(good: Any, other: Any, precision: str = "fp16") -> Report:
     """The verdict on a file by decisions alone, by the good model's answers."""
     artifact = Artifact(
-        format="onnx", precision=precision, entry=other.artifact.entry, files=other.artifact.files,
+        format="onnx",
+        precision=precision,
+        entry=other.artifact.entry,
+        files=other.artifact.files,
         io=other.artifact.io,
-    )  # fmt: skip
+    )
     return judge(
         JudgeRequest(
-            artifact=artifact, root=str(other.root / "candidate"), source_folder=str(good.source),
+            artifact=artifact,
+            root=str(other.root / "candidate"),
+            source_folder=str(good.source),
             samples=str(good.root / "samples"),
         )
-    )  # fmt: skip
+    )
 
 
 def masks(build: Any, turn: int = 0) -> Any:
     return build(
-        Colours(turn), torch.rand(1, 3, 32, 32), input_names=("image",), output_names=("scores",),
-        task="image-segmentation", processing=PICTURES, labels=LABELS,
-    )  # fmt: skip
+        Colours(turn),
+        torch.rand(1, 3, 32, 32),
+        input_names=("image",),
+        output_names=("scores",),
+        task="image-segmentation",
+        processing=PICTURES,
+        labels=LABELS,
+    )
 
 
 def test_masks(build: Any, pictures: Path, tmp_path: Path) -> None:
@@ -212,9 +224,14 @@ def test_tensors_of_every_task(build: Any, task: Task, tmp_path: Path) -> None:
     def made(off: float = 0.0) -> Any:
         network = Rows(width, off, task == "depth-estimation")
         return build(
-            network, torch.randn(1, 20, 8), input_names=("rows",), output_names=("y",), task=task,
-            labels=labels, processing=Processing(outputs=(step,)),
-        )  # fmt: skip
+            network,
+            torch.randn(1, 20, 8),
+            input_names=("rows",),
+            output_names=("y",),
+            task=task,
+            labels=labels,
+            processing=Processing(outputs=(step,)),
+        )
 
     good = made()
     good.answers(data=str(tmp_path / "rows.npz"), golden=4)

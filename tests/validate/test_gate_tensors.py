@@ -234,22 +234,30 @@ def test_an_optimiser_that_changes_answers(pair: Any, sabotaged: Any) -> None:
     """No optimiser at hand does so on purpose: another file stands for the unoptimised one."""
     path = sabotaged(pair, nudged(0.1))
     other = Artifact(
-        format="onnx", precision="fp32", entry=path.name, files=(describe(path.parent, path.name),),
+        format="onnx",
+        precision="fp32",
+        entry=path.name,
+        files=(describe(path.parent, path.name),),
         io=pair.artifact.io,
-    )  # fmt: skip
+    )
     onnx_ = backends.get("onnx")
     feed = {n: np.ones((1, 5), np.float32) for n in ("left", "right")}
     signature = pair.exported.signature
     for artifact, root, ok in (
-        (other, path.parent, False), (pair.artifact, pair.root / "candidate", True),
-    ):  # fmt: skip
+        (other, path.parent, False),
+        (pair.artifact, pair.root / "candidate", True),
+    ):
         findings = Findings()
         with onnx_.load(pair.artifact, pair.root / "candidate") as session:
             check_optimizer(
-                Runner(session, signature), lambda a=artifact, r=root: onnx_.load(a, r),
+                Runner(session, signature),
+                lambda a=artifact, r=root: onnx_.load(a, r),
                 lambda opened: Runner(opened, signature),
-                [feed], findings, 1e-3, 1e-3,
-            )  # fmt: skip
+                [feed],
+                findings,
+                1e-3,
+                1e-3,
+            )
         assert findings.checks[0].ok == ok
         assert [reason.code for reason in findings.broken] == ([] if ok else ["EDGE-CHECK-008"])
 

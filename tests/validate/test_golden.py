@@ -168,10 +168,12 @@ def test_rows_may_be_given(pair: Any, tmp_path: Path) -> None:
 
 def noisy(graph: Any) -> None:
     rng = np.random.default_rng(3)
-    graph.put({
-        n: (a + 0.15 * a.std() * rng.standard_normal(a.shape)).astype(np.float32)
-        for n, a in graph.weights().items()
-    })  # fmt: skip
+    graph.put(
+        {
+            n: (a + 0.15 * a.std() * rng.standard_normal(a.shape)).astype(np.float32)
+            for n, a in graph.weights().items()
+        }
+    )
 
 
 def test_artifacts_are_asked_where_their_worst_error_forbids_every_case(
@@ -180,9 +182,12 @@ def test_artifacts_are_asked_where_their_worst_error_forbids_every_case(
     """Each case holds for the noisy file too, by three times what it changes on that very input."""
     file = sabotaged(classifier, noisy)
     artifact = Artifact(
-        format="onnx", precision="w8", entry=file.name, files=(describe(file.parent, file.name),),
+        format="onnx",
+        precision="w8",
+        entry=file.name,
+        files=(describe(file.parent, file.name),),
         io=classifier.artifact.io,
-    )  # fmt: skip
+    )
     artifacts = (
         Placed(artifact=artifact, root=str(file.parent)),
         Placed(artifact=classifier.artifact, root=str(classifier.root / "candidate")),

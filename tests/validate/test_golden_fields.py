@@ -45,8 +45,9 @@ def made(build: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) ->
 def test_fields_and_scales_are_those_of_the_gate(made: tuple[Any, Golden]) -> None:
     model, golden = made
     assert [(f.output, f.axis, f.runs) for f in golden.fields] == [
-        ("y", 1, ((0, 4),)), ("y", 1, ((4, 7),)),
-    ]  # fmt: skip
+        ("y", 1, ((0, 4),)),
+        ("y", 1, ((4, 7),)),
+    ]
     wanted = [float(diff.scale) for diff in model.judged().outputs]
     for field, scale in zip(golden.fields, wanted, strict=True):
         assert field.scale == pytest.approx(scale, rel=0.3), "16 answers instead of 30"

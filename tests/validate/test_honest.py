@@ -43,10 +43,15 @@ class Mobile(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU6())
         self.deep = nn.Sequential(
-            nn.Conv2d(16, 32, 1), nn.BatchNorm2d(32), nn.Hardswish(),
-            nn.Conv2d(32, 32, 3, padding=1, groups=32), nn.BatchNorm2d(32), nn.ReLU6(),
-            nn.Conv2d(32, 16, 1), nn.BatchNorm2d(16),
-        )  # fmt: skip
+            nn.Conv2d(16, 32, 1),
+            nn.BatchNorm2d(32),
+            nn.Hardswish(),
+            nn.Conv2d(32, 32, 3, padding=1, groups=32),
+            nn.BatchNorm2d(32),
+            nn.ReLU6(),
+            nn.Conv2d(32, 16, 1),
+            nn.BatchNorm2d(16),
+        )
         self.gate, self.head = nn.Conv2d(16, 16, 1), nn.Linear(16, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -120,16 +125,21 @@ class Converted:
         artifact, root = self.files[precision]
         return judge(
             JudgeRequest(
-                artifact=artifact, root=str(root), source_folder=str(self.model.source),
+                artifact=artifact,
+                root=str(root),
+                source_folder=str(self.model.source),
                 samples=str(self.model.root / "samples"),
             )
-        )  # fmt: skip
+        )
 
 
 NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], np.ndarray]]] = {
-    "mobile": (Mobile, scenes), "two heads": (TwoHeads, scenes), "masks": (Masks, scenes),
-    "encoder": (Encoder, rows), "numbers": (Numbers, rows),
-}  # fmt: skip
+    "mobile": (Mobile, scenes),
+    "two heads": (TwoHeads, scenes),
+    "masks": (Masks, scenes),
+    "encoder": (Encoder, rows),
+    "numbers": (Numbers, rows),
+}
 
 
 @pytest.fixture(scope="module", params=[(n, f) for n in NETS for f in ("onnx", "tflite")], ids=str)

@@ -165,16 +165,20 @@ def test_pairs_of_weights() -> None:
 
 @pytest.mark.parametrize(("reduce_range", "said"), [("false", True), ("true", False)])
 def test_sums_that_may_saturate(small: Any, tmp_path: Path, reduce_range: str, said: bool) -> None:
-    samples = [{"x": x[None]} for x in np.random.default_rng(0).standard_normal(
-        (8, 3, 8, 8)).astype(np.float32)]  # fmt: skip
+    samples = [
+        {"x": x[None]}
+        for x in np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32)
+    ]
     recipe = Recipe(precision="w8a8", options={"activation": "u8", "reduce_range": reduce_range})
     artifact = backends.get("onnx").quantize(
         small.artifact, small.root / "candidate", recipe, samples, tmp_path
     )
     report = judge(
         JudgeRequest(
-            artifact=artifact, root=str(tmp_path), source_folder=str(small.source),
+            artifact=artifact,
+            root=str(tmp_path),
+            source_folder=str(small.source),
             samples=str(small.root / "samples"),
         )
-    )  # fmt: skip
+    )
     assert ("EDGE-CHECK-069" in remarks(report)) == said

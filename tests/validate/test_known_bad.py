@@ -16,12 +16,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_static,
-)
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from testkit.judging import answers, codes, data
 from torch import nn
 from torch.nn import functional
@@ -55,9 +50,13 @@ def by_onnxruntime(model: Any, folder: Path, samples: np.ndarray, signed: bool =
     path = folder / "model.onnx"
     kind = QuantType.QInt8 if signed else QuantType.QUInt8
     quantize_static(
-        model.onnx, path, Reader(model.exported.signature.inputs[0].name, samples),
-        quant_format=QuantFormat.QDQ, activation_type=kind, weight_type=QuantType.QInt8,
-    )  # fmt: skip
+        model.onnx,
+        path,
+        Reader(model.exported.signature.inputs[0].name, samples),
+        quant_format=QuantFormat.QDQ,
+        activation_type=kind,
+        weight_type=QuantType.QInt8,
+    )
     return path
 
 
@@ -78,9 +77,11 @@ def by_ai_edge(model: Any, folder: Path, samples: np.ndarray) -> Artifact:
         result = quantizer.quantize(ranges)
     (folder / "model.tflite").write_bytes(bytes(result.quantized_model))
     return msgspec.structs.replace(
-        float_file, precision="w8a8", entry="model.tflite",
+        float_file,
+        precision="w8a8",
+        entry="model.tflite",
         files=(describe(folder, "model.tflite"),),
-    )  # fmt: skip
+    )
 
 
 class Detector(nn.Module):

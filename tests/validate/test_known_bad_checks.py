@@ -66,9 +66,11 @@ MASKS[:, 0], MASKS[::4] = True, False
 def attention(build: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Every fourth row has no token at all."""
     made = build(
-        Attention(), torch.from_numpy(ROWS[:1]), torch.from_numpy(MASKS[:1]),
+        Attention(),
+        torch.from_numpy(ROWS[:1]),
+        torch.from_numpy(MASKS[:1]),
         input_names=("x", "mask"),
-    )  # fmt: skip
+    )
     path = tmp_path_factory.mktemp("rows") / "data.npz"
     np.savez(path, x=ROWS, mask=MASKS)
     made.answers(data=str(path))

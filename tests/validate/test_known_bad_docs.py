@@ -41,7 +41,11 @@ def test_the_kinds_are_those_of_the_corpus(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
     from corpus.kinds import KINDS
 
-    named = [kind for line in ROWS.values() for said in re.findall(r"; kinds? (.*) \|$", line)
-             for kind in re.findall(r"`([\w-]+)`", said)]  # fmt: skip
+    named = [
+        kind
+        for line in ROWS.values()
+        for said in re.findall(r"; kinds? (.*) \|$", line)
+        for kind in re.findall(r"`([\w-]+)`", said)
+    ]
     assert len(named) > 10
     assert set(named) <= set(KINDS)

@@ -86,9 +86,14 @@ def test_row_17_boxes_of_a_letterboxed_photo(build: Any, tmp_path: Path) -> None
     photo[45:225, 180:360, 0] = 250
     photo[45:225, 180:360, 1:] = 20
     made = build(
-        Squares(), torch.rand(1, 3, SIDE, SIDE), input_names=("image",), output_names=("head",),
-        task="object-detection", labels=("red",), processing=PROCESSING,
-    )  # fmt: skip
+        Squares(),
+        torch.rand(1, 3, SIDE, SIDE),
+        input_names=("image",),
+        output_names=("head",),
+        task="object-detection",
+        labels=("red",),
+        processing=PROCESSING,
+    )
     processor = Processor(PROCESSING, made.exported.signature, "object-detection", ("red",))
     feed = processor.batch([processor.prepare(photo)])
     wanted = by_hand(photo)

@@ -45,9 +45,13 @@ def counted() -> nn.Module:
     """Convolution, normalisation with statistics of its own, pooling, linear."""
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
         nn.Linear(8 * 9, 5),
-    )  # fmt: skip
+    )
     net.train()(torch.randn(8, 3, 8, 8))
     return net.eval()
 
@@ -62,9 +66,12 @@ ROWS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "6": (counted, (1, 3, 8, 8), "tflite"),
     "8": (lambda: resized(mode="bicubic"), (1, 3, 16, 13), "coreml"),
     "9": (lambda: resized(mode="bilinear", antialias=True), (1, 3, 16, 13), "tflite"),
-    "10": (lambda: On(lambda x: functional.max_pool2d(x, 2, return_indices=True)), (1, 3, 8, 8),
-           "coreml"),
-}  # fmt: skip
+    "10": (
+        lambda: On(lambda x: functional.max_pool2d(x, 2, return_indices=True)),
+        (1, 3, 8, 8),
+        "coreml",
+    ),
+}
 
 
 def run(model: Any, artifact: Artifact, root: Path, feed: Feed) -> list[np.ndarray]:
@@ -159,10 +166,12 @@ def test_row_21_a_transpose_that_became_a_reshape(build: Any, tmp_path: Path, sp
         assert np.abs(got - wanted).max() > 0.1, "the public converter has learned it"
     report = judge(
         JudgeRequest(
-            artifact=theirs, root=str(tmp_path), source_folder=str(made.source),
+            artifact=theirs,
+            root=str(tmp_path),
+            source_folder=str(made.source),
             samples=str(made.root / "samples"),
         )
-    )  # fmt: skip
+    )
     assert report.judgement.verdict == "fail"
 
 

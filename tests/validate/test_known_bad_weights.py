@@ -115,8 +115,13 @@ def test_row_4_is_said_of_a_file_with_two_copies(build: Any, sabotaged: Any) -> 
         readers = [node for node in graph.proto.graph.node if name in node.input]
         readers[-1].input[:] = ["copy" if i == name else i for i in readers[-1].input]
 
-    if sum(a.size == 800 for a in map(onnx.numpy_helper.to_array,
-                                      onnx.load(made.onnx).graph.initializer)) > 1:  # fmt: skip
+    if (
+        sum(
+            a.size == 800
+            for a in map(onnx.numpy_helper.to_array, onnx.load(made.onnx).graph.initializer)
+        )
+        > 1
+    ):
         report = made.judged()  # the converter has done so itself
     else:
         report = made.judged(sabotaged(made, untie))

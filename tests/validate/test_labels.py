@@ -45,8 +45,11 @@ def test_bounds_hold_as_often_as_they_say(true_lost: float, true_won: float) -> 
 def test_inputs_of_one_group_are_one() -> None:
     """Ten copies of each input say no more than one of each."""
     once = label_stats(marked(80, 6, 2, 12))
-    copies = [Marked(each.group, each.reference, each.artifact) for each in marked(80, 6, 2, 12)
-              for _ in range(10)]  # fmt: skip
+    copies = [
+        Marked(each.group, each.reference, each.artifact)
+        for each in marked(80, 6, 2, 12)
+        for _ in range(10)
+    ]
     many = label_stats(copies)
     assert once is not None
     assert many is not None

@@ -43,10 +43,13 @@ def rows(count: int) -> dict[str, np.ndarray]:
 def writer(build: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     example = rows(1)
     made = build(
-        Writer(), *(torch.from_numpy(example[n]) for n in ("input_ids", "attention_mask")),
-        input_names=("input_ids", "attention_mask"), output_names=("logits",),
-        task="text-generation", processing=STEPS,
-    )  # fmt: skip
+        Writer(),
+        *(torch.from_numpy(example[n]) for n in ("input_ids", "attention_mask")),
+        input_names=("input_ids", "attention_mask"),
+        output_names=("logits",),
+        task="text-generation",
+        processing=STEPS,
+    )
     data = tmp_path_factory.mktemp("texts") / "data.npz"
     np.savez(data, **rows(60))
     return made, made.answers(data=str(data))
@@ -74,9 +77,12 @@ def by_torch(answers: Any, changed: nn.Module) -> dict[str, float]:
         places += kept
     every = torch.cat(apart)
     return {
-        "kl": float(every.mean()), "kl_worst": float(every.max()), "agreement": same / places,
-        "reference": math.exp(nats[0] / count), "artifact": math.exp(nats[1] / count),
-    }  # fmt: skip
+        "kl": float(every.mean()),
+        "kl_worst": float(every.max()),
+        "agreement": same / places,
+        "reference": math.exp(nats[0] / count),
+        "artifact": math.exp(nats[1] / count),
+    }
 
 
 def test_divergence_and_perplexity_are_pytorchs(writer: Any, sabotaged: Callable[..., Any]) -> None:

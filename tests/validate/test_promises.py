@@ -28,9 +28,13 @@ SOURCE = Signature(
 
 
 def io(
-    length: int | str = "length", batch: int | str = "batch", ids: Any = "int64",
-    scale: Any = "float32", name: str | None = None, **more: Any,
-) -> IO:  # fmt: skip
+    length: int | str = "length",
+    batch: int | str = "batch",
+    ids: Any = "int64",
+    scale: Any = "float32",
+    name: str | None = None,
+    **more: Any,
+) -> IO:
     return IO(
         inputs=(
             TensorSpec(name="ids", dtype=ids, shape=(batch, length)),
@@ -43,10 +47,17 @@ def io(
 
 def artifact(*ios: IO, **fields: Any) -> Artifact:
     entry = FileEntry(path="m/model.tflite", size=1, sha256="0" * 64)
-    return Artifact(**{
-        "format": "tflite", "precision": "fp32", "entry": "m/model.tflite", "files": (entry,),
-        "io": ios[-1], "buckets": ios if len(ios) > 1 else (),
-    } | fields)  # fmt: skip
+    return Artifact(
+        **{
+            "format": "tflite",
+            "precision": "fp32",
+            "entry": "m/model.tflite",
+            "files": (entry,),
+            "io": ios[-1],
+            "buckets": ios if len(ios) > 1 else (),
+        }
+        | fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,9 +169,10 @@ def test_weights_of_the_precision(made: Artifact, broken: list[str], remarks: li
 def test_a_small_share_stands_beside_the_verdict(classifier: Any) -> None:
     weights = {"int8": 4, "float32": 96}
     known = msgspec.structs.replace(
-        classifier.artifact, precision="w8",
+        classifier.artifact,
+        precision="w8",
         provenance=msgspec.structs.replace(classifier.artifact.provenance, weights=weights),
-    )  # fmt: skip
+    )
     report = type(classifier)(classifier.root, classifier.exported, known).judged()
     assert report.judgement.verdict == "pass", "no answer is worse for it"
     assert [r.code for r in report.judgement.reasons] == ["EDGE-CHECK-052"]

@@ -83,15 +83,19 @@ def serve(classifier: Any, few_photos: Path, tmp_path: Path) -> Serve:
     def judged(function: str, *, data: Path | None = few_photos, **code: str) -> Report:
         name = f"server_{tmp_path.name}_{len(list(tmp_path.iterdir()))}".replace("-", "_")
         text = SERVER.format(
-            labels=list(classifier.exported.labels), program=str(classifier.source / "model.pt2"),
-            filter=code.get("filter", "BILINEAR"), order=code.get("order", ""),
-        )  # fmt: skip
+            labels=list(classifier.exported.labels),
+            program=str(classifier.source / "model.pt2"),
+            filter=code.get("filter", "BILINEAR"),
+            order=code.get("order", ""),
+        )
         (tmp_path / f"{name}.py").write_text(text)
         out = f"samples-{name}"
         classifier.answers(
-            data=None if data is None else str(data), reference=f"{name}:{function}",
-            folder=str(tmp_path), out=out,
-        )  # fmt: skip
+            data=None if data is None else str(data),
+            reference=f"{name}:{function}",
+            folder=str(tmp_path),
+            out=out,
+        )
         report: Report = classifier.judged(out=out)
         return report
 
@@ -253,12 +257,20 @@ def test_answers_in_every_form() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        None, True, 3.5, [], {}, {"score": 0.4}, {"label": "a", "score": "high"},
-        {"label": "a", "score": float("nan")}, {"label": "a", "score": 0.4, "top": [("a",)]},
-        {"label": ["a"]}, object(),
+        None,
+        True,
+        3.5,
+        [],
+        {},
+        {"score": 0.4},
+        {"label": "a", "score": "high"},
+        {"label": "a", "score": float("nan")},
+        {"label": "a", "score": 0.4, "top": [("a",)]},
+        {"label": ["a"]},
+        object(),
         Classification(label="a", score=float("inf"), top=(("a", float("inf")),)),
     ],
-)  # fmt: skip
+)
 def test_answers_that_are_none(answer: object) -> None:
     with pytest.raises(ValidateError) as caught:
         said(answer)

@@ -27,9 +27,10 @@ class Doubles:
 
 def runner(shape: tuple[Any, ...], **dims: tuple[int, int]) -> tuple[Runner, Doubles]:
     signature = Signature(
-        inputs=(TensorSpec("x", "float32", shape),), outputs=(TensorSpec("y", "float32", shape),),
+        inputs=(TensorSpec("x", "float32", shape),),
+        outputs=(TensorSpec("y", "float32", shape),),
         dims=dims,
-    )  # fmt: skip
+    )
     session = Doubles(IO(inputs=signature.inputs, outputs=signature.outputs))
     return Runner(session, signature), session  # type: ignore[arg-type]
 

@@ -34,17 +34,20 @@ GOOD: dict[Task, tuple[Any, Any]] = {
         {"boxes": [[0, 0, 2, 2]], "scores": [0.5], "labels": [1]},
     ),
     "image-segmentation": (
-        Segmentation(mask=np.eye(2, dtype=int), labels=LABELS), {"mask": np.eye(2, dtype=np.int64)},
+        Segmentation(mask=np.eye(2, dtype=int), labels=LABELS),
+        {"mask": np.eye(2, dtype=np.int64)},
     ),
     "depth-estimation": (Depth(map=np.ones((2, 3))), {"map": np.ones((2, 3))}),
     "token-classification": (
-        Tokens(spans=(Span(start=0, end=2, label="X", score=0.5),)), {"spans": [(0, 2, "X", 0.5)]},
+        Tokens(spans=(Span(start=0, end=2, label="X", score=0.5),)),
+        {"spans": [(0, 2, "X", 0.5)]},
     ),
     "text-generation": (
-        Text(tokens=(1, 2), text="a b"), {"tokens": np.array([1, 2]), "text": "a b"},
+        Text(tokens=(1, 2), text="a b"),
+        {"tokens": np.array([1, 2]), "text": "a b"},
     ),
     "voice-activity": (Voice(prob=[0.5], step_s=0.1), {"prob": [0.5], "step_s": 0.1}),  # type: ignore[arg-type]
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("task", GOOD)
@@ -67,7 +70,7 @@ BAD: dict[str, tuple[Task, Any, str]] = {
     "no such label": ("object-detection", {**BOX, "labels": ["owl"]}, "007"),
     "NaN": ("depth-estimation", {"map": [[np.nan]]}, "006"),
     "another record": ("depth-estimation", GOOD["voice-activity"][0], "006"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BAD)
@@ -145,8 +148,9 @@ def test_a_groups_share_counts_once() -> None:
         corner = np.arange(count)[:, None] * 10.0
         return Detection(
             boxes=np.concatenate([corner, corner, corner + 8, corner + 8], 1),
-            scores=np.full(count, 0.9), labels=("cat",) * count,
-        )  # fmt: skip
+            scores=np.full(count, 0.9),
+            labels=("cat",) * count,
+        )
 
     for i in range(20):
         wanted = boxes(100 if i == 0 else 1)
@@ -155,8 +159,9 @@ def test_a_groups_share_counts_once() -> None:
         tally.add(sample, stored, nothing if i == 0 else wanted)
     tally.add(  # nothing to find, nothing found: no observation
         Sample(id="empty", group="empty", path="x"),
-        StoredAnswer(input_sha256="0", record=nothing, margin=0.0), nothing,
-    )  # fmt: skip
+        StoredAnswer(input_sha256="0", record=nothing, margin=0.0),
+        nothing,
+    )
     stats = tally.stats(Limits())
     assert (stats.inputs, stats.groups, stats.unit) == (21, 21, "boxes")
     assert (stats.decided.n, stats.decided.count, stats.decided.n_eff) == (119, 100, 20)

@@ -28,11 +28,14 @@ def exported(
     spec = TensorSpec(name="x", dtype="float32", shape=("n", *shape))
     file = FileEntry(path="a", size=1, sha256="0" * 64)
     return Exported(
-        source=Source(kind="factory", location="a:b"), program=file, examples=file, weights=(),
+        source=Source(kind="factory", location="a:b"),
+        program=file,
+        examples=file,
+        weights=(),
         graph_sha256="0" * 64,
         signature=Signature(inputs=(spec,), outputs=(), dims={"n": (1, 8)} | (dims or {})),
         processing=Processing(inputs=(InputProcessing(name="x", steps=steps),)),
-    )  # fmt: skip
+    )
 
 
 CASES = {
@@ -73,10 +76,7 @@ def test_lengths_reach_both_ends() -> None:
     assert min(fixed) < 16_000 < max(fixed), "some are filled up, some are cut"
     assert [
         len(read(raw)) for _, raw, of_length in edges(range_of(CASES["free"])) if of_length
-    ] == [
-        800,
-        40_000,
-    ]
+    ] == [800, 40_000]
 
 
 def read(raw: bytes) -> np.ndarray:

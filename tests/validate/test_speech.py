@@ -32,9 +32,8 @@ def put_in(tokens: list[int], longer: list[int]) -> set[int]:
     return {
         gap
         for gap in range(len(tokens) + 1)
-        if len(longer) == len(tokens) + 1
-        and [*tokens[:gap], longer[gap], *tokens[gap:]] == longer
-    }  # fmt: skip
+        if len(longer) == len(tokens) + 1 and [*tokens[:gap], longer[gap], *tokens[gap:]] == longer
+    }
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -92,9 +91,14 @@ def sounds(count: int) -> np.ndarray:
 def spoken(build: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     steps = {"outputs": [{"step": "tokens/1", "output": "y", "blank": 0}]}
     made = build(
-        Frames(), torch.from_numpy(sounds(1)), input_names=("x",), output_names=("y",),
-        task="automatic-speech-recognition", processing=steps, labels=["-", "a", "b", "c"],
-    )  # fmt: skip
+        Frames(),
+        torch.from_numpy(sounds(1)),
+        input_names=("x",),
+        output_names=("y",),
+        task="automatic-speech-recognition",
+        processing=steps,
+        labels=["-", "a", "b", "c"],
+    )
     data = tmp_path_factory.mktemp("sounds") / "data.npz"
     np.savez(data, x=sounds(120))
     made.answers(data=str(data))

@@ -63,9 +63,14 @@ def average_precision(
     for k, (_, hit) in enumerate(found, 1):
         right += hit
         curve.append((right, right / k))
-    return float(np.mean([
-        max((p for hits, p in curve if 100 * hits >= at * total), default=0.0) for at in range(101)
-    ]))  # fmt: skip
+    return float(
+        np.mean(
+            [
+                max((p for hits, p in curve if 100 * hits >= at * total), default=0.0)
+                for at in range(101)
+            ]
+        )
+    )
 
 
 def picture(rng: np.random.Generator, quality: float) -> tuple[TrueBoxes, Detection, Detection]:
@@ -74,10 +79,12 @@ def picture(rng: np.random.Generator, quality: float) -> tuple[TrueBoxes, Detect
     corner, size = rng.uniform(0, 60, (count, 2)), rng.uniform(8, 40, (count, 2))
     boxes = np.concatenate([corner, corner + size], 1)
     labels = rng.choice(CLASSES, count).tolist()
-    truth = TrueBoxes(boxes=tuple(
-        TrueBox(tuple(box), label, crowd=bool(rng.random() < 0.15))  # type: ignore[arg-type]
-        for box, label in zip(boxes.tolist(), labels, strict=True)
-    ))  # fmt: skip
+    truth = TrueBoxes(
+        boxes=tuple(
+            TrueBox(tuple(box), label, crowd=bool(rng.random() < 0.15))  # type: ignore[arg-type]
+            for box, label in zip(boxes.tolist(), labels, strict=True)
+        )
+    )
 
     def detector(noise: float) -> Detection:
         kept = [i for i in range(count) if rng.random() < 0.9]
@@ -128,9 +135,11 @@ def test_a_draw_weighs_pictures_as_copies_of_them() -> None:
 def test_no_answer_finds_nothing_and_what_was_nearly_found_does_not_count() -> None:
     truth = TrueBoxes(boxes=(TrueBox((0, 0, 10, 10), "cat"),))
     nearly = Detection(
-        boxes=np.array([[0, 0, 10, 10], [0, 0, 10, 10]]), scores=np.array([0.46, 0.9]),
-        labels=("cat", "dog"), floor=0.45,
-    )  # fmt: skip
+        boxes=np.array([[0, 0, 10, 10], [0, 0, 10, 10]]),
+        scores=np.array([0.46, 0.9]),
+        labels=("cat", "dog"),
+        floor=0.45,
+    )
     found, none = average_precisions([[box_row(truth, nearly, None)]], np.ones((1, 1)))["map50"]
     assert (found[0], none[0]) == (0.0, 0.0)
     nothing = TrueBoxes(boxes=())
@@ -140,10 +149,17 @@ def test_no_answer_finds_nothing_and_what_was_nearly_found_does_not_count() -> N
 def enlarged(mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Each pixel of a picture takes the class under its centre."""
     height, width = size
-    return np.array([
-        [mask[int((y + 0.5) * mask.shape[0] / height), int((x + 0.5) * mask.shape[1] / width)]
-         for x in range(width)] for y in range(height)
-    ])  # fmt: skip
+    return np.array(
+        [
+            [
+                mask[
+                    int((y + 0.5) * mask.shape[0] / height), int((x + 0.5) * mask.shape[1] / width)
+                ]
+                for x in range(width)
+            ]
+            for y in range(height)
+        ]
+    )
 
 
 def test_mean_overlap_is_sklearns_in_the_photos_pixels() -> None:
@@ -234,8 +250,9 @@ def test_bounds_hold_as_often_as_they_say() -> None:
             for _ in range(2):
                 wanted = 8
                 both = np.clip(rng.binomial(wanted, np.clip(0.7 + off, 0, 1)), 0, wanted)
-                spans = [Tokens(spans=tuple(Span(k, k + 1, "X", 1.0) for k in range(n)))
-                         for n in both]  # fmt: skip
+                spans = [
+                    Tokens(spans=tuple(Span(k, k + 1, "X", 1.0) for k in range(n))) for n in both
+                ]
                 truth = TrueSpans(spans=tuple((k, k + 1, "X") for k in range(wanted)))
                 rows.append((str(group), span_row(truth, *spans)))
         (stats,) = resampled_stats(rows, f1)

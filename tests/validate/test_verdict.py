@@ -24,16 +24,24 @@ def flips(count: int, groups: int) -> DecisionStats:
     """``count`` flips over ``groups`` groups of one decided input each."""
     found = bounds.rate((f"g{i}", i < count) for i in range(groups))
     return DecisionStats(
-        task="image-classification", inputs=groups, groups=groups, raw=found, decided=found,
-        minimum_harm=bounds.minimum_harm(groups), more_groups=more_groups(found, Limits()),
-    )  # fmt: skip
+        task="image-classification",
+        inputs=groups,
+        groups=groups,
+        raw=found,
+        decided=found,
+        minimum_harm=bounds.minimum_harm(groups),
+        more_groups=more_groups(found, Limits()),
+    )
 
 
 def evidence(**changes: Any) -> Evidence:
     base: dict[str, Any] = {
-        "precision": "fp16", "task": "image-classification", "limits": Limits(),
-        "outputs": (diff(0.01),), "decisions": flips(0, 200),
-    }  # fmt: skip
+        "precision": "fp16",
+        "task": "image-classification",
+        "limits": Limits(),
+        "outputs": (diff(0.01),),
+        "decisions": flips(0, 200),
+    }
     return Evidence(**base | changes)
 
 
@@ -70,8 +78,9 @@ def test_fp32_passes_at_tensor_level_without_data() -> None:
     clean = {"precision": "fp32", "decisions": None}
     assert verdict(outputs=(diff(1e-3),), **clean) == ("pass", [])
     assert verdict(outputs=(diff(1.01e-3),), **clean) == (
-        "unproven", ["EDGE-CHECK-043", "EDGE-CHECK-030"],
-    )  # fmt: skip
+        "unproven",
+        ["EDGE-CHECK-043", "EDGE-CHECK-030"],
+    )
     assert verdict(outputs=(diff(0.11),), **clean) == ("fail", ["EDGE-CHECK-030"])
     assert verdict(outputs=(diff("nan"),), **clean) == ("fail", ["EDGE-CHECK-030"])
     assert verdict(outputs=(), **clean) == ("fail", ["EDGE-CHECK-030"])
@@ -92,8 +101,9 @@ def test_fp32_beyond_the_tensor_limit_is_judged_by_decisions() -> None:
     far = {"precision": "fp32", "outputs": (diff(0.5),)}
     assert verdict(**far, decisions=flips(0, 200)) == ("pass", ["EDGE-CHECK-030"])
     assert verdict(**far, decisions=flips(0, 40)) == (
-        "degraded", ["EDGE-CHECK-041", "EDGE-CHECK-030"],
-    )  # fmt: skip
+        "degraded",
+        ["EDGE-CHECK-041", "EDGE-CHECK-030"],
+    )
     assert verdict(**far, decisions=flips(20, 40))[0] == "fail"
 
 
@@ -103,11 +113,10 @@ def test_a_reference_that_only_decides_must_be_reproduced() -> None:
     assert verdict(**server, decisions=flips(0, 24)) == ("pass", [])
     assert verdict(**server, decisions=flips(0, 24), drift=0.009) == ("pass", [])
     assert verdict(**server, decisions=flips(0, 24), drift=0.011) == (
-        "unproven", ["EDGE-CHECK-046", "EDGE-CHECK-042"],
-    )  # fmt: skip
-    assert verdict(**server, decisions=flips(0, 200), drift=0.011) == (
-        "pass", ["EDGE-CHECK-046"],
-    )  # fmt: skip
+        "unproven",
+        ["EDGE-CHECK-046", "EDGE-CHECK-042"],
+    )
+    assert verdict(**server, decisions=flips(0, 200), drift=0.011) == ("pass", ["EDGE-CHECK-046"])
     assert verdict(**server, decisions=flips(1, 24))[0] == "unproven"
     assert verdict(**server, decisions=flips(12, 24)) == ("fail", ["EDGE-CHECK-040"])
     alone = {**server, "decisions": None}
@@ -132,8 +141,9 @@ def test_no_decided_input_is_no_evidence() -> None:
 def test_generated_inputs_can_only_fail() -> None:
     rest = {"precision": "fp32", "decisions": None, "outputs": (diff(0.05),)}
     assert verdict(**rest, synthetic=flips(9, 12).decided) == (
-        "fail", ["EDGE-CHECK-045", "EDGE-CHECK-030"],
-    )  # fmt: skip
+        "fail",
+        ["EDGE-CHECK-045", "EDGE-CHECK-030"],
+    )
     assert verdict(**rest, synthetic=flips(0, 500).decided)[0] == "unproven"
     assert verdict(synthetic=flips(9, 12).decided)[0] == "pass", "real data overrules"
 
@@ -172,8 +182,9 @@ def test_noise_of_quantized_tensors(
     task = {"task": "tensors", "decisions": None, "precision": precision}
     quiet = noisy(60.0, 60.0)
     assert verdict(**task, outputs=(quiet, noisy(snr, channel), quiet)) == (
-        word, [code] if code else [],
-    )  # fmt: skip
+        word,
+        [code] if code else [],
+    )
 
 
 def test_noise_names_the_field_and_the_channel() -> None:
@@ -221,11 +232,15 @@ def test_more_groups_aims_where_the_rate_points(count: int, groups: int, aim: st
         events = count / groups * n
         return by_bounds(
             Rate(
-                count=0, n=1, rate=0.0, n_eff=float(n),
-                lower=bounds.lower_bound(events, n), upper=bounds.upper_bound(events, n),
+                count=0,
+                n=1,
+                rate=0.0,
+                n_eff=float(n),
+                lower=bounds.lower_bound(events, n),
+                upper=bounds.upper_bound(events, n),
             ),
             Limits(),
-        )  # fmt: skip
+        )
 
     assert (after(more), after(more - 1)) == (aim, "unproven")
 

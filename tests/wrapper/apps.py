@@ -14,9 +14,16 @@ import edgeserve
 __all__ = ["make_app"]
 
 _ROOMS = (
-    "backends", "convert", "measure", "package", "profiles", "report", "serve", "validate",
+    "backends",
+    "convert",
+    "measure",
+    "package",
+    "profiles",
+    "report",
+    "serve",
+    "validate",
     "wrapper",
-)  # fmt: skip
+)
 
 
 def make_app(folder: Path, names: tuple[str, ...]) -> str:

@@ -92,9 +92,12 @@ def model(
         return [helper.make_tensor_value_info(s.name, kinds[s.dtype], s.shape) for s in specs]
 
     graph = helper.make_graph(
-        list(nodes), "g", ports(sign.inputs), ports(sign.outputs),
+        list(nodes),
+        "g",
+        ports(sign.inputs),
+        ports(sign.outputs),
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )  # fmt: skip
+    )
     opset = [helper.make_opsetid("", 18)]
     data: bytes = helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
     return data
@@ -167,9 +170,11 @@ def oracle(picture: np.ndarray) -> Classification:
     scores = oracle_scores(picture)
     order = np.argsort(-scores)[:3]
     return Classification(
-        label=LABELS[order[0]], score=float(scores[order[0]]), index=int(order[0]),
+        label=LABELS[order[0]],
+        score=float(scores[order[0]]),
+        index=int(order[0]),
         top=tuple((LABELS[i], float(scores[i])) for i in order),
-    )  # fmt: skip
+    )
 
 
 def agrees(answer: object, picture: np.ndarray) -> bool:
@@ -239,9 +244,11 @@ class Make:
             if flip and i == 1:
                 (label, score), (other, rest), *tail = record.top
                 record = Classification(
-                    label=other, score=score, index=LABELS.index(other),
+                    label=other,
+                    score=score,
+                    index=LABELS.index(other),
                     top=((other, score), (label, rest), *tail),
-                )  # fmt: skip
+                )
             cases.append(
                 GoldenCase(
                     input=describe(root, path), medium="image", record=record, tolerance=tolerance
@@ -259,10 +266,13 @@ class Make:
             () if made.verdict == "pass" else (Reason(code="EDGE-CHECK-000", message="made so"),)
         )
         return Artifact(
-            format=format_, precision=precision, entry=path, files=(describe(root, path),),
+            format=format_,
+            precision=precision,
+            entry=path,
+            files=(describe(root, path),),
             io=IO(inputs=self.signature.inputs, outputs=self.signature.outputs),
             judgement=Judgement(verdict=made.verdict, reasons=reasons),
-        )  # fmt: skip
+        )
 
     def workspace(self, *made: Made, golden: Golden | bool = True, **fields: Any) -> Path:
         """A workspace of these artifacts (one good ONNX file if none is named)."""
@@ -290,12 +300,16 @@ class Make:
         for case in proof.cases if proof else ():
             files += [f for f in (case.input, case.outputs) if f]
         manifest = Manifest(
-            edgeserve=FORMAT_VERSION, name="tagger", version=1,
-            model_id=sha256_bytes(identity), signature=self.signature, golden=proof,
+            edgeserve=FORMAT_VERSION,
+            name="tagger",
+            version=1,
+            model_id=sha256_bytes(identity),
+            signature=self.signature,
+            golden=proof,
             artifacts=artifacts,
             files=tuple(sorted(files, key=lambda f: f.path)),
             **said,
-        )  # fmt: skip
+        )
         (root / "manifest.json").write_bytes(encode(manifest))
         return root
 

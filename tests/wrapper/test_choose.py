@@ -54,9 +54,7 @@ def test_one_artifact_on_the_processor_is_tried_with_several_threads(
     assert found.passed_over == ()
 
 
-def test_tiers_follow_the_verdicts_and_accelerators_stand_first(
-    sort: Callable[..., Field],
-) -> None:
+def test_tiers_follow_the_verdicts_and_accelerators_stand_first(sort: Callable[..., Field]) -> None:
     found = sort({"onnx-fp32": "unproven", "onnx-w8": "degraded", "tflite-fp16": "pass"}, threads=2)
     assert names(found) == [
         [("tflite-fp16", "npu", 2), ("tflite-fp16", "cpu", 2)],
@@ -68,8 +66,10 @@ def test_tiers_follow_the_verdicts_and_accelerators_stand_first(
 def test_full_precision_stands_first_within_a_tier(sort: Callable[..., Field]) -> None:
     found = sort({"onnx-w8a8": "pass", "onnx-fp16": "pass", "onnx-fp32": "pass"}, threads=1)
     assert [name for [*tier] in names(found) for name, _, _ in tier] == [
-        "onnx-fp32", "onnx-fp16", "onnx-w8a8",
-    ]  # fmt: skip
+        "onnx-fp32",
+        "onnx-fp16",
+        "onnx-w8a8",
+    ]
 
 
 def test_without_golden_cases_only_the_processor_and_nothing_unproven(
@@ -181,9 +181,7 @@ def manifest(make: Any) -> Manifest:
     return found
 
 
-def test_the_device_digest_is_stable_and_knows_the_runtime(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_device_digest_is_stable_and_knows_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     here = device_digest()
     assert here == device_digest()
     from edgeserve.environment import environment
@@ -196,8 +194,12 @@ def test_the_device_digest_is_stable_and_knows_the_runtime(
 
 def test_thread_counts() -> None:
     assert [thread_counts(n) for n in (1, 2, 4, 6, 64)] == [
-        (1,), (1, 2), (1, 4), (1, 4, 6), (1, 4, 64),
-    ]  # fmt: skip
+        (1,),
+        (1, 2),
+        (1, 4),
+        (1, 4, 6),
+        (1, 4, 64),
+    ]
     assert thread_counts(64, device("raspberry-pi-5")) == (4,)
     assert thread_counts(2, device("raspberry-pi-5")) == (2,)
 

@@ -87,29 +87,40 @@ def photo(*squares: tuple[int, int, int]) -> np.ndarray:
 
 
 PHOTOS = [
-    photo((0, 0, 0)), photo((1, 3, 1), (0, 1, 0)), photo((0, 2, 1)), photo((1, 1, 0), (1, 2, 1)),
-]  # fmt: skip
+    photo((0, 0, 0)),
+    photo((1, 3, 1), (0, 1, 0)),
+    photo((0, 2, 1)),
+    photo((1, 1, 0), (1, 2, 1)),
+]
 
 
 def wanted(*squares: tuple[int, int, int]) -> Detection:
     """The same squares as boxes of the photo."""
     boxes = [[32 * c, 32 * r, 32 * c + 32, 32 * r + 32] for r, c, _ in squares]
     return Detection(
-        boxes=np.float32(boxes).reshape(-1, 4), scores=np.full(len(squares), 250 / 255),
+        boxes=np.float32(boxes).reshape(-1, 4),
+        scores=np.full(len(squares), 250 / 255),
         labels=tuple(LABELS[colour] for *_, colour in squares),
-    )  # fmt: skip
+    )
 
 
 RECORDS = [
-    wanted((0, 0, 0)), wanted((1, 3, 1), (0, 1, 0)), wanted((0, 2, 1)),
+    wanted((0, 0, 0)),
+    wanted((1, 3, 1), (0, 1, 0)),
+    wanted((0, 2, 1)),
     wanted((1, 1, 0), (1, 2, 1)),
-]  # fmt: skip
+]
 
 
 def workspace(
-    make: Any, data: bytes, shape: tuple[int, ...], processing: Processing,
-    records: list[Record], labels: tuple[str, ...] = LABELS, task: str = "object-detection",
-) -> Path:  # fmt: skip
+    make: Any,
+    data: bytes,
+    shape: tuple[int, ...],
+    processing: Processing,
+    records: list[Record],
+    labels: tuple[str, ...] = LABELS,
+    task: str = "object-detection",
+) -> Path:
     """A workspace with a golden case a photo."""
     given = make.folder / "given"
     (given / "golden").mkdir(parents=True)
@@ -123,10 +134,14 @@ def workspace(
             outputs = describe(given, f"golden/{i:03d}.out.npz")
         cases.append(
             GoldenCase(
-                input=describe(given, name), medium="image", record=decisions.emptied(record),
-                outputs=outputs, margin=0.3, tolerance=0.1,
+                input=describe(given, name),
+                medium="image",
+                record=decisions.emptied(record),
+                outputs=outputs,
+                margin=0.3,
+                tolerance=0.1,
             )
-        )  # fmt: skip
+        )
     make.signature = signature(*shape)
     made = make.made("onnx-fp32", data)
     golden = Golden(origin="generated", cases=tuple(cases))

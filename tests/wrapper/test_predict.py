@@ -108,8 +108,11 @@ def test_dicts_of_different_length_are_not_stacked(make: Any) -> None:
     double = make.model([helper.make_node("Add", ["x", "x"], ["y"])], make.signature, {})
     root = make.workspace(
         make.made("onnx-fp32", double),
-        golden=False, task="tensors", processing=Processing(), labels=(),
-    )  # fmt: skip
+        golden=False,
+        task="tensors",
+        processing=Processing(),
+        labels=(),
+    )
     feeds = [{"x": np.full((1, n), n, np.float32)} for n in (3, 3, 5, 3)]
     with Wrapper(root, threads=1) as plain:
         answers = plain.predict(feeds)

@@ -116,9 +116,11 @@ def tensors(make: Any, tmp_path: Path) -> TensorCase:
         (given / "golden").mkdir(parents=True)
         x = np.array([[1, -20, 300], [4, 5, 6]], np.float32)
         case = GoldenCase(
-            input=npz(given, "golden/000.in.npz", x=x), medium="tensors", tolerance=1e-3,
+            input=npz(given, "golden/000.in.npz", x=x),
+            medium="tensors",
+            tolerance=1e-3,
             outputs=npz(given, "golden/000.out.npz", **{name: spoil(x * 2)}),
-        )  # fmt: skip
+        )
         data = make.model([helper.make_node("Add", ["x", "x"], ["y"])], make.signature, {})
         return Path(
             make.workspace(

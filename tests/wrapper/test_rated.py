@@ -28,9 +28,16 @@ def test_arrays_learn_their_rate() -> None:
 
 @pytest.mark.parametrize(
     ("x", "medium"),
-    [("a.wav", "audio"), (b"RIFF", "audio"), ([b"RIFF"], "audio"), ({"x": WAVE}, "audio"),
-     (WAVE, "image"), ("hello", "text"), ({"x": WAVE}, "tensors")],
-)  # fmt: skip
+    [
+        ("a.wav", "audio"),
+        (b"RIFF", "audio"),
+        ([b"RIFF"], "audio"),
+        ({"x": WAVE}, "audio"),
+        (WAVE, "image"),
+        ("hello", "text"),
+        ({"x": WAVE}, "tensors"),
+    ],
+)
 def test_a_rate_of_nothing_is_refused(x: Any, medium: str) -> None:
     with pytest.raises(InputError, match="rate") as caught:
         rated(x, 8000, medium)

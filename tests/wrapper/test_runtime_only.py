@@ -13,9 +13,20 @@ from typing import Any
 import pytest
 
 _BANNED = (
-    "coremltools", "jinja2", "litert_torch", "matplotlib", "onnx", "onnx_ir", "onnxscript",
-    "psutil", "ray", "rich", "torch", "transformers", "typer",
-)  # fmt: skip
+    "coremltools",
+    "jinja2",
+    "litert_torch",
+    "matplotlib",
+    "onnx",
+    "onnx_ir",
+    "onnxscript",
+    "psutil",
+    "ray",
+    "rich",
+    "torch",
+    "transformers",
+    "typer",
+)
 #: Base dependencies and the extra [onnx].
 _RUNTIME = ("numpy", "msgspec", "filelock", "platformdirs", "onnxruntime", "pillow")
 

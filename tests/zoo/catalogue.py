@@ -6,33 +6,69 @@ __all__ = ["DOZEN", "GROUPS", "locations"]
 
 _TRANSFORMERS = {
     "encoders": (
-        "bert", "distilbert", "roberta", "albert", "electra", "mobilebert", "squeezebert",
-        "deberta_v2", "modernbert", "mpnet", "xlm_roberta", "t5_encoder",
+        "bert",
+        "distilbert",
+        "roberta",
+        "albert",
+        "electra",
+        "mobilebert",
+        "squeezebert",
+        "deberta_v2",
+        "modernbert",
+        "mpnet",
+        "xlm_roberta",
+        "t5_encoder",
     ),
     "decoders": (
-        "gpt2", "llama", "qwen3", "gemma3", "smollm3", "phi", "opt", "whisper_decoder_step",
+        "gpt2",
+        "llama",
+        "qwen3",
+        "gemma3",
+        "smollm3",
+        "phi",
+        "opt",
+        "whisper_decoder_step",
         "t5_decoder_step",
     ),
     "pictures": (
-        "vit", "deit", "beit", "dinov2", "swin", "swinv2", "convnext", "convnextv2", "resnet",
-        "regnet", "mobilenet_v1", "mobilenet_v2", "mobilevit", "mobilevitv2", "efficientnet",
-        "levit", "pvt_v2", "poolformer", "clip", "siglip",
+        "vit",
+        "deit",
+        "beit",
+        "dinov2",
+        "swin",
+        "swinv2",
+        "convnext",
+        "convnextv2",
+        "resnet",
+        "regnet",
+        "mobilenet_v1",
+        "mobilenet_v2",
+        "mobilevit",
+        "mobilevitv2",
+        "efficientnet",
+        "levit",
+        "pvt_v2",
+        "poolformer",
+        "clip",
+        "siglip",
     ),
-    "scenes": (
-        "segformer", "dpt", "depth_anything", "upernet", "yolos", "detr", "rt_detr_v2",
-    ),
+    "scenes": ("segformer", "dpt", "depth_anything", "upernet", "yolos", "detr", "rt_detr_v2"),
     "audio": ("whisper_encoder", "wav2vec2", "hubert", "ast"),
-}  # fmt: skip
+}
 
 #: Groups of the table; "ops" is what ``make zoo-ops`` runs.
 GROUPS = ("transformers", "plain", "ops")
 
 #: Models that reach every rewrite; the plain ones as one file, each with outputs of its own.
 DOZEN = (
-    "encoders:bert", "encoders:deberta_v2", "decoders:gemma3", "pictures:swin", "audio:wav2vec2",
+    "encoders:bert",
+    "encoders:deberta_v2",
+    "decoders:gemma3",
+    "pictures:swin",
+    "audio:wav2vec2",
     "plain:depthwise+fold_unfold+gru+unet+bicubic_antialias+roll+letterbox_nms+stft"
     "+conv_transpose3d",
-)  # fmt: skip
+)
 
 
 def locations(group: str) -> list[str]:

@@ -7,9 +7,13 @@ from typing import Any
 from zoo.kit import Made, text, tiny
 
 _SIZES: dict[str, Any] = {
-    "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 48, "max_position_embeddings": 64,
-}  # fmt: skip
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
 _STATE = ("last_hidden_state",)
 
 
@@ -65,20 +69,40 @@ def squeezebert() -> Made:
 
 def deberta_v2() -> Made:
     return _encoder(
-        "DebertaV2", relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8,
-        norm_rel_ebd="layer_norm", share_att_key=True, max_relative_positions=-1,
-        position_biased_input=False, type_vocab_size=0,
-    )  # fmt: skip
+        "DebertaV2",
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        position_buckets=8,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        max_relative_positions=-1,
+        position_biased_input=False,
+        type_vocab_size=0,
+    )
 
 
 def modernbert() -> Made:
-    return _encoder("ModernBert", local_attention=8, pad_token_id=0, bos_token_id=1,
-                    eos_token_id=2, cls_token_id=1, sep_token_id=2)  # fmt: skip
+    return _encoder(
+        "ModernBert",
+        local_attention=8,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        cls_token_id=1,
+        sep_token_id=2,
+    )
 
 
 def t5_encoder() -> Made:
     from transformers import T5Config
 
-    config = T5Config(vocab_size=100, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
-                      relative_attention_num_buckets=8)  # fmt: skip
+    config = T5Config(
+        vocab_size=100,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        relative_attention_num_buckets=8,
+    )
     return tiny("T5EncoderModel", config, text(), _STATE)

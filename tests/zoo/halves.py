@@ -31,9 +31,10 @@ _ORDER = ("EDGE-CHECK-005", "EDGE-CHECK-040", "EDGE-CHECK-063", "EDGE-CHECK-032"
 
 
 def judged(
-    names: Sequence[str], wanted: Sequence[Sequence[np.ndarray]],
+    names: Sequence[str],
+    wanted: Sequence[Sequence[np.ndarray]],
     found: Sequence[Sequence[np.ndarray]],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """What a cell says of fp16.
 
     Args:

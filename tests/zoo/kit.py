@@ -17,8 +17,19 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from zoo.feeds import draw
 
-__all__ = ["Function", "Made", "Named", "ids", "lively", "mask", "noise", "pack_of", "text", "tiny",
-           "vary"]  # fmt: skip
+__all__ = [
+    "Function",
+    "Made",
+    "Named",
+    "ids",
+    "lively",
+    "mask",
+    "noise",
+    "pack_of",
+    "text",
+    "tiny",
+    "vary",
+]
 
 #: What a factory returns, as `edgeserve.convert` takes it.
 Made = tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]
@@ -83,8 +94,9 @@ class Pack(nn.Module):
 
 def pack_of(made: dict[str, Made]) -> Made:
     """Several factories' answers as one; outputs are called ``name__0``, ``name__1``, ..."""
-    inputs = [f"{name}__in{i}" for name, (_, examples, _) in made.items()
-              for i in range(len(examples))]  # fmt: skip
+    inputs = [
+        f"{name}__in{i}" for name, (_, examples, _) in made.items() for i in range(len(examples))
+    ]
     with torch.no_grad():
         counts = {name: len(tree_leaves(m(*examples))) for name, (m, examples, _) in made.items()}
     outputs = [f"{name}__{i}" for name, count in counts.items() for i in range(count)]
@@ -151,9 +163,14 @@ def vary(names: Sequence[str], **axes: dict[int, Any]) -> dict[str, Any]:
 
 
 def tiny(
-    kind: str, config: Any, inputs: dict[str, Tensor], outputs: Sequence[str], batch: bool = True,
-    part: Callable[[nn.Module], nn.Module] | None = None, **fixed: Any,
-) -> Made:  # fmt: skip
+    kind: str,
+    config: Any,
+    inputs: dict[str, Tensor],
+    outputs: Sequence[str],
+    batch: bool = True,
+    part: Callable[[nn.Module], nn.Module] | None = None,
+    **fixed: Any,
+) -> Made:
     """A model class of transformers over a small configuration."""
     import transformers
 

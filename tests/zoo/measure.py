@@ -55,9 +55,7 @@ _SETS = 3
 _CODE = re.compile(r"EDGE-CONVERT-\d+")
 
 
-def measure(
-    location: str, formats: Sequence[str] = FORMATS, half: bool = False
-) -> dict[str, Any]:  # fmt: skip
+def measure(location: str, formats: Sequence[str] = FORMATS, half: bool = False) -> dict[str, Any]:
     """One row: what became of the export and of each format, in fp16 as well if asked for."""
     row: dict[str, Any] = {"name": location}
     source = Source(kind="factory", location=f"zoo.{location}", folder=str(HERE.parent))
@@ -73,8 +71,11 @@ def measure(
             return row
         row["export"]["moves"] = moves(wanted)
         row["outputs"] = [spec.name for spec in exported.signature.outputs]
-        row["still"] = [n for n, *each in zip(row["outputs"], *wanted[:_SETS], strict=True)
-                        if not moves([[one] for one in each])]  # fmt: skip
+        row["still"] = [
+            n
+            for n, *each in zip(row["outputs"], *wanted[:_SETS], strict=True)
+            if not moves([[one] for one in each])
+        ]
         for format in formats:
             row[format] = _format(format, exported, root, feeds, wanted, half)
     gc.collect()  # folders that a converter left to the collector go now, not in a later test
@@ -148,9 +149,13 @@ def difference(wanted: np.ndarray, got: np.ndarray) -> float:
 
 
 def _format(
-    format: str, exported: Exported, root: Path, sets: Sequence[tuple[Tensor, ...]],
-    wanted: Sequence[Sequence[np.ndarray]], half: bool,
-) -> dict[str, Any]:  # fmt: skip
+    format: str,
+    exported: Exported,
+    root: Path,
+    sets: Sequence[tuple[Tensor, ...]],
+    wanted: Sequence[Sequence[np.ndarray]],
+    half: bool,
+) -> dict[str, Any]:
     start = time.perf_counter()
     backend = backends.get(format)
     out = root / format
@@ -163,20 +168,26 @@ def _format(
     each = [list(map(difference, *pair)) for pair in zip(wanted, answers, strict=True)]
     worst = max(map(max, each))
     cell = {
-        "ok": worst <= LIMIT, "difference": worst, "seconds": seconds,
+        "ok": worst <= LIMIT,
+        "difference": worst,
+        "seconds": seconds,
         "outputs": list(map(max, zip(*each, strict=True))),
-        "route": artifact.provenance.route, "rewrites": list(artifact.provenance.rewrites),
+        "route": artifact.provenance.route,
+        "rewrites": list(artifact.provenance.rewrites),
         **({} if worst <= LIMIT else {"code": "WRONG"}),
-    }  # fmt: skip
+    }
     if half:
         cell["fp16"] = _half(backend, artifact, out, exported, root, sets, wanted)
     return cell
 
 
 def _run(
-    backend: Any, artifact: Artifact, folder: Path, exported: Exported,
+    backend: Any,
+    artifact: Artifact,
+    folder: Path,
+    exported: Exported,
     sets: Sequence[tuple[Tensor, ...]],
-) -> list[list[np.ndarray]]:  # fmt: skip
+) -> list[list[np.ndarray]]:
     """What a file says to each input set."""
     names = [spec.name for spec in exported.signature.inputs]
     outputs = [spec.name for spec in exported.signature.outputs]
@@ -187,9 +198,14 @@ def _run(
 
 
 def _half(
-    backend: Any, artifact: Artifact, folder: Path, exported: Exported, root: Path,
-    sets: Sequence[tuple[Tensor, ...]], wanted: Sequence[Sequence[np.ndarray]],
-) -> dict[str, Any]:  # fmt: skip
+    backend: Any,
+    artifact: Artifact,
+    folder: Path,
+    exported: Exported,
+    root: Path,
+    sets: Sequence[tuple[Tensor, ...]],
+    wanted: Sequence[Sequence[np.ndarray]],
+) -> dict[str, Any]:
     """fp16, derived from the float32 file, or by its route where the format makes it itself."""
     from zoo.halves import judged
 
@@ -233,8 +249,10 @@ def main() -> None:
             row = measure(name, formats or FORMATS, half=True)
         except Exception as error:  # a factory's own fault
             traceback.print_exc()
-            row = {"name": name, "export": {
-                "ok": False, "code": type(error).__name__, "said": str(error)[:400]}}  # fmt: skip
+            row = {
+                "name": name,
+                "export": {"ok": False, "code": type(error).__name__, "said": str(error)[:400]},
+            }
         answers.write(json.dumps(row) + "\n")
 
 

@@ -25,13 +25,19 @@ def _of(module: Any, *examples: Tensor) -> Callable[[], Made]:
 def _table() -> dict[str, Callable[[], Made]]:
     made: dict[str, Callable[[], Made]] = {}
     groups: list[tuple[dict[str, Any], tuple[Tensor, ...]]] = [
-        (ops_values.UNARY, (X,)), (ops_values.POSITIVE, (ABOVE,)), (ops_values.BOUNDED, (WITHIN,)),
-        (ops_values.ACTIVATIONS, (X,)), (ops_values.BINARY, (X, Y)), (ops_axes.REDUCTIONS, (X,)),
-        (ops_axes.SHAPES, (X,)), (ops_axes.INDEXING, (X,)),
-    ]  # fmt: skip
+        (ops_values.UNARY, (X,)),
+        (ops_values.POSITIVE, (ABOVE,)),
+        (ops_values.BOUNDED, (WITHIN,)),
+        (ops_values.ACTIVATIONS, (X,)),
+        (ops_values.BINARY, (X, Y)),
+        (ops_axes.REDUCTIONS, (X,)),
+        (ops_axes.SHAPES, (X,)),
+        (ops_axes.INDEXING, (X,)),
+    ]
     for group, examples in groups:
-        made |= {name: _of(function, *examples) for name, function in group.items()
-                 if name not in made}  # fmt: skip
+        made |= {
+            name: _of(function, *examples) for name, function in group.items() if name not in made
+        }
     made |= {name: _of(function, a, b) for name, (function, a, b) in ops_values.WHOLE.items()}
     layers = {
         (f"{name}_layer" if name in made else name): pair

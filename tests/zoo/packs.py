@@ -87,9 +87,12 @@ def _kept(whole: dict[str, Any], name: str, refused: Sequence[str]) -> dict[str,
         good = worst <= _LIMIT
         count = len({output.rpartition("__")[0] for output in whole["outputs"]})
         cells[format] = {
-            "ok": good, "difference": worst, "seconds": round(cell["seconds"] / count, 2),
-            "route": cell["route"], **({} if good else {"code": "WRONG"}),
-        }  # fmt: skip
+            "ok": good,
+            "difference": worst,
+            "seconds": round(cell["seconds"] / count, 2),
+            "route": cell["route"],
+            **({} if good else {"code": "WRONG"}),
+        }
         half = cell.get("fp16", {})
         if "noise" not in half:
             cells[format] |= {"fp16": half} if half else {}

@@ -85,9 +85,11 @@ class Letterbox(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=4, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+            nn.Conv2d(3, 8, 3, stride=4, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
             nn.Conv2d(8, 7, 3, stride=2, padding=1),
-        )  # fmt: skip
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         small = functional.interpolate(x, size=(24, 32), mode="bilinear", align_corners=False)
@@ -127,8 +129,9 @@ def _padded(kind: str, mode: str) -> Callable[[], Made]:
     shape = {"1d": (1, 4, 12), "2d": (1, 4, 10, 12), "3d": (1, 4, 6, 7, 8)}[kind]
 
     def factory() -> Made:
-        return _made(getattr(nn, f"Conv{kind}")(4, 6, 3, padding=1, padding_mode=mode),
-                     noise(*shape))  # fmt: skip
+        return _made(
+            getattr(nn, f"Conv{kind}")(4, 6, 3, padding=1, padding_mode=mode), noise(*shape)
+        )
 
     return factory
 
@@ -148,13 +151,17 @@ def _index() -> Tensor:
 FACTORIES: dict[str, Callable[[], Made]] = {
     "lstm": lambda: _made(Recurrent("LSTM"), noise(1, 9, 12)),
     "lstm_bidirectional": lambda: _made(
-        Recurrent("LSTM", bidirectional=True, num_layers=2), noise(1, 9, 12)),
+        Recurrent("LSTM", bidirectional=True, num_layers=2), noise(1, 9, 12)
+    ),
     "gru": lambda: _made(Recurrent("GRU"), noise(1, 9, 12)),
     "gru_bidirectional": lambda: _made(Recurrent("GRU", bidirectional=True), noise(1, 9, 12)),
     "rnn": lambda: _made(Recurrent("RNN"), noise(1, 9, 12)),
     "unet": lambda: _made(UNet(), noise(1, 3, 16, 16)),
-    **{f"conv{kind}_{mode}": _padded(kind, mode)
-       for kind in ("1d", "2d", "3d") for mode in ("zeros", "reflect", "replicate", "circular")},
+    **{
+        f"conv{kind}_{mode}": _padded(kind, mode)
+        for kind in ("1d", "2d", "3d")
+        for mode in ("zeros", "reflect", "replicate", "circular")
+    },
     "bicubic": _resize(size=(9, 23), mode="bicubic"),
     "bicubic_corners": _resize(scale_factor=2, mode="bicubic", align_corners=True),
     "bicubic_antialias": _resize(size=(7, 11), mode="bicubic", antialias=True),
@@ -166,7 +173,8 @@ FACTORIES: dict[str, Callable[[], Made]] = {
     "nearest_odd": _resize(size=(9, 23), mode="nearest"),
     "area": _resize(size=(5, 7), mode="area"),
     "pixel_shuffle": lambda: _made(
-        nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.PixelShuffle(2)), noise(1, 3, 8, 8)),
+        nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.PixelShuffle(2)), noise(1, 3, 8, 8)
+    ),
     "pixel_unshuffle": lambda: _made(nn.PixelUnshuffle(2), noise(1, 3, 8, 8)),
     "group_norm": lambda: _made(nn.GroupNorm(2, 8), noise(1, 8, 6, 6)),
     "instance_norm": lambda: _made(nn.InstanceNorm2d(8, affine=True), noise(1, 8, 6, 6)),
@@ -176,37 +184,60 @@ FACTORIES: dict[str, Callable[[], Made]] = {
     "argsort": _on(lambda x: torch.argsort(x, dim=-1, descending=True), 1, 9),
     "gather": lambda: _function(lambda x, i: x.gather(1, i), noise(1, 6), _index()),
     "scatter": lambda: _function(
-        lambda x, i: torch.zeros_like(x).scatter(1, i, x[:, :5] * 2), noise(1, 6),
-        torch.tensor([[4, 0, 3, 1, 5]])),
+        lambda x, i: torch.zeros_like(x).scatter(1, i, x[:, :5] * 2),
+        noise(1, 6),
+        torch.tensor([[4, 0, 3, 1, 5]]),
+    ),
     "einsum": _on(lambda x: torch.einsum("bij,bkj->bik", x, x), 1, 4, 5),
     "cumsum": _on(lambda x: x.cumsum(1), 1, 7, 3),
     "attention_mask": lambda: _made(
-        Attention(), noise(1, 6, 16), torch.tensor([[1, 1, 1, 1, 0, 0]])),
+        Attention(), noise(1, 6, 16), torch.tensor([[1, 1, 1, 1, 0, 0]])
+    ),
     "tied": lambda: _made(Tied(), ids(50, 1, 7)),
     "letterbox_nms": lambda: _made(Letterbox(), noise(1, 3, 36, 48)),
     "data_dependent": _on(lambda x: x[x > 0.5], 4, 6, batch=False),
     "encoder_layer": lambda: _made(
-        nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), noise(1, 6, 16)),
+        nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), noise(1, 6, 16)
+    ),
     "transformer_decoder": lambda: _made(
-        nn.TransformerDecoderLayer(16, 4, 32, batch_first=True), noise(1, 6, 16), noise(1, 5, 16)),
-    "fold_unfold": _on(lambda x: functional.fold(
-        functional.unfold(x, 3, padding=1, stride=2), (9, 10), 3, padding=1, stride=2),
-        1, 4, 9, 10),
+        nn.TransformerDecoderLayer(16, 4, 32, batch_first=True), noise(1, 6, 16), noise(1, 5, 16)
+    ),
+    "fold_unfold": _on(
+        lambda x: functional.fold(
+            functional.unfold(x, 3, padding=1, stride=2), (9, 10), 3, padding=1, stride=2
+        ),
+        1,
+        4,
+        9,
+        10,
+    ),
     "grid_sample": lambda: _function(
-        lambda x, g: functional.grid_sample(x, g.tanh(), align_corners=False), noise(1, 3, 8, 9),
-        noise(1, 5, 6, 2, seed=3)),
+        lambda x, g: functional.grid_sample(x, g.tanh(), align_corners=False),
+        noise(1, 3, 8, 9),
+        noise(1, 5, 6, 2, seed=3),
+    ),
     "multi_query": lambda: _function(
-        lambda q, k: q @ k.expand(-1, 4, -1, -1).transpose(-1, -2), noise(1, 4, 5, 8),
-        noise(1, 1, 6, 8)),
-    "stft": _on(lambda x: torch.stft(
-        x, 16, 8, window=torch.hann_window(16), return_complex=True).abs(), 1, 64),
+        lambda q, k: q @ k.expand(-1, 4, -1, -1).transpose(-1, -2),
+        noise(1, 4, 5, 8),
+        noise(1, 1, 6, 8),
+    ),
+    "stft": _on(
+        lambda x: torch.stft(x, 16, 8, window=torch.hann_window(16), return_complex=True).abs(),
+        1,
+        64,
+    ),
     "conv_transpose1d": lambda: _made(nn.ConvTranspose1d(4, 6, 3, stride=2), noise(1, 4, 8)),
-    "conv_transpose3d": lambda: _made(
-        nn.ConvTranspose3d(4, 6, 3, stride=2), noise(1, 4, 4, 5, 6)),
-    "depthwise": lambda: _made(nn.Sequential(
-        nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8), nn.BatchNorm2d(8), nn.Hardswish(),
-        nn.Conv2d(8, 4, 1)), noise(1, 8, 9, 9)),
-}  # fmt: skip
+    "conv_transpose3d": lambda: _made(nn.ConvTranspose3d(4, 6, 3, stride=2), noise(1, 4, 4, 5, 6)),
+    "depthwise": lambda: _made(
+        nn.Sequential(
+            nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8),
+            nn.BatchNorm2d(8),
+            nn.Hardswish(),
+            nn.Conv2d(8, 4, 1),
+        ),
+        noise(1, 8, 9, 9),
+    ),
+}
 
 
 def __getattr__(name: str) -> Callable[[], Made]:

@@ -53,9 +53,13 @@ class Worker:
         self._turns = 0
         with self._log.open("a") as log:
             self._process = subprocess.Popen(  # type: ignore[assignment]
-                [sys.executable, "-P", str(HERE / "measure.py")], text=True, cwd=ROOT,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
+                [sys.executable, "-P", str(HERE / "measure.py")],
+                text=True,
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
 
     def close(self) -> None:
         """End the process."""
@@ -159,8 +163,10 @@ def main() -> None:
         for row in run(group, todo, options.workers, options.minutes * 60):
             print(shown(row), flush=True)
     found = {group: rows_of(group) for group in GROUPS}
-    write({g: {n: found[g][n] for n in locations(g) if n in found[g]} for g in GROUPS},
-          ROOT / "docs" / "zoo.md")  # fmt: skip
+    write(
+        {g: {n: found[g][n] for n in locations(g) if n in found[g]} for g in GROUPS},
+        ROOT / "docs" / "zoo.md",
+    )
 
 
 def _good(row: dict[str, Any]) -> bool:

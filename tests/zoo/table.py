@@ -15,8 +15,15 @@ _DEGRADED = "EDGE-CHECK-064"
 
 _FORMATS = ("onnx", "tflite", "coreml")
 _EMPTY = "|---|---|---|---|---|---|---|---|\n"
-_TOOLS = ("torch", "transformers", "onnxscript", "onnxruntime", "litert-torch", "ai-edge-litert",
-          "coremltools")  # fmt: skip
+_TOOLS = (
+    "torch",
+    "transformers",
+    "onnxscript",
+    "onnxruntime",
+    "litert-torch",
+    "ai-edge-litert",
+    "coremltools",
+)
 
 _HEAD = """# The zoo
 
@@ -54,13 +61,17 @@ def write(groups: Mapping[str, Mapping[str, dict[str, Any]]], path: Path) -> Non
             parts.append(f"\n## {group.capitalize()}\n\n{_table(rows)}")
     failing = [
         f"- `{name}`, {format}: {_said(row[format])}"
-        for rows in groups.values() for name, row in rows.items() for format in _FORMATS
+        for rows in groups.values()
+        for name, row in rows.items()
+        for format in _FORMATS
         if format in row and not row[format]["ok"]
-    ]  # fmt: skip
+    ]
     failing += [
         f"- `{name}`, export: {_said(row['export'])}"
-        for rows in groups.values() for name, row in rows.items() if not row["export"]["ok"]
-    ]  # fmt: skip
+        for rows in groups.values()
+        for name, row in rows.items()
+        if not row["export"]["ok"]
+    ]
     if failing:
         parts.append("\n## What was said where it is not ok\n\n" + "\n".join(failing) + "\n")
     path.write_text("".join(parts))
@@ -124,8 +135,11 @@ def _cell(cell: dict[str, Any] | None) -> str:
     if cell is None:
         return "-"
     if not cell["ok"]:
-        return f"{cell['code']} {cell.get('difference', 0):.0e}" if cell["code"] == "WRONG" else (
-            str(cell["code"]))  # fmt: skip
+        return (
+            f"{cell['code']} {cell.get('difference', 0):.0e}"
+            if cell["code"] == "WRONG"
+            else (str(cell["code"]))
+        )
     return f"ok {cell['difference']:.0e}, {cell['seconds']:.1f} s"
 
 

@@ -31,16 +31,23 @@ def test_noise_is_in_decibels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decibels", "code"), [(45, ""), (35, "EDGE-CHECK-064"), (11, "EDGE-CHECK-064"),
-                           (9, "EDGE-CHECK-063")])  # fmt: skip
+    ("decibels", "code"),
+    [(45, ""), (35, "EDGE-CHECK-064"), (11, "EDGE-CHECK-064"), (9, "EDGE-CHECK-063")],
+)
 def test_the_limits_are_the_gates(decibels: float, code: str) -> None:
     """The gate judges as much noise alike."""
     offset = np.sqrt(VALUES.astype(np.float64).var() / 10 ** (decibels / 10))
     assert codes(VALUES, (VALUES + offset).astype(np.float32)) == code
     diff = OutputDiff(
-        output="y", scale=3.0, max_abs=float(offset), mean_abs=float(offset), relative=0.1,
-        worst="0", snr=decibels, channel_snr=decibels,
-    )  # fmt: skip
+        output="y",
+        scale=3.0,
+        max_abs=float(offset),
+        mean_abs=float(offset),
+        relative=0.1,
+        worst="0",
+        snr=decibels,
+        channel_snr=decibels,
+    )
     evidence = Evidence(precision="fp16", task="tensors", limits=Limits(), outputs=(diff,))
     verdict, reasons = by_noise(evidence)
     assert [reason.code for reason in reasons] == ([code] if code else [])
@@ -72,16 +79,25 @@ def test_the_worst_code_counts() -> None:
 
 def _cell(good: bool = True) -> dict[str, Any]:
     return {
-        "ok": good, "difference": 0.0, "seconds": 1.0, "outputs": [0.0, 0.0], "route": "r",
+        "ok": good,
+        "difference": 0.0,
+        "seconds": 1.0,
+        "outputs": [0.0, 0.0],
+        "route": "r",
         "fp16": {"noise": [60.0, 31.0], "codes": ["", "EDGE-CHECK-064"], "seconds": 1.0},
-    }  # fmt: skip
+    }
 
 
 def test_a_pack_tells_fp16_of_each() -> None:
     def measured(location: str, formats: Any) -> dict[str, Any]:
         export = {"ok": True, "seconds": 2.0, "dynamic": False, "moves": True}
-        return {"name": location, "export": export, "outputs": ["a__0", "b__0"], "still": [],
-                **{each: _cell() for each in formats}}  # fmt: skip
+        return {
+            "name": location,
+            "export": export,
+            "outputs": ["a__0", "b__0"],
+            "still": [],
+            **{each: _cell() for each in formats},
+        }
 
     one, two = measure_pack(measured, ["ops:a", "ops:b"], ("onnx",))
     assert one["onnx"]["fp16"]["noise"] == [60.0]
@@ -96,8 +112,13 @@ def test_a_pack_without_weights_is_not_taken_apart() -> None:
         asked.append(location)
         cell = _cell() | {"fp16": {"ok": False, "code": "EDGE-QUANTIZE-011"}}
         export = {"ok": True, "seconds": 2.0, "dynamic": False, "moves": True}
-        return {"name": location, "export": export, "outputs": ["a__0", "b__0"], "still": [],
-                "tflite": cell}  # fmt: skip
+        return {
+            "name": location,
+            "export": export,
+            "outputs": ["a__0", "b__0"],
+            "still": [],
+            "tflite": cell,
+        }
 
     rows = list(measure_pack(measured, ["ops:a", "ops:b"], ("tflite",)))
     assert asked == ["ops:a+b"]
@@ -129,8 +150,13 @@ def test_cells_of_other_code_are_stale(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_row_is_made_of_the_last_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run, "OUT", tmp_path)
     export = {"ok": True, "seconds": 1.0, "dynamic": True, "moves": True}
-    first = {"name": "plain:a", "export": export, "onnx": _cell(), "tflite": _cell(False),
-             "revisions": {"onnx": "1", "tflite": "1"}}  # fmt: skip
+    first = {
+        "name": "plain:a",
+        "export": export,
+        "onnx": _cell(),
+        "tflite": _cell(False),
+        "revisions": {"onnx": "1", "tflite": "1"},
+    }
     then = {"name": "plain:a", "export": export, "tflite": _cell(), "revisions": {"tflite": "2"}}
     lines = [json.dumps(row) + "\n" for row in (first, then)]
     (tmp_path / "plain.jsonl").write_text("".join(lines))

@@ -49,10 +49,12 @@ class Asking:
         self._way = way_of(contract.protocol, contract.binary)
         if not self._way.suits(manifest.signature):
             raise FallbackError(
-                "EDGE-FALLBACK-001", "field protocol",
+                "EDGE-FALLBACK-001",
+                "field protocol",
                 wanted="a model whose inputs have one first axis, the samples",
-                got="one of other inputs", hint=f"{contract.protocol} takes rows: use another",
-            )  # fmt: skip
+                got="one of other inputs",
+                hint=f"{contract.protocol} takes rows: use another",
+            )
         self.closed_by = local_only(contract, manifest.x)
         self._gate = Gate(contract.urls, self.closed_by, on_leave)
         self._caller = caller or Caller(

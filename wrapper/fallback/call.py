@@ -64,9 +64,14 @@ class Caller:
     """
 
     def __init__(
-        self, urls: Sequence[str], attempts: int, budget: float, hedge: bool, at_once: int,
+        self,
+        urls: Sequence[str],
+        attempts: int,
+        budget: float,
+        hedge: bool,
+        at_once: int,
         rng: random.Random | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._rng = rng or random.Random()
         self._most, self._hedging = attempts, hedge
         self._budget, self._latency = Budget(budget), Latency()

@@ -18,15 +18,23 @@ __all__ = ["LOCAL_ONLY", "TRIGGERS", "Fallback", "contract_of", "local_only"]
 
 #: When an endpoint may be asked. "always": first, and the device only when no endpoint answers.
 TRIGGERS = (
-    "missing", "proof-failed", "device-error", "out-of-memory", "busy", "low-confidence", "always",
-)  # fmt: skip
+    "missing",
+    "proof-failed",
+    "device-error",
+    "out-of-memory",
+    "busy",
+    "low-confidence",
+    "always",
+)
 #: Either word alone in ``when``: no endpoint is asked, whatever else is said anywhere.
 LOCAL_ONLY = ("local-only", "never-cloud")
 #: What servers of each protocol take.
 _TAKES = {
-    "oip": ("tensor", "raw"), "tfserving": ("tensor",), "torchserve": ("tensor", "raw"),
+    "oip": ("tensor", "raw"),
+    "tfserving": ("tensor",),
+    "torchserve": ("tensor", "raw"),
     "mlflow": ("tensor",),
-}  # fmt: skip
+}
 #: This environment variable, set to anything but 0, says the same for a whole device.
 _VARIABLE = "EDGESERVE_LOCAL_ONLY"
 
@@ -184,7 +192,9 @@ def _read(path: Path) -> Fallback:
         if isinstance(error.__cause__, FallbackError):
             raise error.__cause__ from None
         raise FallbackError(
-            "EDGE-FALLBACK-002", f"contract {path}", wanted="TOML with the fields of a Fallback",
+            "EDGE-FALLBACK-002",
+            f"contract {path}",
+            wanted="TOML with the fields of a Fallback",
             got=getattr(error, "strerror", None) or str(error),
             hint="docs/fallback.md shows one with each field",
-        ) from error  # fmt: skip
+        ) from error

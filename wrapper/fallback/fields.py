@@ -18,13 +18,14 @@ __all__ = ["check_model", "check_url", "is_this_machine", "typed", "wrong"]
 #: A model's name at a server, perhaps with a version's path behind it; nothing leads elsewhere.
 _MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~+@:=-]*(/[A-Za-z0-9_][A-Za-z0-9._~+@:=-]*)*")
 _SPOKEN = {
-    "float": "a number", "int": "a whole number", "bool": "True or False", "str": "text",
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "True or False",
+    "str": "text",
     "array": "a list of texts",
-}  # fmt: skip
+}
 #: What each protocol itself puts behind the address.
-_ADDED = {
-    "oip": "v2", "tfserving": "v1", "torchserve": "predictions", "mlflow": "invocations",
-}  # fmt: skip
+_ADDED = {"oip": "v2", "tfserving": "v1", "torchserve": "predictions", "mlflow": "invocations"}
 
 
 def typed(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,14 +75,19 @@ def check_url(url: str, plain_http: bool, protocol: str) -> None:
         raise wrong("url", "https://host[:port][/prefix]", repr(url))
     if parts.path.split("/")[1:2] == [_ADDED[protocol]]:
         raise wrong(
-            "url", f"the server's address alone: /{_ADDED[protocol]}/... is added here", repr(url),
+            "url",
+            f"the server's address alone: /{_ADDED[protocol]}/... is added here",
+            repr(url),
             hint=f"write {parts.scheme}://{parts.netloc}, and the model's name there as model=...",
-        )  # fmt: skip
+        )
     if parts.scheme == "http" and not plain_http and not is_this_machine(host):
         raise FallbackError(
-            "EDGE-FALLBACK-003", f"endpoint {url}", wanted="https to another machine", got="http",
+            "EDGE-FALLBACK-003",
+            f"endpoint {url}",
+            wanted="https to another machine",
+            got="http",
             hint="serve it with TLS, or say plain_http=True where the network itself is yours",
-        )  # fmt: skip
+        )
 
 
 def is_this_machine(host: str) -> bool:
@@ -93,8 +99,10 @@ def is_this_machine(host: str) -> bool:
 
 
 def wrong(
-    field: str, wanted: str, got: str,
+    field: str,
+    wanted: str,
+    got: str,
     hint: str = "docs/fallback.md explains each field of the contract",
-) -> FallbackError:  # fmt: skip
+) -> FallbackError:
     """The coded error for a field that cannot be used."""
     return FallbackError("EDGE-FALLBACK-001", f"field {field}", wanted=wanted, got=got, hint=hint)

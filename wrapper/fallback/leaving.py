@@ -13,15 +13,7 @@ from edgeserve.types.base import Value
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.race import Message
 
-__all__ = [
-    "Gate",
-    "Left",
-    "described",
-    "headers",
-    "origin",
-    "raw_message",
-    "tensor_message",
-]
+__all__ = ["Gate", "Left", "described", "headers", "origin", "raw_message", "tensor_message"]
 
 _LOG = logging.getLogger("edgeserve.fallback")
 
@@ -70,15 +62,21 @@ class Gate:
         """
         if self.closed_by:
             raise FallbackError(
-                "EDGE-FALLBACK-004", "fallback", wanted="nothing to leave this device",
+                "EDGE-FALLBACK-004",
+                "fallback",
+                wanted="nothing to leave this device",
                 got=f"a call to an endpoint, which {self.closed_by} forbids",
                 hint="this is a fault of edgeserve: please report it; nothing was sent",
-            )  # fmt: skip
+            )
         left = Left(self._to, what, len(message.body), why, message.headers["x-request-id"])
         _LOG.info(
             "%d bytes (%s) may leave to %s because of %s, request %s",
-            left.bytes, left.what, ", ".join(left.to), left.why, left.request_id,
-        )  # fmt: skip
+            left.bytes,
+            left.what,
+            ", ".join(left.to),
+            left.why,
+            left.request_id,
+        )
         if self._on_leave:
             self._on_leave(left)
 

@@ -145,9 +145,14 @@ class Pilot:
         said: Said = won.value
         note = _note(said.ran_on.model_id, self._manifest.model_id)
         ran_on = with_contract(
-            msgspec.structs.replace(said.ran_on, where="cloud"), note, why=why, took_ms=took,
-            attempts=won.attempts, endpoint=origin(won.url), sent_bytes=sent,
-        )  # fmt: skip
+            msgspec.structs.replace(said.ran_on, where="cloud"),
+            note,
+            why=why,
+            took_ms=took,
+            attempts=won.attempts,
+            endpoint=origin(won.url),
+            sent_bytes=sent,
+        )
         return _stamped(said.value, ran_on)
 
     def _unsure(self, answer: Any) -> bool:
@@ -158,9 +163,12 @@ class Pilot:
 
     def _nobody(self, why: str, lost: Lost) -> FallbackError:
         return FallbackError(
-            "EDGE-FALLBACK-007", "predict", wanted=f"an answer, from an endpoint ({why})",
-            got=str(lost), hint="see whether the endpoint answers: GET URL/v2/health/ready",
-        )  # fmt: skip
+            "EDGE-FALLBACK-007",
+            "predict",
+            wanted=f"an answer, from an endpoint ({why})",
+            got=str(lost),
+            hint="see whether the endpoint answers: GET URL/v2/health/ready",
+        )
 
 
 class _Pace:

@@ -54,7 +54,9 @@ def _file(raw: Any) -> bytes:
         return bytes(data)
     except (OSError, AttributeError, TypeError) as error:
         raise InputError(
-            "EDGE-INPUT-001", "raw input", wanted="bytes, a path, a file, a picture or an array",
+            "EDGE-INPUT-001",
+            "raw input",
+            wanted="bytes, a path, a file, a picture or an array",
             got=getattr(error, "strerror", None) or type(raw).__name__,
             hint="give `predict` what docs/wrapper.md lists",
-        ) from error  # fmt: skip
+        ) from error

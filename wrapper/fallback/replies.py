@@ -87,6 +87,10 @@ def _tensors(answer: msgspec.Raw) -> Tensors | None:
 def foreign(model_id: str) -> RanOn:
     """What is known of a server that answers tensors."""
     return RanOn(
-        where="cloud", format="", precision="", sha256="", model_id=model_id,
+        where="cloud",
+        format="",
+        precision="",
+        sha256="",
+        model_id=model_id,
         runtime=Runtime(name="endpoint", version="", delegate=""),
-    )  # fmt: skip
+    )

@@ -102,6 +102,9 @@ def _finite(value: object) -> bool:
 
 def _none(wanted: str, got: str) -> FallbackError:
     return FallbackError(
-        "EDGE-FALLBACK-008", "threshold", wanted=wanted, got=got,
+        "EDGE-FALLBACK-008",
+        "threshold",
+        wanted=wanted,
+        got=got,
         hint="docs/fallback.md says what a threshold is picked from",
-    )  # fmt: skip
+    )

@@ -66,9 +66,12 @@ def _decision(reply: Reply, manifest: Manifest) -> Said:
     top = tuple(sorted(found.items(), key=lambda pair: -pair[1]))
     indexes = tuple(_index(label, manifest.labels) for label, _ in top)
     record: Any = Classification(
-        label=top[0][0], score=top[0][1], top=top, index=indexes[0],
+        label=top[0][0],
+        score=top[0][1],
+        top=top,
+        index=indexes[0],
         indexes=indexes if -1 not in indexes else (),
-    )  # fmt: skip
+    )
     return Said(record, foreign(""))
 
 

@@ -158,9 +158,12 @@ def _authorities(ca: str) -> Any:
         return ssl.create_default_context(cafile=ca or None)
     except (OSError, ssl.SSLError) as error:
         raise FallbackError(
-            "EDGE-FALLBACK-001", "field ca", wanted="a PEM file of certificates", got=str(error),
+            "EDGE-FALLBACK-001",
+            "field ca",
+            wanted="a PEM file of certificates",
+            got=str(error),
             hint="docs/fallback.md explains each field of the contract",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _key(contract: Fallback) -> dict[str, str]:
@@ -169,8 +172,10 @@ def _key(contract: Fallback) -> dict[str, str]:
     key = os.environ.get(contract.key_env, "")
     if not key or not key.isascii() or not key.isprintable():
         raise FallbackError(
-            "EDGE-FALLBACK-006", f"environment variable {contract.key_env}", wanted="an API key",
+            "EDGE-FALLBACK-006",
+            f"environment variable {contract.key_env}",
+            wanted="an API key",
             got="one that is empty or not of printable ASCII" if key else "nothing",
             hint="set it where the app starts; keys stand in no file of a contract",
-        )  # fmt: skip
+        )
     return {"authorization": f"Bearer {key}"}

@@ -21,15 +21,29 @@ _SENTINEL = 0xDEADBEEF
 
 #: The entry's type number and the bits of one element, by the program's name of the type.
 _TYPES: dict[str, tuple[int, int]] = {
-    "FLOAT16": (1, 16), "FLOAT32": (2, 32), "UINT8": (3, 8), "INT8": (4, 8), "INT16": (6, 16),
-    "UINT16": (7, 16), "INT4": (8, 4), "UINT1": (9, 1), "UINT2": (10, 2), "UINT4": (11, 4),
-    "UINT3": (12, 3), "UINT6": (13, 6), "INT32": (14, 32), "UINT32": (15, 32),
-}  # fmt: skip
+    "FLOAT16": (1, 16),
+    "FLOAT32": (2, 32),
+    "UINT8": (3, 8),
+    "INT8": (4, 8),
+    "INT16": (6, 16),
+    "UINT16": (7, 16),
+    "INT4": (8, 4),
+    "UINT1": (9, 1),
+    "UINT2": (10, 2),
+    "UINT4": (11, 4),
+    "UINT3": (12, 3),
+    "UINT6": (13, 6),
+    "INT32": (14, 32),
+    "UINT32": (15, 32),
+}
 
 #: Bits of one element by the program's name of its type.
 BITS: dict[str, int] = {name: bits for name, (_, bits) in _TYPES.items()} | {
-    "BOOL": 8, "FLOAT64": 64, "INT64": 64, "UINT64": 64,
-}  # fmt: skip
+    "BOOL": 8,
+    "FLOAT64": 64,
+    "INT64": 64,
+    "UINT64": 64,
+}
 
 
 class WeightFiles:
@@ -96,7 +110,9 @@ class WeightFiles:
 
     def _lie(self, path: Path, got: str) -> MilError:
         return MilError(
-            "EDGE-MIL-003", f"weights {path.name!r} of package {self._package!r}",
-            wanted="the entry that the program declares", got=got,
+            "EDGE-MIL-003",
+            f"weights {path.name!r} of package {self._package!r}",
+            wanted="the entry that the program declares",
+            got=got,
             hint="copy the whole package again, with its weights folder, or make it again",
-        )  # fmt: skip
+        )

@@ -62,10 +62,12 @@ class _Checker:
             current, depth = pending.pop()
             if depth > _MAX_DEPTH:
                 raise MilError(
-                    "EDGE-MIL-005", f"package {self._package!r}",
-                    wanted=f"at most {_MAX_DEPTH} blocks inside each other", got="more",
+                    "EDGE-MIL-005",
+                    f"package {self._package!r}",
+                    wanted=f"at most {_MAX_DEPTH} blocks inside each other",
+                    got="more",
                     hint="make the package again from its source",
-                )  # fmt: skip
+                )
             for operation in current.operations:
                 self._operation(operation)
                 pending += [(inner, depth + 1) for inner in operation.blocks]
@@ -117,10 +119,12 @@ class _Checker:
 
     def _lie(self, thing: str, got: str) -> MilError:
         return MilError(
-            "EDGE-MIL-004", f"{thing} in package {self._package!r}",
-            wanted=f"sizes that the package holds, at most {MAX_ELEMENTS} elements each", got=got,
+            "EDGE-MIL-004",
+            f"{thing} in package {self._package!r}",
+            wanted=f"sizes that the package holds, at most {MAX_ELEMENTS} elements each",
+            got=got,
             hint="make the package again; what it declares is not what it holds",
-        )  # fmt: skip
+        )
 
 
 def _dtype(tensor: Any) -> str:

@@ -96,9 +96,11 @@ def blockwise_shift_scale(data: Tensor, scale: Tensor, offset: Tensor | None = N
 
 @kernel("constexpr_lut_to_sparse")
 def lut_to_sparse(
-    indices_mask: Tensor, indices_nonzero_data: Tensor, lut: Tensor,
+    indices_mask: Tensor,
+    indices_nonzero_data: Tensor,
+    lut: Tensor,
     vector_axis: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Look up only the elements that the mask keeps; gives the mask and the values."""
     dense = lut_to_dense(_spread(indices_nonzero_data, indices_mask), lut, vector_axis)
     mask = indices_mask

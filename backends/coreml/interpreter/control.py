@@ -33,9 +33,12 @@ def while_loop(loop_vars: list[Any], run_block: Callable[..., list[Any]]) -> tup
             return tuple(loop_vars)
         loop_vars = run_block(1, *loop_vars)
     raise MilError(
-        "EDGE-MIL-011", "while_loop", wanted=f"an end within {MAX_TURNS} turns", got="none",
+        "EDGE-MIL-011",
+        "while_loop",
+        wanted=f"an end within {MAX_TURNS} turns",
+        got="none",
         hint="check the model's stop condition; it may never hold for this input",
-    )  # fmt: skip
+    )
 
 
 @kernel("select")

@@ -40,10 +40,15 @@ _TRANSPOSE: dict[int, Callable[..., Tensor]] = {
 
 @kernel("conv")
 def conv(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, strides: Tensor | None = None,
-    pad_type: str = "valid", pad: Tensor | None = None, dilations: Tensor | None = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    strides: Tensor | None = None,
+    pad_type: str = "valid",
+    pad: Tensor | None = None,
+    dilations: Tensor | None = None,
     groups: Tensor | int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Cross-correlation: the kernel is not flipped.
 
     Args:
@@ -71,11 +76,20 @@ def conv(
 
 @kernel("conv_quantized")
 def conv_quantized(
-    x: Tensor, weight: Tensor, quant_scale: Tensor, quant_bias: Tensor, quantization_type: str,
-    bias: Tensor | None = None, nbits: Tensor | int = 8, strides: Tensor | None = None,
-    pad_type: str = "valid", pad: Tensor | None = None, dilations: Tensor | None = None,
-    groups: Tensor | int = 1, op: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    quant_scale: Tensor,
+    quant_bias: Tensor,
+    quantization_type: str,
+    bias: Tensor | None = None,
+    nbits: Tensor | int = 8,
+    strides: Tensor | None = None,
+    pad_type: str = "valid",
+    pad: Tensor | None = None,
+    dilations: Tensor | None = None,
+    groups: Tensor | int = 1,
+    op: Any = None,
+) -> Tensor:
     """`conv` with a weight of bytes, each worth ``byte * quant_scale + quant_bias``.
 
     Scale and bias are one for all or [C_out]. An experimental op, which coremltools writes nowhere
@@ -87,11 +101,12 @@ def conv_quantized(
     """
     if quantization_type != "linear" or integer(nbits) != 8:
         raise MilError(
-            "EDGE-MIL-030", f"op {getattr(op, 'name', '')!r} (conv_quantized)",
+            "EDGE-MIL-030",
+            f"op {getattr(op, 'name', '')!r} (conv_quantized)",
             wanted="linear quantization with 8 bits",
             got=f"{quantization_type} with {integer(nbits)} bits",
             hint="quantize with coremltools.optimize, which writes constexpr ops",
-        )  # fmt: skip
+        )
     shape = [-1] + [1] * (weight.ndim - 1)
     values = weight.float() * quant_scale.reshape(shape) + quant_bias.reshape(shape)
     plain = None if bias is None else bias.float()
@@ -100,10 +115,16 @@ def conv_quantized(
 
 @kernel("conv_transpose")
 def conv_transpose(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, pad: Tensor | None = None,
-    output_shape: Tensor | None = None, pad_type: str = "valid", strides: Tensor | None = None,
-    dilations: Tensor | None = None, groups: Tensor | int = 1,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    pad: Tensor | None = None,
+    output_shape: Tensor | None = None,
+    pad_type: str = "valid",
+    strides: Tensor | None = None,
+    dilations: Tensor | None = None,
+    groups: Tensor | int = 1,
+) -> Tensor:
     """The gradient of `conv` in its input: each element of ``x`` strews a kernel.
 
     The strewn kernels span ``(size - 1) * stride + span`` elements an axis. "custom" cuts ``pad``
@@ -139,9 +160,13 @@ def conv_transpose(
 
 
 def _cuts(
-    rule: str, pad: list[int], full: list[int], wanted: list[int] | None, sizes: Any,
+    rule: str,
+    pad: list[int],
+    full: list[int],
+    wanted: list[int] | None,
+    sizes: Any,
     strides: list[int],
-) -> list[tuple[int, int]]:  # fmt: skip
+) -> list[tuple[int, int]]:
     """What is cut off in front and behind each axis; negative where zeros are added behind."""
     if rule == "custom":
         fronts, backs = pad[::2], pad[1::2]

@@ -28,11 +28,16 @@ def crop(x: Tensor, crop_height: Tensor, crop_width: Tensor) -> Tensor:
 
 @kernel("crop_resize")
 def crop_resize_rois(
-    x: Tensor, roi: Tensor, target_height: Tensor | int = 1, target_width: Tensor | int = 1,
-    normalized_coordinates: Tensor | bool = False, spatial_scale: Tensor | float = 1.0,
-    box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST", sampling_mode: str = "DEFAULT",
+    x: Tensor,
+    roi: Tensor,
+    target_height: Tensor | int = 1,
+    target_width: Tensor | int = 1,
+    normalized_coordinates: Tensor | bool = False,
+    spatial_scale: Tensor | float = 1.0,
+    box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
+    sampling_mode: str = "DEFAULT",
     pad_value: Tensor | float = 0.0,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`crop_resize` as it was before iOS 17, with an axis for the images.
 
     Args:
@@ -54,20 +59,33 @@ def crop_resize_rois(
     each = torch.arange(len(x)).expand(len(rows), -1)
     images = rows[:, :1].long() if rows.shape[1] == 5 else each
     crops = crop_resize(
-        x, rows[:, -4:].repeat_interleave(images.shape[1], 0), images.flatten(), target_height,
-        target_width, normalized_coordinates, spatial_scale, box_coordinate_mode, sampling_mode,
+        x,
+        rows[:, -4:].repeat_interleave(images.shape[1], 0),
+        images.flatten(),
+        target_height,
+        target_width,
+        normalized_coordinates,
+        spatial_scale,
+        box_coordinate_mode,
+        sampling_mode,
         pad_value,
-    )  # fmt: skip
+    )
     return crops.reshape(*images.shape, *crops.shape[1:])
 
 
 @kernel("crop_resize", since="ios17")
 def crop_resize(
-    x: Tensor, boxes: Tensor, box_indices: Tensor | None = None, target_height: Tensor | int = 1,
-    target_width: Tensor | int = 1, normalized_coordinates: Tensor | bool = False,
-    spatial_scale: Tensor | float = 1.0, box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
-    sampling_mode: str = "DEFAULT", pad_value: Tensor | float = 0.0,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    boxes: Tensor,
+    box_indices: Tensor | None = None,
+    target_height: Tensor | int = 1,
+    target_width: Tensor | int = 1,
+    normalized_coordinates: Tensor | bool = False,
+    spatial_scale: Tensor | float = 1.0,
+    box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
+    sampling_mode: str = "DEFAULT",
+    pad_value: Tensor | float = 0.0,
+) -> Tensor:
     """Boxes out of images, linearly interpolated at the points of `sampling.grid`.
 
     A point outside the image is ``pad_value``, as TensorFlow's ``crop_and_resize`` has it. A box

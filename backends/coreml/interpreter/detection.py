@@ -20,33 +20,52 @@ __all__ = ["suppression", "suppression_boxes_last"]
 
 @kernel("non_maximum_suppression")
 def suppression(
-    boxes: Tensor, scores: Tensor, iou_threshold: Tensor, score_threshold: Tensor,
-    max_boxes: Tensor, per_class_suppression: Tensor | bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Tensor,
+    score_threshold: Tensor,
+    max_boxes: Tensor,
+    per_class_suppression: Tensor | bool = False,
+) -> tuple[Tensor, ...]:
     """Up to iOS 16: boxes n x B x 4, scores n x B x K; the fourth result counts the boxes."""
     return _suppressed(
-        boxes, scores, number(iou_threshold), number(score_threshold), integer(max_boxes),
+        boxes,
+        scores,
+        number(iou_threshold),
+        number(score_threshold),
+        integer(max_boxes),
         truth(per_class_suppression),
-    )  # fmt: skip
+    )
 
 
 @kernel("non_maximum_suppression", since="ios17")
 def suppression_boxes_last(
-    boxes: Tensor, scores: Tensor, iou_threshold: Tensor, max_boxes: Tensor,
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Tensor,
+    max_boxes: Tensor,
     per_class_suppression: Tensor | bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """From iOS 17 on: boxes n x 4 x B, scores n x K x B, no score threshold, no count."""
     kept = _suppressed(
-        boxes.mT, scores.mT, number(iou_threshold), -float("inf"), integer(max_boxes),
+        boxes.mT,
+        scores.mT,
+        number(iou_threshold),
+        -float("inf"),
+        integer(max_boxes),
         truth(per_class_suppression),
-    )  # fmt: skip
+    )
     return kept[0].mT, kept[1].mT, kept[2]
 
 
 def _suppressed(
-    boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float, most: int,
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: float,
+    score_threshold: float,
+    most: int,
     per_class: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch, _, classes = scores.shape
     kept_boxes = torch.zeros(batch, most, 4)
     kept_scores = torch.zeros(batch, most, classes)
@@ -62,9 +81,13 @@ def _suppressed(
 
 
 def _chosen(
-    boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float, most: int,
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: float,
+    score_threshold: float,
+    most: int,
     per_class: bool,
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """The indices of the boxes that stay, in falling order of score."""
     best, kind = scores.max(dim=1)
     overlaps = _overlaps(boxes) > iou_threshold

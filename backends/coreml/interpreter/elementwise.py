@@ -16,8 +16,17 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import number
 
 __all__ = [
-    "clip", "exp2", "floor_div", "inverse", "log", "mod", "power", "real_div", "rsqrt", "threshold",
-]  # fmt: skip
+    "clip",
+    "exp2",
+    "floor_div",
+    "inverse",
+    "log",
+    "mod",
+    "power",
+    "real_div",
+    "rsqrt",
+    "threshold",
+]
 
 #: Ops of one operand that are just a function. ``round`` takes halves to the even neighbour;
 #: outside their domain ``acos``, ``asin``, ``atanh``, ``sqrt`` give NaN; ``sign`` of 0 is 0.

@@ -97,14 +97,19 @@ def _value(where: int | Constant, frame: list[Any]) -> Any:
 def _failed(step: Step, error: Exception) -> MilError:
     lines = str(error).strip().splitlines()
     return MilError(
-        "EDGE-MIL-006", f"op {step.name!r} ({step.op_type})", wanted="inputs that the op can take",
+        "EDGE-MIL-006",
+        f"op {step.name!r} ({step.op_type})",
+        wanted="inputs that the op can take",
         got=f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
         hint="compare the feed's shapes with those the package was converted for",
-    )  # fmt: skip
+    )
 
 
 def _odd(step: Step, wanted: str, got: str) -> MilError:
     return MilError(
-        "EDGE-MIL-010", f"op {step.name!r} ({step.op_type})", wanted=f"{wanted}, as typed", got=got,
+        "EDGE-MIL-010",
+        f"op {step.name!r} ({step.op_type})",
+        wanted=f"{wanted}, as typed",
+        got=got,
         hint="report this package: the interpreter and the program's types disagree",
-    )  # fmt: skip
+    )

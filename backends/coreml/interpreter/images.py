@@ -28,9 +28,12 @@ def tensor_of_image(pixels: np.ndarray, space: str) -> np.ndarray:
     wanted = "height x width" if grey else "height x width x 3"
     if pixels.ndim != (2 if grey else 3) or (not grey and pixels.shape[2] != 3):
         raise MilError(
-            "EDGE-MIL-007", "image", wanted=wanted, got=f"shape {pixels.shape}",
+            "EDGE-MIL-007",
+            "image",
+            wanted=wanted,
+            got=f"shape {pixels.shape}",
             hint="give the decoded pixels, or the tensor that the package takes",
-        )  # fmt: skip
+        )
     planes = pixels[None] if grey else pixels.transpose(2, 0, 1)
     planes = planes[::-1] if space == "BGR" else planes
     return np.ascontiguousarray(planes[None], dtype=np.float32)

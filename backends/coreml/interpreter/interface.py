@@ -23,9 +23,12 @@ __all__ = ["Feature", "Interface", "check_feed", "describe"]
 
 #: What a caller sees of each array type of the description.
 _ARRAYS: dict[str, DType] = {
-    "FLOAT32": "float32", "DOUBLE": "float64", "INT32": "int32", "INT8": "int8",
+    "FLOAT32": "float32",
+    "DOUBLE": "float64",
+    "INT32": "int32",
+    "INT8": "int8",
     "FLOAT16": "float16",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,12 @@ def describe(spec: Any, function: Any, name: str, package: str) -> Interface:
     wanted = {feature.name for feature in (*description.input, *description.state)}
     if wanted != set(given) or not {f.name for f in description.output} <= set(made):
         raise MilError(
-            "EDGE-MIL-005", f"package {package!r}",
+            "EDGE-MIL-005",
+            f"package {package!r}",
             wanted=f"the described {sorted(wanted)} -> {[f.name for f in description.output]}",
             got=f"a program that takes {sorted(given)} and gives {sorted(made)}",
             hint="make the package again from its source",
-        )  # fmt: skip
+        )
     return Interface(
         tuple(_feature(feature, given[feature.name]) for feature in description.input),
         tuple(_feature(feature, made[feature.name]) for feature in description.output),
@@ -172,6 +176,9 @@ def check_feed(interface: Interface, feed: Mapping[str, np.ndarray]) -> None:
 
 def _unfit(thing: str, wanted: str, got: str) -> MilError:
     return MilError(
-        "EDGE-MIL-007", thing, wanted=wanted, got=got,
+        "EDGE-MIL-007",
+        thing,
+        wanted=wanted,
+        got=got,
         hint="give the tensors that the package takes, as `edgeserve inspect` shows them",
-    )  # fmt: skip
+    )

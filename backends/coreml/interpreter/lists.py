@@ -36,9 +36,12 @@ class TensorList:
     """
 
     def __init__(
-        self, items: Sequence[Tensor | None], shape: Sequence[int | str], dtype: torch.dtype,
+        self,
+        items: Sequence[Tensor | None],
+        shape: Sequence[int | str],
+        dtype: torch.dtype,
         grows: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.items = tuple(items)
         self.shape = tuple(shape)
         self.dtype = dtype
@@ -73,9 +76,11 @@ class TensorList:
 
 @kernel("make_list")
 def make_list(
-    elem_shape: list[Any], init_length: Tensor | int = 1, dynamic_length: Tensor | bool = True,
+    elem_shape: list[Any],
+    init_length: Tensor | int = 1,
+    dynamic_length: Tensor | bool = True,
     dtype: str = "fp32",
-) -> TensorList:  # fmt: skip
+) -> TensorList:
     """A list of ``init_length`` elements that nobody has written yet."""
     from coremltools.converters.mil.mil import types
 

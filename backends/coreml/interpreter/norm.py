@@ -14,9 +14,13 @@ __all__ = ["batch_norm", "instance_norm", "l2_norm", "layer_norm", "local_respon
 
 @kernel("batch_norm")
 def batch_norm(
-    x: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor | None = None,
-    beta: Tensor | None = None, epsilon: Tensor | float = 1e-5,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    epsilon: Tensor | float = 1e-5,
+) -> Tensor:
     """Each channel less its stored mean, over the root of its stored variance plus ``epsilon``.
 
     Args:
@@ -32,9 +36,11 @@ def batch_norm(
 
 @kernel("instance_norm")
 def instance_norm(
-    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None,
+    x: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
     epsilon: Tensor | float = 1e-5,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Each channel of each sample by its own mean and (biased) variance over the spatial axes.
 
     Args:
@@ -56,9 +62,12 @@ def l2_norm(x: Tensor, epsilon: Tensor | float = 1e-6) -> Tensor:
 
 @kernel("layer_norm")
 def layer_norm(
-    x: Tensor, axes: Tensor | None = None, gamma: Tensor | None = None,
-    beta: Tensor | None = None, epsilon: Tensor | float = 1e-5,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    axes: Tensor | None = None,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    epsilon: Tensor | float = 1e-5,
+) -> Tensor:
     """``x`` less its mean over ``axes``, over the root of its biased variance plus ``epsilon``.
 
     Args:
@@ -79,9 +88,12 @@ def layer_norm(
 
 @kernel("local_response_norm")
 def local_response_norm(
-    x: Tensor, size: Tensor, alpha: Tensor | float = 1e-4, beta: Tensor | float = 0.75,
+    x: Tensor,
+    size: Tensor,
+    alpha: Tensor | float = 1e-4,
+    beta: Tensor | float = 0.75,
     k: Tensor | float = 1.0,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``x / (k + alpha / size * sum of squares of size neighbouring channels) ** beta``.
 
     The neighbourhood is centred and has an odd number of channels: of an even ``size`` one less is

@@ -113,6 +113,9 @@ def _handles(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _unreadable(package: str, got: str) -> MilError:
     return MilError(
-        "EDGE-MIL-002", f"package {package!r}", wanted="a Core ML package with an ML program",
-        got=got, hint="make the package again, or copy it again from where it is whole",
-    )  # fmt: skip
+        "EDGE-MIL-002",
+        f"package {package!r}",
+        wanted="a Core ML package with an ML program",
+        got=got,
+        hint="make the package again, or copy it again from where it is whole",
+    )

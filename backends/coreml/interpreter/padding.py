@@ -29,9 +29,12 @@ def extents(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
 
 
 def spatial_pads(
-    rule: str, pad: Sequence[int], sizes: Sequence[int], spans: Sequence[int],
+    rule: str,
+    pad: Sequence[int],
+    sizes: Sequence[int],
+    spans: Sequence[int],
     strides: Sequence[int],
-) -> Pads:  # fmt: skip
+) -> Pads:
     """The padding of each spatial axis.
 
     Args:

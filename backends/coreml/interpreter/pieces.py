@@ -20,10 +20,15 @@ _PLACE = struct.Struct("<8xQQ")
 
 #: The dtype of what coremltools' methods give, by their names.
 _READ = {
-    "read_float_data": "<f4", "read_fp16_data": "<u2", "read_int8_data": "i1",
-    "read_uint8_data": "u1", "read_int16_data": "<i2", "read_uint16_data": "<u2",
-    "read_int32_data": "<i4", "read_uint32_data": "<u4",
-}  # fmt: skip
+    "read_float_data": "<f4",
+    "read_fp16_data": "<u2",
+    "read_int8_data": "i1",
+    "read_uint8_data": "u1",
+    "read_int16_data": "<i2",
+    "read_uint16_data": "<u2",
+    "read_int32_data": "<i4",
+    "read_uint32_data": "<u4",
+}
 
 
 class PieceReader:

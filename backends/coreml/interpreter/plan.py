@@ -28,25 +28,85 @@ from edgeserve.errors import MilError
 __all__ = ["make_plan"]
 
 #: Ops whose results hold only values that their inputs hold, so that they need no rounding.
-_SELECTING = frozenset({
-    "abs", "band_part", "batch_to_space", "ceil", "clip", "concat", "cond", "const",
-    "coreml_update_state", "crop", "depth_to_space", "expand_dims", "fill_like", "floor", "gather",
-    "gather_along_axis", "gather_nd", "identity", "list_gather", "list_read", "list_scatter",
-    "list_write", "max_pool", "maximum", "minimum", "non_maximum_suppression", "pad",
-    "pixel_shuffle",
-    "pixel_unshuffle", "read_state", "reduce_max", "reduce_min", "relu", "relu6", "reshape",
-    "reshape_like", "reverse", "reverse_sequence", "round", "select", "sign", "slice_by_index",
-    "slice_by_size", "slice_update", "sliding_windows", "space_to_batch", "space_to_depth",
-    "split", "squeeze", "stack", "tile", "topk", "transpose", "upsample_nearest_neighbor",
-    "while_loop",
-})  # fmt: skip
+_SELECTING = frozenset(
+    {
+        "abs",
+        "band_part",
+        "batch_to_space",
+        "ceil",
+        "clip",
+        "concat",
+        "cond",
+        "const",
+        "coreml_update_state",
+        "crop",
+        "depth_to_space",
+        "expand_dims",
+        "fill_like",
+        "floor",
+        "gather",
+        "gather_along_axis",
+        "gather_nd",
+        "identity",
+        "list_gather",
+        "list_read",
+        "list_scatter",
+        "list_write",
+        "max_pool",
+        "maximum",
+        "minimum",
+        "non_maximum_suppression",
+        "pad",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "read_state",
+        "reduce_max",
+        "reduce_min",
+        "relu",
+        "relu6",
+        "reshape",
+        "reshape_like",
+        "reverse",
+        "reverse_sequence",
+        "round",
+        "select",
+        "sign",
+        "slice_by_index",
+        "slice_by_size",
+        "slice_update",
+        "sliding_windows",
+        "space_to_batch",
+        "space_to_depth",
+        "split",
+        "squeeze",
+        "stack",
+        "tile",
+        "topk",
+        "transpose",
+        "upsample_nearest_neighbor",
+        "while_loop",
+    }
+)
 
 #: Ops that must run each time, whatever they are given.
-_IMPURE = frozenset({
-    "cond", "coreml_update_state", "make_list", "list_gather", "list_length", "list_read",
-    "list_scatter", "list_write", "random_bernoulli", "random_categorical", "random_normal",
-    "random_uniform", "read_state", "while_loop",
-})  # fmt: skip
+_IMPURE = frozenset(
+    {
+        "cond",
+        "coreml_update_state",
+        "make_list",
+        "list_gather",
+        "list_length",
+        "list_read",
+        "list_scatter",
+        "list_write",
+        "random_bernoulli",
+        "random_categorical",
+        "random_normal",
+        "random_uniform",
+        "read_state",
+        "while_loop",
+    }
+)
 
 #: The most elements of a folded result that is no weight.
 _FOLDED = 1 << 16
@@ -96,17 +156,22 @@ class _Planner:
     def _check_peak(self, elements: int) -> None:
         if elements > MAX_LIVE:
             raise MilError(
-                "EDGE-MIL-004", f"package {self._package!r}",
-                wanted=f"at most {MAX_LIVE} elements alive at a time", got=str(elements),
+                "EDGE-MIL-004",
+                f"package {self._package!r}",
+                wanted=f"at most {MAX_LIVE} elements alive at a time",
+                got=str(elements),
                 hint="make the package again; no phone could hold these tensors",
-            )  # fmt: skip
+            )
 
     def _check_taps(self, taps: tuple[str, ...], names: dict[str, int | Constant]) -> None:
         if unknown := [tap for tap in taps if tap not in names]:
             raise MilError(
-                "EDGE-MIL-008", "taps", wanted="names of values in the program's outer block",
-                got=str(unknown), hint="run `edgeserve inspect` for the names",
-            )  # fmt: skip
+                "EDGE-MIL-008",
+                "taps",
+                wanted="names of values in the program's outer block",
+                got=str(unknown),
+                hint="run `edgeserve inspect` for the names",
+            )
 
     def _block(self, block: Any, inputs: Iterable[Any]) -> Block:
         slots = tuple(self._output(var, "").slot for var in inputs)
@@ -140,9 +205,17 @@ class _Planner:
         blocks = tuple(self._block(block, block.inputs) for block in op.blocks)
         outputs = tuple(self._output(var, op.op_type) for var in op.outputs)
         return Step(
-            op, op.op_type, op.name, kernel.function, constants, tuple(arguments), tuple(lists),
-            outputs, blocks, "run_block" in kernel.wants,
-        )  # fmt: skip
+            op,
+            op.op_type,
+            op.name,
+            kernel.function,
+            constants,
+            tuple(arguments),
+            tuple(lists),
+            outputs,
+            blocks,
+            "run_block" in kernel.wants,
+        )
 
     def _foldable(self, op: Any, step: Step) -> bool:
         if step.arguments or step.op_type in _IMPURE:
@@ -169,10 +242,12 @@ class _Planner:
             if var.op is not None and var.op.op_type == "const":
                 return self._constants.setdefault(var, _constant(var))
             raise MilError(
-                "EDGE-MIL-005", f"package {self._package!r}", wanted="values made before their use",
+                "EDGE-MIL-005",
+                f"package {self._package!r}",
+                wanted="values made before their use",
                 got=f"{var.name!r}, read before any op makes it",
                 hint="make the package again from its source",
-            )  # fmt: skip
+            )
         return self._slots[var]
 
     def _output(self, var: Any, op_type: str) -> Output:
@@ -189,10 +264,12 @@ class _Planner:
         known = [int(size) for size in var.shape if _is_fixed(size) and int(size) >= 0]
         if math.prod(known) > MAX_ELEMENTS:
             raise MilError(
-                "EDGE-MIL-004", f"value {var.name!r} of package {self._package!r}",
-                wanted=f"at most {MAX_ELEMENTS} elements", got=f"shape {known}",
+                "EDGE-MIL-004",
+                f"value {var.name!r} of package {self._package!r}",
+                wanted=f"at most {MAX_ELEMENTS} elements",
+                got=f"shape {known}",
                 hint="make the package again; no phone could hold this tensor",
-            )  # fmt: skip
+            )
         return tuple(known) if len(known) == len(var.shape) else None
 
 

@@ -90,10 +90,14 @@ class _Windows:
 
 @kernel("avg_pool")
 def avg_pool(
-    x: Tensor, kernel_sizes: Tensor, pad_type: str, strides: Tensor | None = None,
-    pad: Tensor | None = None, exclude_padding_from_average: Tensor | bool = False,
+    x: Tensor,
+    kernel_sizes: Tensor,
+    pad_type: str,
+    strides: Tensor | None = None,
+    pad: Tensor | None = None,
+    exclude_padding_from_average: Tensor | bool = False,
     ceil_mode: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The mean of each window.
 
     Padding counts as zeros unless it is excluded; what hangs over the padding counts never.
@@ -109,18 +113,26 @@ def avg_pool(
 
 @kernel("l2_pool")
 def l2_pool(
-    x: Tensor, kernel_sizes: Tensor, pad_type: str, strides: Tensor | None = None,
-    pad: Tensor | None = None, ceil_mode: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    kernel_sizes: Tensor,
+    pad_type: str,
+    strides: Tensor | None = None,
+    pad: Tensor | None = None,
+    ceil_mode: Tensor | bool = False,
+) -> Tensor:
     """The root of the sum (not the mean) of each window's squares; one or two spatial axes."""
     return _sums(x * x, _windows(x, kernel_sizes, pad_type, strides, pad, ceil_mode)).sqrt()
 
 
 @kernel("max_pool")
 def max_pool(
-    x: Tensor, kernel_sizes: Tensor, pad_type: str, strides: Tensor | None = None,
-    pad: Tensor | None = None, ceil_mode: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    kernel_sizes: Tensor,
+    pad_type: str,
+    strides: Tensor | None = None,
+    pad: Tensor | None = None,
+    ceil_mode: Tensor | bool = False,
+) -> Tensor:
     """The largest of each window; padding is never the largest."""
     windows = _windows(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
     pool = _MAXIMUM[x.ndim - 2]
@@ -135,9 +147,13 @@ def _sums(x: Tensor, windows: _Windows) -> Tensor:
 
 
 def _windows(
-    x: Tensor, kernel_sizes: Tensor, pad_type: str, strides: Tensor | None, pad: Tensor | None,
+    x: Tensor,
+    kernel_sizes: Tensor,
+    pad_type: str,
+    strides: Tensor | None,
+    pad: Tensor | None,
     ceil_mode: Tensor | bool,
-) -> _Windows:  # fmt: skip
+) -> _Windows:
     sizes, sides, ceil = x.shape[2:], ints(kernel_sizes), truth(ceil_mode)
     steps = [1] * len(sides) if strides is None else ints(strides)
     amounts = [0] * (2 * len(sides)) if pad is None else ints(pad)

@@ -46,10 +46,12 @@ def choose_function(package: Package, function: str | None) -> str:
     wanted = function or default or ("main" if "main" in names or len(names) != 1 else names[0])
     if wanted not in names:
         raise MilError(
-            "EDGE-MIL-009", f"function {wanted!r} of package {package.name!r}",
-            wanted=f"one of {sorted(names)}", got="no such function",
+            "EDGE-MIL-009",
+            f"function {wanted!r} of package {package.name!r}",
+            wanted=f"one of {sorted(names)}",
+            got="no such function",
             hint="leave the function out to run the package's default",
-        )  # fmt: skip
+        )
     return wanted
 
 
@@ -123,7 +125,9 @@ def refused(package: str, error: BaseException) -> MilError:
     """What the reader, or a step on its program, threw: as a coded error."""
     lines = str(error).strip().splitlines()
     return MilError(
-        "EDGE-MIL-005", f"package {package!r}", wanted="a program that coremltools reads",
+        "EDGE-MIL-005",
+        f"package {package!r}",
+        wanted="a program that coremltools reads",
         got=f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
         hint="make the package again with this version of coremltools",
-    )  # fmt: skip
+    )

@@ -24,9 +24,12 @@ def along(parameter: Tensor, rank: int, axis: Tensor | int | None) -> Tensor:
 
 @kernel("quantize")
 def quantize(
-    input: Tensor, scale: Tensor, output_dtype: str, zero_point: Tensor | None = None,
+    input: Tensor,
+    scale: Tensor,
+    output_dtype: str,
+    zero_point: Tensor | None = None,
     axis: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``clip(round(input / scale) + zero_point)``; halves are rounded to even."""
     low, high = _RANGES[output_dtype]
     found = torch.round(input / along(scale, input.dim(), axis))
@@ -37,9 +40,12 @@ def quantize(
 
 @kernel("dequantize", "constexpr_affine_dequantize")
 def dequantize(
-    scale: Tensor, input: Tensor | None = None, zero_point: Tensor | None = None,
-    axis: Tensor | None = None, quantized_data: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    scale: Tensor,
+    input: Tensor | None = None,
+    zero_point: Tensor | None = None,
+    axis: Tensor | None = None,
+    quantized_data: Tensor | None = None,
+) -> Tensor:
     """``scale * (input - zero_point)``, in float32."""
     data = input if input is not None else quantized_data
     assert data is not None

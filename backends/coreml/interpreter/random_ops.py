@@ -23,9 +23,12 @@ __all__ = ["random_bernoulli", "random_categorical", "random_normal", "random_un
 
 @kernel("random_uniform")
 def random_uniform(
-    shape: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0,
-    seed: Tensor | int = -1, op: Any = None,
-) -> Tensor:  # fmt: skip
+    shape: Tensor,
+    low: Tensor | float = 0.0,
+    high: Tensor | float = 1.0,
+    seed: Tensor | int = -1,
+    op: Any = None,
+) -> Tensor:
     """Evenly distributed from ``low`` up to, without, ``high``."""
     start = number(low)
     return start + (number(high) - start) * _uniform(_sizes(shape), seed, op)
@@ -33,9 +36,12 @@ def random_uniform(
 
 @kernel("random_normal")
 def random_normal(
-    shape: Tensor, mean: Tensor | float = 0.0, stddev: Tensor | float = 1.0,
-    seed: Tensor | int = -1, op: Any = None,
-) -> Tensor:  # fmt: skip
+    shape: Tensor,
+    mean: Tensor | float = 0.0,
+    stddev: Tensor | float = 1.0,
+    seed: Tensor | int = -1,
+    op: Any = None,
+) -> Tensor:
     """Normally distributed."""
     noise = torch.randn(_sizes(shape), generator=_generator(seed, op))
     return number(mean) + number(stddev) * noise
@@ -51,9 +57,8 @@ def random_bernoulli(
 
 @kernel("random_categorical")
 def random_categorical(
-    x: Tensor, mode: str = "logits", size: Tensor | int = 1, seed: Tensor | int = -1,
-    op: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor, mode: str = "logits", size: Tensor | int = 1, seed: Tensor | int = -1, op: Any = None
+) -> Tensor:
     """Indices drawn from distributions, each drawn index put back.
 
     Args:
@@ -93,7 +98,10 @@ def _generator(seed: Tensor | int, op: Any) -> torch.Generator:
     if value == -1:
         name, kind = getattr(op, "name", ""), getattr(op, "op_type", "random")
         raise MilError(
-            "EDGE-MIL-031", f"op {name!r} ({kind})", wanted="a seed", got="none (-1)",
+            "EDGE-MIL-031",
+            f"op {name!r} ({kind})",
+            wanted="a seed",
+            got="none (-1)",
             hint="give the op a seed, or feed the noise to the model as an input",
-        )  # fmt: skip
+        )
     return torch.Generator().manual_seed(value)

@@ -48,10 +48,15 @@ _ACTIVATIONS: dict[str, _Activation] = {
 
 @kernel("rnn")
 def rnn(
-    x: Tensor, initial_h: Tensor, weight_ih: Tensor, weight_hh: Tensor,
-    bias: Tensor | None = None, direction: str = "forward",
-    output_sequence: Tensor | bool = False, activation: str = "tanh",
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    initial_h: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
+    direction: str = "forward",
+    output_sequence: Tensor | bool = False,
+    activation: str = "tanh",
+) -> tuple[Tensor, Tensor]:
     """``h = activation(W_ih x + W_hh h + b)``.
 
     Args:
@@ -74,11 +79,18 @@ def rnn(
 
 @kernel("gru")
 def gru(
-    x: Tensor, initial_h: Tensor, weight_ih: Tensor, weight_hh: Tensor,
-    bias: Tensor | None = None, direction: str = "forward",
-    output_sequence: Tensor | bool = False, recurrent_activation: str = "sigmoid",
-    activation: str = "tanh", reset_after: Tensor | bool = False, input_bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    initial_h: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
+    direction: str = "forward",
+    output_sequence: Tensor | bool = False,
+    recurrent_activation: str = "sigmoid",
+    activation: str = "tanh",
+    reset_after: Tensor | bool = False,
+    input_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """A GRU: ``h = (1 - z) o + z h`` with reset gate r, new value o and update gate z.
 
     The new value is ``act(W_o x + R_o (r h) + b_o)``. From iOS 18 there is ``reset_after``, with
@@ -114,14 +126,24 @@ def gru(
 
 @kernel("lstm")
 def lstm(
-    x: Tensor, initial_h: Tensor, initial_c: Tensor, weight_ih: Tensor, weight_hh: Tensor,
-    bias: Tensor | None = None, peephole: Tensor | None = None,
-    weight_ih_back: Tensor | None = None, weight_hh_back: Tensor | None = None,
-    bias_back: Tensor | None = None, peephole_back: Tensor | None = None,
-    direction: str = "forward", output_sequence: Tensor | bool = False,
-    recurrent_activation: str = "sigmoid", cell_activation: str = "tanh", activation: str = "tanh",
+    x: Tensor,
+    initial_h: Tensor,
+    initial_c: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
+    peephole: Tensor | None = None,
+    weight_ih_back: Tensor | None = None,
+    weight_hh_back: Tensor | None = None,
+    bias_back: Tensor | None = None,
+    peephole_back: Tensor | None = None,
+    direction: str = "forward",
+    output_sequence: Tensor | bool = False,
+    recurrent_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    activation: str = "tanh",
     clip: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """An LSTM: ``c = f c + i z`` and ``h = o act(c)``, with gates i, f, o and cell input z.
 
     Peepholes let the gates see the cell: i and f the old one, o the new one. ``clip`` holds the

@@ -16,10 +16,19 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
 
 __all__ = [
-    "reduce_argmax", "reduce_argmin", "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum",
-    "reduce_log_sum_exp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
+    "reduce_argmax",
+    "reduce_argmin",
+    "reduce_l1_norm",
+    "reduce_l2_norm",
+    "reduce_log_sum",
+    "reduce_log_sum_exp",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
     "reduce_sum_square",
-]  # fmt: skip
+]
 
 #: Reduces the named axes of a tensor and keeps them at size 1, or not.
 _Reduce = Callable[[Tensor, list[int], bool], Tensor]
@@ -112,9 +121,11 @@ reduce_sum_square = kernel("reduce_sum_square")(_reduction(_sum_square))
 
 @kernel("reduce_argmax")
 def reduce_argmax(
-    x: Tensor, axis: Tensor | int = -1, keep_dims: Tensor | bool = False,
+    x: Tensor,
+    axis: Tensor | int = -1,
+    keep_dims: Tensor | bool = False,
     output_dtype: str = "int32",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Where along ``axis`` the largest stands.
 
     Of equals this takes the first; Core ML promises none of them.
@@ -124,8 +135,10 @@ def reduce_argmax(
 
 @kernel("reduce_argmin")
 def reduce_argmin(
-    x: Tensor, axis: Tensor | int = -1, keep_dims: Tensor | bool = False,
+    x: Tensor,
+    axis: Tensor | int = -1,
+    keep_dims: Tensor | bool = False,
     output_dtype: str = "int32",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Where along ``axis`` the smallest stands; of equals the first (see `reduce_argmax`)."""
     return torch.argmin(x, integer(axis), keepdim=truth(keep_dims))

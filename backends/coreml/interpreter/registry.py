@@ -118,8 +118,10 @@ def find(op_type: str, opset: int, package: str) -> Kernel:
     fitting = [each for each in kernels().get(op_type, ()) if each.since <= opset]
     if not fitting:
         raise MilError(
-            "EDGE-MIL-001", f"op {op_type!r} in package {package!r}",
-            wanted=f"one of the {len(kernels())} ops that the interpreter runs", got=op_type,
+            "EDGE-MIL-001",
+            f"op {op_type!r} in package {package!r}",
+            wanted=f"one of the {len(kernels())} ops that the interpreter runs",
+            got=op_type,
             hint="verify this package on a Mac, or convert the model so that it avoids the op",
-        )  # fmt: skip
+        )
     return fitting[-1]

@@ -13,9 +13,14 @@ __all__ = ["affine", "resample"]
 
 @kernel("resample")
 def resample(
-    x: Tensor, coordinates: Tensor, sampling_mode: str, padding_mode: str,
-    padding_value: Tensor | float, coordinates_mode: str, align_corners: Tensor | bool,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    coordinates: Tensor,
+    sampling_mode: str,
+    padding_mode: str,
+    padding_value: Tensor | float,
+    coordinates_mode: str,
+    align_corners: Tensor | bool,
+) -> Tensor:
     """``x`` at given points.
 
     Args:
@@ -51,10 +56,16 @@ def resample(
 
 @kernel("affine")
 def affine(
-    x: Tensor, transform_matrix: Tensor, output_height: Tensor, output_width: Tensor,
-    sampling_mode: str, padding_mode: str, padding_value: Tensor | float, coordinates_mode: str,
+    x: Tensor,
+    transform_matrix: Tensor,
+    output_height: Tensor,
+    output_width: Tensor,
+    sampling_mode: str,
+    padding_mode: str,
+    padding_value: Tensor | float,
+    coordinates_mode: str,
     align_corners: Tensor | bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`resample` at the points that an affine map gives.
 
     The output's pixels have coordinates from -1 to 1 too, and ``(x, y)`` of the output is read from

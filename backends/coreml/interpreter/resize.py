@@ -14,16 +14,21 @@ from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
 from edgeserve.errors import MilError
 
 __all__ = [
-    "resize", "resize_bilinear", "resize_nearest_neighbor", "upsample_bilinear",
+    "resize",
+    "resize_bilinear",
+    "resize_nearest_neighbor",
+    "upsample_bilinear",
     "upsample_nearest_neighbor",
-]  # fmt: skip
+]
 
 
 @kernel("resize_bilinear")
 def resize_bilinear(
-    x: Tensor, target_size_height: Tensor | int = 1, target_size_width: Tensor | int = 1,
+    x: Tensor,
+    target_size_height: Tensor | int = 1,
+    target_size_width: Tensor | int = 1,
     sampling_mode: str = "DEFAULT",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The last two axes at a given size, linearly interpolated at the points of `sampling.grid`."""
     tall = linear_along(x, -2, integer(target_size_height), sampling_mode)
     return linear_along(tall, -1, integer(target_size_width), sampling_mode)
@@ -44,9 +49,12 @@ def resize_nearest_neighbor(
 
 @kernel("resize", since="ios17")
 def resize(
-    x: Tensor, shape: Tensor, resized_dims: Tensor, interpolation_mode: str = "LINEAR",
+    x: Tensor,
+    shape: Tensor,
+    resized_dims: Tensor,
+    interpolation_mode: str = "LINEAR",
     sampling_mode: str = "DEFAULT",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The last ``resized_dims`` axes at the sizes that ``shape`` ends with.
 
     Args:
@@ -72,10 +80,13 @@ def resize(
 
 @kernel("upsample_bilinear")
 def upsample_bilinear(
-    x: Tensor, scale_factor_height: Tensor | float = 1, scale_factor_width: Tensor | float = 1,
-    align_corners: Tensor | bool = True, half_pixel_centers: Tensor | bool | None = None,
+    x: Tensor,
+    scale_factor_height: Tensor | float = 1,
+    scale_factor_width: Tensor | float = 1,
+    align_corners: Tensor | bool = True,
+    half_pixel_centers: Tensor | bool | None = None,
     op: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The last two axes ``floor(size * factor)`` long, linearly interpolated.
 
     The points follow from the two sizes, not from the factor. ``align_corners`` means
@@ -89,10 +100,12 @@ def upsample_bilinear(
     centered = not aligned if half_pixel_centers is None else truth(half_pixel_centers)
     if aligned and centered:
         raise MilError(
-            "EDGE-MIL-030", f"op {getattr(op, 'name', '')!r} (upsample_bilinear)",
-            wanted="align_corners or half_pixel_centers", got="both",
+            "EDGE-MIL-030",
+            f"op {getattr(op, 'name', '')!r} (upsample_bilinear)",
+            wanted="align_corners or half_pixel_centers",
+            got="both",
             hint="convert the model with one of the two",
-        )  # fmt: skip
+        )
     modes = {(True, False): "STRICT_ALIGN_CORNERS", (False, True): "UNALIGN_CORNERS"}
     mode = modes.get((aligned, centered), "DEFAULT")
     height = _scaled(x.shape[-2], scale_factor_height)

@@ -44,9 +44,12 @@ def _inside(indices: Tensor, size: int, strict: Tensor | bool = False) -> Tensor
 
 @kernel("gather")
 def gather(
-    x: Tensor, indices: Tensor, axis: Tensor | int = 0, batch_dims: Tensor | int = 0,
+    x: Tensor,
+    indices: Tensor,
+    axis: Tensor | int = 0,
+    batch_dims: Tensor | int = 0,
     validate_indices: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Whole slices of ``x`` along an axis; the axes of ``indices`` take the axis's place.
 
     The first ``batch_dims`` axes of both run together.
@@ -62,9 +65,11 @@ def gather(
     extra = index.dim() - batch  # stand behind the batch, and belong where the axis was
     between = at - batch
     order = [
-        *range(batch), *range(batch + extra, batch + extra + between),
-        *range(batch, batch + extra), *range(batch + extra + between, found.dim()),
-    ]  # fmt: skip
+        *range(batch),
+        *range(batch + extra, batch + extra + between),
+        *range(batch, batch + extra),
+        *range(batch + extra + between, found.dim()),
+    ]
     return found.permute(order)
 
 
@@ -79,9 +84,11 @@ def gather_along_axis(
 
 @kernel("gather_nd")
 def gather_nd(
-    x: Tensor, indices: Tensor, batch_dims: Tensor | int = 0,
+    x: Tensor,
+    indices: Tensor,
+    batch_dims: Tensor | int = 0,
     validate_indices: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Slices of ``x`` at tuples of indices: the last axis of ``indices`` is the tuple."""
     batch = integer(batch_dims)
     index = _tuple(indices, x.shape[batch:], validate_indices)
@@ -92,9 +99,13 @@ def gather_nd(
 
 @kernel("scatter")
 def scatter(
-    data: Tensor, indices: Tensor, updates: Tensor, axis: Tensor | int = 0, mode: str = "add",
+    data: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    axis: Tensor | int = 0,
+    mode: str = "add",
     validate_indices: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A copy of ``data`` with whole slices along an axis combined with ``updates``."""
     at = integer(axis) % data.dim()
     index = _inside(indices, data.shape[at], validate_indices).numpy()
@@ -103,9 +114,13 @@ def scatter(
 
 @kernel("scatter_along_axis")
 def scatter_along_axis(
-    data: Tensor, indices: Tensor, updates: Tensor, axis: Tensor | int = 0, mode: str = "add",
+    data: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    axis: Tensor | int = 0,
+    mode: str = "add",
     validate_indices: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A copy of ``data`` with single elements along an axis combined with ``updates``."""
     at = integer(axis) % data.dim()
     index = _inside(indices, data.shape[at], validate_indices).numpy()
@@ -116,9 +131,12 @@ def scatter_along_axis(
 
 @kernel("scatter_nd")
 def scatter_nd(
-    data: Tensor, indices: Tensor, updates: Tensor, mode: str = "add",
+    data: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    mode: str = "add",
     validate_indices: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A copy of ``data`` with slices at tuples of indices combined with ``updates``."""
     index = _tuple(indices, data.shape, validate_indices)
     return _written(data, tuple(part.numpy() for part in index), updates, mode)

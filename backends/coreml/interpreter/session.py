@@ -16,11 +16,7 @@ from edgeserve.backends.coreml.interpreter.images import tensor_of_image
 from edgeserve.backends.coreml.interpreter.interface import Feature, check_feed, describe
 from edgeserve.backends.coreml.interpreter.package import Package, read_package
 from edgeserve.backends.coreml.interpreter.plan import make_plan
-from edgeserve.backends.coreml.interpreter.program import (
-    choose_function,
-    load_function,
-    refused,
-)
+from edgeserve.backends.coreml.interpreter.program import choose_function, load_function, refused
 from edgeserve.backends.coreml.interpreter.state import Cell, State
 from edgeserve.backends.coreml.interpreter.steps import Output
 from edgeserve.backends.coreml.interpreter.values import TORCH, dtype_name

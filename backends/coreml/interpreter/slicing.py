@@ -14,9 +14,14 @@ _Cut = int | slice
 
 
 def _cuts(
-    rank: int, begin: Tensor, end: Tensor, stride: Tensor | None, begin_mask: Tensor | None,
-    end_mask: Tensor | None, squeeze_mask: Tensor | None,
-) -> list[_Cut]:  # fmt: skip
+    rank: int,
+    begin: Tensor,
+    end: Tensor,
+    stride: Tensor | None,
+    begin_mask: Tensor | None,
+    end_mask: Tensor | None,
+    squeeze_mask: Tensor | None,
+) -> list[_Cut]:
     """The slice of each axis.
 
     A true ``begin_mask`` or ``end_mask`` means "from the very start" or "to the very end", in the
@@ -42,10 +47,14 @@ def _cuts(
 
 @kernel("slice_by_index")
 def slice_by_index(
-    x: Tensor, begin: Tensor, end: Tensor, stride: Tensor | None = None,
-    begin_mask: Tensor | None = None, end_mask: Tensor | None = None,
+    x: Tensor,
+    begin: Tensor,
+    end: Tensor,
+    stride: Tensor | None = None,
+    begin_mask: Tensor | None = None,
+    end_mask: Tensor | None = None,
     squeeze_mask: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``x[begin:end:stride, ...]`` as in numpy, with masks; a negative stride reads backwards."""
     cuts = _cuts(x.dim(), begin, end, stride, begin_mask, end_mask, squeeze_mask)
     for axis, cut in enumerate(cuts):
@@ -70,10 +79,15 @@ def slice_by_size(x: Tensor, begin: Tensor, size: Tensor) -> Tensor:
 
 @kernel("slice_update")
 def slice_update(
-    x: Tensor, update: Tensor, begin: Tensor, end: Tensor, stride: Tensor | None = None,
-    begin_mask: Tensor | None = None, end_mask: Tensor | None = None,
+    x: Tensor,
+    update: Tensor,
+    begin: Tensor,
+    end: Tensor,
+    stride: Tensor | None = None,
+    begin_mask: Tensor | None = None,
+    end_mask: Tensor | None = None,
     squeeze_mask: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A copy of ``x`` with the slice that ``slice_by_index`` would give replaced by ``update``."""
     cuts = _cuts(x.dim(), begin, end, stride, begin_mask, end_mask, squeeze_mask)
     made = x.clone()

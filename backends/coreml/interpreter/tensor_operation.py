@@ -159,9 +159,11 @@ def band_part(x: Tensor, lower: Tensor | int = -1, upper: Tensor | int = -1) -> 
 
 @kernel("cumsum")
 def cumsum(
-    x: Tensor, axis: Tensor | int = 0, exclusive: Tensor | bool = False,
+    x: Tensor,
+    axis: Tensor | int = 0,
+    exclusive: Tensor | bool = False,
     reverse: Tensor | bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Running sum along an axis, from the end with ``reverse``, without itself if ``exclusive``."""
     at, backwards = integer(axis), truth(reverse)
     given = x.flip(at) if backwards else x
@@ -174,9 +176,8 @@ def cumsum(
 
 @kernel("one_hot")
 def one_hot(
-    indices: Tensor, one_hot_vector_size: Tensor, axis: Tensor, on_value: Tensor,
-    off_value: Tensor,
-) -> Tensor:  # fmt: skip
+    indices: Tensor, one_hot_vector_size: Tensor, axis: Tensor, on_value: Tensor, off_value: Tensor
+) -> Tensor:
     """``on_value`` at each index along a new axis, else ``off_value``; outside: all off."""
     size = integer(one_hot_vector_size)
     check_shape([*indices.shape, size], "one_hot")
@@ -200,10 +201,14 @@ def argsort(x: Tensor, axis: Tensor | int = -1, ascending: Tensor | bool = False
 
 @kernel("topk")
 def topk(
-    x: Tensor, k: Tensor | int = 1, axis: Tensor | int = -1, ascending: Tensor | bool = False,
-    sort: Tensor | bool = True, return_indices: Tensor | bool = True,
+    x: Tensor,
+    k: Tensor | int = 1,
+    axis: Tensor | int = -1,
+    ascending: Tensor | bool = False,
+    sort: Tensor | bool = True,
+    return_indices: Tensor | bool = True,
     output_indices_dtype: str = "int32",
-) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+) -> Tensor | tuple[Tensor, Tensor]:
     """The ``k`` largest (or smallest) elements, sorted, and their indices.
 
     Of equal elements the first comes first. ``k`` of -1 means all. Unsorted results may come in any

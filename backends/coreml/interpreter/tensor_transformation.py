@@ -53,9 +53,12 @@ def reshape_from_right(x: Tensor, shape: Tensor) -> Tensor:
 
 @kernel("reshape_like")
 def reshape_like(
-    x: Tensor, ref_tensors: list[Tensor], begins: list[Tensor], ends: list[Tensor],
+    x: Tensor,
+    ref_tensors: list[Tensor],
+    begins: list[Tensor],
+    ends: list[Tensor],
     end_masks: list[Tensor],
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Reshape to sizes taken from other tensors: of each the axes from a begin to an end."""
     sizes: list[int] = []
     for ref, begin, end, mask in zip(ref_tensors, begins, ends, end_masks, strict=True):

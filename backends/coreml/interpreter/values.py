@@ -14,8 +14,16 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "NUMPY", "TORCH", "dtype_name", "held_as", "integer", "ints", "number", "tensor_of", "truth",
-]  # fmt: skip
+    "NUMPY",
+    "TORCH",
+    "dtype_name",
+    "held_as",
+    "integer",
+    "ints",
+    "number",
+    "tensor_of",
+    "truth",
+]
 
 #: How torch holds each MIL type, by coremltools' name of the type.
 TORCH: dict[str, torch.dtype] = {

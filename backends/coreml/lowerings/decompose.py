@@ -21,11 +21,23 @@ __all__ = ["decompose", "is_known"]
 
 #: Operators of ATen that coremltools translates as they are.
 _WHOLE = (
-    "adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "group_norm.default",
-    "hardsigmoid.default", "hardswish.default", "instance_norm.default", "layer_norm.default",
-    "linear.default", "lstm.input", "matmul.default", "mish.default", "pixel_shuffle.default",
-    "pixel_unshuffle.default", "relu6.default", "silu.default", "upsample_nearest2d.default",
-)  # fmt: skip
+    "adaptive_avg_pool1d.default",
+    "adaptive_avg_pool2d.default",
+    "group_norm.default",
+    "hardsigmoid.default",
+    "hardswish.default",
+    "instance_norm.default",
+    "layer_norm.default",
+    "linear.default",
+    "lstm.input",
+    "matmul.default",
+    "mish.default",
+    "pixel_shuffle.default",
+    "pixel_unshuffle.default",
+    "relu6.default",
+    "silu.default",
+    "upsample_nearest2d.default",
+)
 
 #: What coremltools has translations for that cannot work: they call builders that are not there, or
 #: wait for arguments that no exported program gives.

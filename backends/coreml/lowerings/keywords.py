@@ -14,10 +14,20 @@ from typing import Any
 __all__ = ["watch_keywords"]
 
 #: Names that say where and how a tensor lies in memory, or what its dtype already says.
-_IDLE = frozenset({
-    "copy", "device", "dtype", "generator", "implicit", "layout", "memory_format", "non_blocking",
-    "out", "pin_memory",
-})  # fmt: skip
+_IDLE = frozenset(
+    {
+        "copy",
+        "device",
+        "dtype",
+        "generator",
+        "implicit",
+        "layout",
+        "memory_format",
+        "non_blocking",
+        "out",
+        "pin_memory",
+    }
+)
 
 
 class _Watched(dict[str, Any]):

@@ -15,11 +15,15 @@ _COERCED = 12
 
 same_as(
     {
-        "Relu": torch.relu, "Sigmoid": torch.sigmoid, "Tanh": torch.tanh,
-        "Softplus": functional.softplus, "Softsign": functional.softsign, "Mish": functional.mish,
+        "Relu": torch.relu,
+        "Sigmoid": torch.sigmoid,
+        "Tanh": torch.tanh,
+        "Softplus": functional.softplus,
+        "Softsign": functional.softsign,
+        "Mish": functional.mish,
         "HardSwish": functional.hardswish,
     }
-)  # fmt: skip
+)
 
 
 @op("LeakyRelu")

@@ -216,11 +216,14 @@ def _entry(proto: NodeProto, node: Node) -> Entry:
 def _read(proto: NodeProto, number: int, opset: int, constants: Mapping[str, np.ndarray]) -> Node:
     inputs = tuple(proto.input)
     return Node(
-        op=proto.op_type, name=proto.name or f"{proto.op_type}_{number}", opset=opset,
+        op=proto.op_type,
+        name=proto.name or f"{proto.op_type}_{number}",
+        opset=opset,
         attributes={a.name: _attribute(a) for a in proto.attribute},
-        inputs=inputs, outputs=tuple(proto.output),
+        inputs=inputs,
+        outputs=tuple(proto.output),
         constants={i: constants[name] for i, name in enumerate(inputs) if name in constants},
-    )  # fmt: skip
+    )
 
 
 def _attribute(attribute: Any) -> Any:

@@ -41,6 +41,9 @@ def _grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     modes = {"linear": "bilinear", "cubic": "bicubic"}
     mode = node.get("mode", "linear")
     return functional.grid_sample(
-        x, grid, modes.get(mode, mode), node.get("padding_mode", "zeros"),
+        x,
+        grid,
+        modes.get(mode, mode),
+        node.get("padding_mode", "zeros"),
         bool(node.get("align_corners", 0)),
-    )  # fmt: skip
+    )

@@ -14,11 +14,15 @@ from edgeserve.backends.torch.onnx.table import Node, op
 __all__ = ["ends_of", "padded"]
 
 _CONV: dict[int, Callable[..., Tensor]] = {
-    1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d,
-}  # fmt: skip
+    1: functional.conv1d,
+    2: functional.conv2d,
+    3: functional.conv3d,
+}
 _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
-    1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d,
-}  # fmt: skip
+    1: functional.conv_transpose1d,
+    2: functional.conv_transpose2d,
+    3: functional.conv_transpose3d,
+}
 
 Ends = list[tuple[int, int]]
 

@@ -15,22 +15,49 @@ from edgeserve.backends.torch.onnx.table import Node, op, same_as
 __all__ = ["torch_dtype"]
 
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "Abs": torch.abs, "Acos": torch.acos, "Acosh": torch.acosh, "Asin": torch.asin,
-    "Asinh": torch.asinh, "Atan": torch.atan, "Atanh": torch.atanh, "Ceil": torch.ceil,
-    "Cos": torch.cos, "Cosh": torch.cosh, "Erf": torch.erf, "Exp": torch.exp,
-    "Floor": torch.floor, "Log": torch.log, "Neg": torch.neg, "Not": torch.logical_not,
-    "Reciprocal": torch.reciprocal, "Round": torch.round, "Sign": torch.sign, "Sin": torch.sin,
-    "Sinh": torch.sinh, "Sqrt": torch.sqrt, "Tan": torch.tan, "IsNaN": torch.isnan,
+    "Abs": torch.abs,
+    "Acos": torch.acos,
+    "Acosh": torch.acosh,
+    "Asin": torch.asin,
+    "Asinh": torch.asinh,
+    "Atan": torch.atan,
+    "Atanh": torch.atanh,
+    "Ceil": torch.ceil,
+    "Cos": torch.cos,
+    "Cosh": torch.cosh,
+    "Erf": torch.erf,
+    "Exp": torch.exp,
+    "Floor": torch.floor,
+    "Log": torch.log,
+    "Neg": torch.neg,
+    "Not": torch.logical_not,
+    "Reciprocal": torch.reciprocal,
+    "Round": torch.round,
+    "Sign": torch.sign,
+    "Sin": torch.sin,
+    "Sinh": torch.sinh,
+    "Sqrt": torch.sqrt,
+    "Tan": torch.tan,
+    "IsNaN": torch.isnan,
     "BitwiseNot": torch.bitwise_not,
-}  # fmt: skip
+}
 
 _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "And": torch.logical_and,
-    "Or": torch.logical_or, "Xor": torch.logical_xor, "Equal": torch.eq, "Greater": torch.gt,
-    "GreaterOrEqual": torch.ge, "Less": torch.lt, "LessOrEqual": torch.le,
-    "BitwiseAnd": torch.bitwise_and, "BitwiseOr": torch.bitwise_or,
+    "Add": torch.add,
+    "Sub": torch.sub,
+    "Mul": torch.mul,
+    "And": torch.logical_and,
+    "Or": torch.logical_or,
+    "Xor": torch.logical_xor,
+    "Equal": torch.eq,
+    "Greater": torch.gt,
+    "GreaterOrEqual": torch.ge,
+    "Less": torch.lt,
+    "LessOrEqual": torch.le,
+    "BitwiseAnd": torch.bitwise_and,
+    "BitwiseOr": torch.bitwise_or,
     "BitwiseXor": torch.bitwise_xor,
-}  # fmt: skip
+}
 
 
 same_as(_UNARY)

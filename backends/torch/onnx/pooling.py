@@ -15,11 +15,15 @@ from edgeserve.backends.torch.onnx.table import Node, op
 __all__: list[str] = []
 
 _MAX: dict[int, Callable[..., Tensor]] = {
-    1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d,
-}  # fmt: skip
+    1: functional.max_pool1d,
+    2: functional.max_pool2d,
+    3: functional.max_pool3d,
+}
 _MEAN: dict[int, Callable[..., Tensor]] = {
-    1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d,
-}  # fmt: skip
+    1: functional.avg_pool1d,
+    2: functional.avg_pool2d,
+    3: functional.avg_pool3d,
+}
 
 
 @op("GlobalAveragePool")

@@ -16,8 +16,10 @@ __all__: list[str] = []
 _LSTM, _GRU, _RNN = (0, 2, 3, 1), (1, 0, 2), (0,)
 
 _FREE: dict[str, tuple[Any, ...]] = {
-    "LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",),
-}  # fmt: skip
+    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
+    "GRU": ("Sigmoid", "Tanh"),
+    "RNN": ("Tanh",),
+}
 
 
 def _ordered(weight: Tensor, gates: tuple[int, ...], hidden: int) -> Tensor:
@@ -57,9 +59,14 @@ def _start(node: Node, state: Tensor | None, x: Tensor, r: Tensor) -> Tensor:
 
 
 def _run(
-    node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, states: list[Tensor],
+    node: Node,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    states: list[Tensor],
     gates: tuple[int, ...],
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """The outputs as ONNX has them: [steps, directions, batch, hidden], and the last states."""
     backwards = node.get("direction", "forward") == "reverse"
     x = x.flip(0) if backwards else x
@@ -75,10 +82,16 @@ def _run(
 
 @op("LSTM", host=(4,))
 def _lstm(
-    node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None,
-    lengths: Tensor | None = None, h: Tensor | None = None, c: Tensor | None = None,
+    node: Node,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    c: Tensor | None = None,
     peepholes: Tensor | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     _check(node, x, torch.zeros(0) if node.has(4) else None)
     if peepholes is not None:
         raise node.refuse("peepholes")
@@ -88,9 +101,14 @@ def _lstm(
 
 @op("GRU", host=(4,))
 def _gru(
-    node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None,
-    lengths: Tensor | None = None, h: Tensor | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    node: Node,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+) -> tuple[Tensor, ...]:
     """PyTorch resets behind the product with the hidden state, as ``linear_before_reset`` says."""
     _check(node, x, torch.zeros(0) if node.has(4) else None)
     if not node.get("linear_before_reset", 0):
@@ -100,8 +118,13 @@ def _gru(
 
 @op("RNN", host=(4,))
 def _rnn(
-    node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None,
-    lengths: Tensor | None = None, h: Tensor | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    node: Node,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+) -> tuple[Tensor, ...]:
     _check(node, x, torch.zeros(0) if node.has(4) else None)
     return _run(node, x, w, r, b, [_start(node, h, x, r)], _RNN)

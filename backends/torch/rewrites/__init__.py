@@ -104,10 +104,7 @@ def apply_in_place(program: ExportedProgram, rewrites: Iterable[Rewrite]) -> tup
     places = [str(node) for node in output.args[0]]
     changed = apply(program.graph_module, rewrites)
     for spec, old, node in zip(
-        program.graph_signature.output_specs,
-        places,
-        output.args[0],
-        strict=True,
+        program.graph_signature.output_specs, places, output.args[0], strict=True
     ):
         if old in before and isinstance(node, fx.Node) and node.name != old:
             spec.arg.name = node.name

@@ -17,9 +17,13 @@ __all__ = ["drop_expand"]
 _ATEN = torch.ops.aten
 _EXPANSIONS = {_ATEN.broadcast_to.default, _ATEN.expand.default, _ATEN.expand_as.default}
 _ELEMENTWISE = {
-    _ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.mul.Tensor, _ATEN.div.Tensor,
-    _ATEN.maximum.default, _ATEN.minimum.default,
-}  # fmt: skip
+    _ATEN.add.Tensor,
+    _ATEN.sub.Tensor,
+    _ATEN.mul.Tensor,
+    _ATEN.div.Tensor,
+    _ATEN.maximum.default,
+    _ATEN.minimum.default,
+}
 
 
 def drop_expand(module: fx.GraphModule) -> bool:

@@ -23,13 +23,36 @@ _REPEAT = _ATEN.repeat.default
 
 #: Operators that only see the same numbers in another shape.
 _SEE_THROUGH = {
-    "_unsafe_view", "clone", "contiguous", "flatten", "reshape", "squeeze", "to", "unflatten",
-    "unsqueeze", "view",
-}  # fmt: skip
+    "_unsafe_view",
+    "clone",
+    "contiguous",
+    "flatten",
+    "reshape",
+    "squeeze",
+    "to",
+    "unflatten",
+    "unsqueeze",
+    "view",
+}
 _TURNS = {
-    "adjoint", "baddbmm", "bmm", "einsum", "linear", "mT", "matmul", "mm", "movedim", "moveaxis",
-    "numpy_T", "permute", "scaled_dot_product_attention", "swapaxes", "swapdims", "t", "transpose",
-}  # fmt: skip
+    "adjoint",
+    "baddbmm",
+    "bmm",
+    "einsum",
+    "linear",
+    "mT",
+    "matmul",
+    "mm",
+    "movedim",
+    "moveaxis",
+    "numpy_T",
+    "permute",
+    "scaled_dot_product_attention",
+    "swapaxes",
+    "swapdims",
+    "t",
+    "transpose",
+}
 
 
 def expand_to_cat(module: fx.GraphModule) -> bool:

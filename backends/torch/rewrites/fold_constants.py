@@ -102,8 +102,9 @@ def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
 
 def _bytes(value: Any) -> int:
     tensors = value if isinstance(value, tuple | list) else (value,)
-    return sum(each.numel() * each.element_size() for each in tensors
-               if isinstance(each, torch.Tensor))  # fmt: skip
+    return sum(
+        each.numel() * each.element_size() for each in tensors if isinstance(each, torch.Tensor)
+    )
 
 
 def _store(module: fx.GraphModule, node: fx.Node, value: Any, known: dict[fx.Node, Any]) -> None:

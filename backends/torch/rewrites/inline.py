@@ -56,8 +56,10 @@ def _copied(
         elif node.op == "get_attr":
             there[node] = add_tensor(module, "made", getattr(traced, str(node.target)), at)
         elif node.op == "call_function":
-            args, kwargs = tree_map(lambda each: there.get(each, each) if isinstance(
-                each, fx.Node) else each, (node.args, node.kwargs))  # fmt: skip
+            args, kwargs = tree_map(
+                lambda each: there.get(each, each) if isinstance(each, fx.Node) else each,
+                (node.args, node.kwargs),
+            )
             there[node] = insert(at, node.target, *args)
             there[node].kwargs = kwargs
             there[node].meta["val"] = node.meta.get("val")

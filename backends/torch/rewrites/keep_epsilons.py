@@ -18,9 +18,11 @@ _ATEN = torch.ops.aten
 _SUMS = {_ATEN.add.Tensor, _ATEN.add.Scalar, _ATEN.sub.Tensor, _ATEN.sub.Scalar}
 _PRODUCTS = {_ATEN.mul.Tensor, _ATEN.mul.Scalar, _ATEN.div.Tensor, _ATEN.div.Scalar}
 _TENSOR = {
-    _ATEN.add.Scalar: _ATEN.add.Tensor, _ATEN.sub.Scalar: _ATEN.sub.Tensor,
-    _ATEN.mul.Scalar: _ATEN.mul.Tensor, _ATEN.div.Scalar: _ATEN.div.Tensor,
-}  # fmt: skip
+    _ATEN.add.Scalar: _ATEN.add.Tensor,
+    _ATEN.sub.Scalar: _ATEN.sub.Tensor,
+    _ATEN.mul.Scalar: _ATEN.mul.Tensor,
+    _ATEN.div.Scalar: _ATEN.div.Tensor,
+}
 
 
 def keep_epsilons(module: fx.GraphModule) -> bool:

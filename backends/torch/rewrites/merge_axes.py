@@ -240,18 +240,58 @@ def _matmul(node: fx.Node) -> bool:
 
 
 _VIEWS = (
-    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "clone", "contiguous", "flatten",
-    "unflatten", "alias", "detach", "view_copy", "squeeze_copy", "unsqueeze_copy",
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "unsqueeze",
+    "squeeze",
+    "clone",
+    "contiguous",
+    "flatten",
+    "unflatten",
+    "alias",
+    "detach",
+    "view_copy",
+    "squeeze_copy",
+    "unsqueeze_copy",
     "lift_fresh_copy",
-)  # fmt: skip
+)
 _REDUCTIONS = (
-    "sum", "mean", "amax", "amin", "any", "all", "var", "std", "logsumexp", "linalg_vector_norm",
-)  # fmt: skip
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "any",
+    "all",
+    "var",
+    "std",
+    "logsumexp",
+    "linalg_vector_norm",
+)
 _ALONG_ONE = (
-    "_softmax", "_log_softmax", "softmax", "log_softmax", "select", "slice", "index_select", "max",
-    "min", "argmax", "argmin", "cumsum", "cumprod", "unbind", "split", "split_with_sizes", "prod",
-    "select_copy", "slice_copy", "unbind_copy", "split_copy", "split_with_sizes_copy",
-)  # fmt: skip
+    "_softmax",
+    "_log_softmax",
+    "softmax",
+    "log_softmax",
+    "select",
+    "slice",
+    "index_select",
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "cumsum",
+    "cumprod",
+    "unbind",
+    "split",
+    "split_with_sizes",
+    "prod",
+    "select_copy",
+    "slice_copy",
+    "unbind_copy",
+    "split_copy",
+    "split_with_sizes_copy",
+)
 
 _TABLE: dict[str, Callable[[fx.Node], bool]] = {
     **dict.fromkeys(_VIEWS, _view),

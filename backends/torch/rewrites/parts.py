@@ -63,10 +63,17 @@ class _Sizes(FakeTensorProp):
 
 
 def _signal(
-    x: torch.Tensor, n_fft: int, hop: int | None = None, win: int | None = None,
-    window: torch.Tensor | None = None, center: bool = True, normalized: bool = False,
-    onesided: bool | None = None, length: int | None = None, complex: bool = False,
-) -> torch.Tensor:  # fmt: skip
+    x: torch.Tensor,
+    n_fft: int,
+    hop: int | None = None,
+    win: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    complex: bool = False,
+) -> torch.Tensor:
     """An empty tensor of the shape that ``istft`` gives; torch asks whether windows sum to zero."""
     step = n_fft // 4 if hop is None else hop
     whole = n_fft + step * (x.shape[-1] - 1) - (n_fft // 2 * 2 if center else 0)

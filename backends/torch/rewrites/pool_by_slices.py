@@ -54,9 +54,12 @@ def _pairs(node: fx.Node) -> tuple[list[int], ...]:
 
 
 def _replace(
-    module: fx.GraphModule, node: fx.Node, placed: bool, sizes: tuple[int, ...],
+    module: fx.GraphModule,
+    node: fx.Node,
+    placed: bool,
+    sizes: tuple[int, ...],
     out: tuple[int, ...],
-) -> None:  # fmt: skip
+) -> None:
     parts, numbers = _parts(node, sizes, out)
     best = parts[0]
     for part in parts[1:]:
@@ -80,10 +83,13 @@ def _parts(
 ) -> tuple[list[fx.Node], list[torch.Tensor]]:
     """For each place of the window, what lies there, and the number of that place in the image."""
     kernel, stride, padding, dilation = _pairs(node)
-    high = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d
-            in zip(out[-2:], stride, kernel, dilation, strict=True)]  # fmt: skip
-    after = [max(0, need - size - pad) for need, size, pad
-             in zip(high, sizes[-2:], padding, strict=True)]  # fmt: skip
+    high = [
+        (n - 1) * s + (k - 1) * d + 1
+        for n, s, k, d in zip(out[-2:], stride, kernel, dilation, strict=True)
+    ]
+    after = [
+        max(0, need - size - pad) for need, size, pad in zip(high, sizes[-2:], padding, strict=True)
+    ]
     widths = [padding[1], after[1], padding[0], after[0]]
     x: Any = node.args[0]
     padded = insert(node, _ATEN.constant_pad_nd.default, x, widths, _LOWEST) if any(widths) else x
@@ -91,8 +97,10 @@ def _parts(
     for i, j in itertools.product(range(kernel[0]), range(kernel[1])):
         part = padded
         rows, columns = i * dilation[0], j * dilation[1]
-        for axis, start, n, step in ((-2, rows, out[-2], stride[0]),
-                                     (-1, columns, out[-1], stride[1])):  # fmt: skip
+        for axis, start, n, step in (
+            (-2, rows, out[-2], stride[0]),
+            (-1, columns, out[-1], stride[1]),
+        ):
             end = start + (n - 1) * step + 1
             part = insert(node, _ATEN.slice.Tensor, part, len(sizes) + axis, start, end, step)
         parts.append(part)

@@ -19,10 +19,13 @@ __all__ = ["resize_by_matrices"]
 
 _ATEN = torch.ops.aten
 _RESIZES = {
-    _ATEN.upsample_bicubic2d.vec, _ATEN.upsample_bicubic2d.default,
-    _ATEN._upsample_bicubic2d_aa.vec, _ATEN._upsample_bicubic2d_aa.default,
-    _ATEN._upsample_bilinear2d_aa.vec, _ATEN._upsample_bilinear2d_aa.default,
-}  # fmt: skip
+    _ATEN.upsample_bicubic2d.vec,
+    _ATEN.upsample_bicubic2d.default,
+    _ATEN._upsample_bicubic2d_aa.vec,
+    _ATEN._upsample_bicubic2d_aa.default,
+    _ATEN._upsample_bilinear2d_aa.vec,
+    _ATEN._upsample_bilinear2d_aa.default,
+}
 _BILINEAR = {_ATEN.upsample_bilinear2d.vec, _ATEN.upsample_bilinear2d.default}
 
 

@@ -14,10 +14,15 @@ _ATEN = torch.ops.aten
 
 #: What stands for a dtype where only float32 and int32 come out.
 _PLAIN = {
-    torch.bool: torch.int32, torch.uint8: torch.int32, torch.int8: torch.int32,
-    torch.int16: torch.int32, torch.int64: torch.int32,
-    torch.float64: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32,
-}  # fmt: skip
+    torch.bool: torch.int32,
+    torch.uint8: torch.int32,
+    torch.int8: torch.int32,
+    torch.int16: torch.int32,
+    torch.int64: torch.int32,
+    torch.float64: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+}
 
 
 def needs_sizes(module: fx.GraphModule) -> bool:

@@ -17,13 +17,15 @@ __all__ = ["spell_alpha"]
 
 _ATEN = torch.ops.aten
 _SUMS = {
-    _ATEN.add.Tensor, _ATEN.add.Scalar, _ATEN.sub.Tensor, _ATEN.sub.Scalar, _ATEN.rsub.Tensor,
+    _ATEN.add.Tensor,
+    _ATEN.add.Scalar,
+    _ATEN.sub.Tensor,
+    _ATEN.sub.Scalar,
+    _ATEN.rsub.Tensor,
     _ATEN.rsub.Scalar,
-}  # fmt: skip
+}
 
-_PRODUCTS = {
-    _ATEN.addmm.default, _ATEN.addmv.default, _ATEN.addbmm.default, _ATEN.baddbmm.default,
-}  # fmt: skip
+_PRODUCTS = {_ATEN.addmm.default, _ATEN.addmv.default, _ATEN.addbmm.default, _ATEN.baddbmm.default}
 
 
 def spell_alpha(module: fx.GraphModule) -> bool:

@@ -81,8 +81,9 @@ def _stored_tensors(module: fx.GraphModule) -> list[tuple[str, torch.Tensor]]:
     plain = [
         (f"{path}.{name}" if path else name, value)
         for path, part in module.named_modules()
-        for name, value in vars(part).items() if isinstance(value, torch.Tensor)
-    ]  # fmt: skip
+        for name, value in vars(part).items()
+        if isinstance(value, torch.Tensor)
+    ]
     return [*module.named_parameters(), *module.named_buffers(), *plain]
 
 

@@ -18,9 +18,11 @@ __all__ = ["spell_division"]
 
 _ATEN = torch.ops.aten
 _DIVISIONS = {
-    _ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode, _ATEN.floor_divide.default,
+    _ATEN.div.Tensor_mode,
+    _ATEN.div.Scalar_mode,
+    _ATEN.floor_divide.default,
     _ATEN.floor_divide.Scalar,
-}  # fmt: skip
+}
 
 
 def spell_division(module: fx.GraphModule) -> bool:

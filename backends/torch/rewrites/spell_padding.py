@@ -22,8 +22,10 @@ _SAME = {
     _ATEN.conv3d.padding: _ATEN.conv3d.default,
 }
 _TRANSPOSED = {
-    _ATEN.conv_transpose1d.default, _ATEN.conv_transpose2d.input, _ATEN.conv_transpose3d.input,
-}  # fmt: skip
+    _ATEN.conv_transpose1d.default,
+    _ATEN.conv_transpose2d.input,
+    _ATEN.conv_transpose3d.input,
+}
 
 
 def spell_padding(module: fx.GraphModule) -> bool:

@@ -32,9 +32,7 @@ def spread_uneven(module: fx.GraphModule) -> bool:
 
 def _replaced(module: fx.GraphModule, wanted: Callable[[fx.Node], bool]) -> bool:
     changed = False
-    for node in module.graph.find_nodes(
-        op="call_function", target=_ATEN.conv_transpose3d.input
-    ):  # fmt: skip
+    for node in module.graph.find_nodes(op="call_function", target=_ATEN.conv_transpose3d.input):
         if shape_of(node) is None or len(shape_of(node.args[0]) or ()) != 5 or not wanted(node):
             continue
         node.replace_all_uses_with(_spread(module, node))
@@ -77,8 +75,10 @@ def _convolved(
     x: Tensor, kernel: Tensor, bias: Tensor | None, gaps: list[int], groups: int
 ) -> Tensor:
     """Group by group: the engine's convolution of three axes has none."""
-    found = [torch.conv3d(_part(x, 1, groups, each), _part(kernel, 0, groups, each), dilation=gaps)
-             for each in range(groups)]  # fmt: skip
+    found = [
+        torch.conv3d(_part(x, 1, groups, each), _part(kernel, 0, groups, each), dilation=gaps)
+        for each in range(groups)
+    ]
     made = torch.cat(found, 1) if groups > 1 else found[0]
     return made if bias is None else made + bias.reshape(-1, 1, 1, 1)
 
@@ -117,6 +117,9 @@ def _padded(x: Tensor, before: list[int], behind: list[int]) -> Tensor:
     for place, (start, end) in enumerate(zip(before, behind, strict=True)):
         low, high = max(0, -start), x.shape[2 + place] - max(0, -end)
         x = x.narrow(2 + place, low, high - low)
-    widths = [w for pair in zip(reversed(before), reversed(behind), strict=True)
-              for w in (max(0, pair[0]), max(0, pair[1]))]  # fmt: skip
+    widths = [
+        w
+        for pair in zip(reversed(before), reversed(behind), strict=True)
+        for w in (max(0, pair[0]), max(0, pair[1]))
+    ]
     return torch.constant_pad_nd(x, widths) if any(widths) else x

@@ -69,8 +69,9 @@ def test_inspection_shows_the_largest_function(packages: Any, package: Any) -> N
     assert graph.inputs[0].shape == (1, 40)
     assert {"linear", "layer_norm", "scaled_dot_product_attention"} <= set(graph.op_counts)
     assert {op.module for op in graph.ops if op.type == "layer_norm"} == {
-        "block.norm1", "block.norm2",
-    }  # fmt: skip
+        "block.norm1",
+        "block.norm2",
+    }
 
 
 def test_eight_bit_weights_are_shared_too(packages: Any, package: Any) -> None:

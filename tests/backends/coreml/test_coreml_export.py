@@ -73,8 +73,10 @@ def test_names_and_order_are_the_signatures(packages: Any, name: str) -> None:
 def test_integers_and_truth_values_become_int32(packages: Any) -> None:
     assert packages("tied").artifact.io.inputs[0].dtype == "int32"
     assert [spec.dtype for spec in packages("nested").artifact.io.outputs] == [
-        "float32", "float32", "int32",
-    ]  # fmt: skip
+        "float32",
+        "float32",
+        "int32",
+    ]
 
 
 def test_a_boolean_input_is_taken_as_int32(packages: Any) -> None:
@@ -138,8 +140,9 @@ def test_the_package_is_one_that_coremltools_opens(packages: Any) -> None:
 def test_a_package_without_weights_has_no_file_of_them(packages: Any) -> None:
     package = packages("difference")
     assert [entry.path for entry in package.artifact.files] == [
-        "model.mlpackage/Data/com.apple.CoreML/model.mlmodel", "model.mlpackage/Manifest.json",
-    ]  # fmt: skip
+        "model.mlpackage/Data/com.apple.CoreML/model.mlmodel",
+        "model.mlpackage/Manifest.json",
+    ]
     found = {p.relative_to(package.root).as_posix() for p in package.root.rglob("*") if p.is_file()}
     assert found == {entry.path for entry in package.artifact.files}
 
@@ -181,9 +184,13 @@ def test_nothing_of_this_machine_or_day_is_in_it(packages: Any) -> None:
 def test_the_package_describes_itself(packages: Any) -> None:
     labels = ("ant", "bee", "cat", "dog", "élan")
     net = packages.export(
-        nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (torch.randn(1, 3, 4),), ({0: "batch"},),
-        task="image-classification", labels=labels, fields={"output": "logits"},
-    )  # fmt: skip
+        nn.Sequential(nn.Flatten(), nn.Linear(12, 5)),
+        (torch.randn(1, 3, 4),),
+        ({0: "batch"},),
+        task="image-classification",
+        labels=labels,
+        fields={"output": "logits"},
+    )
     package = packages.make(net, name="tagger", license="MIT", author="Ada")
     metadata = package.spec.description.metadata
     assert metadata.shortDescription == "tagger: image-classification model with 5 labels"
@@ -255,11 +262,15 @@ def test_operators_that_stay_whole_answer_as_pytorch(packages: Any) -> None:
             y = f.interpolate(f.interpolate(y, scale_factor=2.0), (11, 13), mode="bilinear")
             sampled = f.grid_sample(x, grid, align_corners=False)
             return (
-                f.adaptive_avg_pool2d(y, (1, 1)), f.mish(y), f.hardtanh(4 * y, 0.0, 6.0),
+                f.adaptive_avg_pool2d(y, (1, 1)),
+                f.mish(y),
+                f.hardtanh(4 * y, 0.0, 6.0),
                 f.hardsigmoid(y),
-                f.pixel_shuffle(y, 2), f.pixel_unshuffle(x, 2), sampled,
+                f.pixel_shuffle(y, 2),
+                f.pixel_unshuffle(x, 2),
+                sampled,
                 f.adaptive_avg_pool1d(x[0], 1),
-            )  # fmt: skip
+            )
 
     torch.manual_seed(0)
     examples = (torch.randn(1, 3, 6, 8), torch.rand(1, 4, 4, 2) * 2.4 - 1.2)

@@ -38,11 +38,7 @@ def test_operations_are_chained_by_their_values(packages: Any) -> None:
     package = packages("tower")
     graph = packages.backend.inspect(package.artifact, package.root)
     made = {spec.name for spec in graph.inputs} | {weight.name for weight in graph.weights}
-    constants = {
-        op.outputs[0].name
-        for op in _operations(package.spec)
-        if op.type == "const"
-    }  # fmt: skip
+    constants = {op.outputs[0].name for op in _operations(package.spec) if op.type == "const"}
     for op in graph.ops:
         assert set(op.inputs) <= made | constants, op
         made |= set(op.outputs)
@@ -66,8 +62,12 @@ def test_weights_are_those_of_the_module(packages: Any) -> None:
         package = packages("conv", precision)
         weights = packages.backend.inspect(package.artifact, package.root).weights
         module = package.net.module
-        right = [module.features[0].weight, module.features[0].bias, module.head.weight,
-                 module.head.bias]  # fmt: skip
+        right = [
+            module.features[0].weight,
+            module.features[0].bias,
+            module.head.weight,
+            module.head.bias,
+        ]
         assert sorted(w.shape for w in weights) == sorted(tuple(t.shape) for t in right)
         assert {weight.dtype for weight in weights} == {f"float{8 * size}"}
         assert sum(w.bytes for w in weights) == sum(t.numel() for t in right) * size
@@ -100,9 +100,12 @@ def test_a_branch_shows_the_operations_inside(packages: Any, tmp_path: Any) -> N
 
     with log_warnings():
         model = ct.convert(
-            program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS16,
-            compute_precision=ct.precision.FLOAT32, skip_model_load=True,
-        )  # fmt: skip
+            program,
+            convert_to="mlprogram",
+            minimum_deployment_target=ct.target.iOS16,
+            compute_precision=ct.precision.FLOAT32,
+            skip_model_load=True,
+        )
     files = write_package(model.get_spec(), None, tmp_path)
     io = signatures(model.get_spec())[0]
     artifact = Artifact("coreml", "fp32", "model.mlpackage", files, io)

@@ -35,9 +35,13 @@ def test_the_import_loads_no_framework_that_plays_no_part() -> None:
 
 @pytest.mark.parametrize(
     ("asking", "said"),
-    [("coremltools._deps", "left out"), ("coremltools", "left out"), ("mine", "No module named"),
-     ("coremltools_of_mine", "No module named")],
-)  # fmt: skip
+    [
+        ("coremltools._deps", "left out"),
+        ("coremltools", "left out"),
+        ("mine", "No module named"),
+        ("coremltools_of_mine", "No module named"),
+    ],
+)
 def test_whoever_else_asks_meanwhile_gets_what_is_installed(
     monkeypatch: pytest.MonkeyPatch, asking: str, said: str
 ) -> None:

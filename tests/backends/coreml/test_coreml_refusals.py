@@ -86,10 +86,11 @@ def test_a_program_that_does_not_hold_for_the_sizes(packages: Any, text: Any) ->
     length = torch.export.Dim("length", min=2, max=40)
     inputs = text.exported.processing.inputs[0]
     net = packages.export(
-        Doubled(), (torch.ones(1, 5, dtype=torch.int64), torch.ones(1, 10)),
+        Doubled(),
+        (torch.ones(1, 5, dtype=torch.int64), torch.ones(1, 10)),
         {"ids": {1: length}, "twice": {1: 2 * length}},
         processing=Processing(inputs=(InputProcessing("ids", inputs.steps),)),
-    )  # fmt: skip
+    )
     with pytest.raises(ConvertError) as error:
         packages.make(net)
     assert error.value.code == "EDGE-CONVERT-053"

@@ -22,9 +22,13 @@ from edgeserve.backends.torch.onnx.table import Unimportable, entry_of, known_op
 _FOREIGN = {"uint16", "uint32", "uint64", "bfloat16", "object", "float8_e4m3fn", "int4", "uint4"}
 #: Cases about nothing at all, or about which of equals comes first, which PyTorch leaves open.
 _LEFT_OPEN = {
-    "test_reduce_max_empty_set", "test_reduce_max_empty_set_bool", "test_reduce_min_empty_set",
-    "test_top_k_same_values", "test_top_k_same_values_2d", "test_top_k_same_values_largest",
-}  # fmt: skip
+    "test_reduce_max_empty_set",
+    "test_reduce_max_empty_set_bool",
+    "test_reduce_min_empty_set",
+    "test_top_k_same_values",
+    "test_top_k_same_values_2d",
+    "test_top_k_same_values_largest",
+}
 
 Feed = dict[str, np.ndarray]
 
@@ -64,8 +68,9 @@ def answer(model: onnx.ModelProto, feed: Feed) -> list[np.ndarray]:
 
 
 def usable(arrays: Any) -> bool:
-    return all(isinstance(a, np.ndarray | np.generic) and str(a.dtype) not in _FOREIGN
-               for a in arrays)  # fmt: skip
+    return all(
+        isinstance(a, np.ndarray | np.generic) and str(a.dtype) not in _FOREIGN for a in arrays
+    )
 
 
 @pytest.mark.parametrize("name", known_ops())
@@ -111,19 +116,28 @@ def test_the_table_is_known() -> None:
 
 
 def model_of(
-    op: str, feed: Feed, outputs: int = 1, opset: int = 17, constants: tuple[str, ...] = (),
-    kind: int = TensorProto.FLOAT, **attributes: Any,
-) -> onnx.ModelProto:  # fmt: skip
+    op: str,
+    feed: Feed,
+    outputs: int = 1,
+    opset: int = 17,
+    constants: tuple[str, ...] = (),
+    kind: int = TensorProto.FLOAT,
+    **attributes: Any,
+) -> onnx.ModelProto:
     names = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(op, [n if n[0] != "_" else "" for n in feed], names, "n", **attributes)
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in feed.items() if n[0] != "_" and n not in constants
-    ]  # fmt: skip
+        for n, a in feed.items()
+        if n[0] != "_" and n not in constants
+    ]
     graph = helper.make_graph(
-        [node], "g", inputs, [helper.make_tensor_value_info(n, kind, None) for n in names],
+        [node],
+        "g",
+        inputs,
+        [helper.make_tensor_value_info(n, kind, None) for n in names],
         [numpy_helper.from_array(feed[n], n) for n in constants],
-    )  # fmt: skip
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     made.ir_version = 8
     return made
@@ -151,15 +165,20 @@ def numbers(*shape: int) -> np.ndarray:
 def test_recurrent_layers_answer_as_onnx_runtime(op: str, gates: int, direction: str) -> None:
     ways = 2 if direction == "bidirectional" else 1
     feed = {
-        "x": numbers(7, 2, 3), "w": numbers(ways, gates * 5, 3), "r": numbers(ways, gates * 5, 5),
-        "b": numbers(ways, gates * 10), "_": numbers(1), "h": numbers(ways, 2, 5),
-    }  # fmt: skip
+        "x": numbers(7, 2, 3),
+        "w": numbers(ways, gates * 5, 3),
+        "r": numbers(ways, gates * 5, 5),
+        "b": numbers(ways, gates * 10),
+        "_": numbers(1),
+        "h": numbers(ways, 2, 5),
+    }
     more: dict[str, Any] = {"linear_before_reset": 1} if op == "GRU" else {}
     if op == "LSTM":
         feed["c"] = numbers(ways, 2, 5) * 0.5
     outputs = 3 if op == "LSTM" else 2
-    model = model_of(op, feed, outputs, hidden_size=5, direction=direction,
-                     constants=("w", "r", "b"), **more)  # fmt: skip
+    model = model_of(
+        op, feed, outputs, hidden_size=5, direction=direction, constants=("w", "r", "b"), **more
+    )
     check(model, feed)
 
 
@@ -171,8 +190,16 @@ def test_convolutions_pad_as_onnx_runtime(size: int, word: str, stride: int, dil
         return  # ONNX Runtime refuses that
     feed = {"x": numbers(1, 4, size, size + 2), "w": numbers(6, 2, 3, 2), "b": numbers(6)}
     pads: dict[str, Any] = {"pads": [2, 0, 1, 1]} if word == "NOTSET" else {}
-    model = model_of("Conv", feed, group=2, auto_pad=word, strides=[stride] * 2,
-                     dilations=[dilation] * 2, constants=("w", "b"), **pads)  # fmt: skip
+    model = model_of(
+        "Conv",
+        feed,
+        group=2,
+        auto_pad=word,
+        strides=[stride] * 2,
+        dilations=[dilation] * 2,
+        constants=("w", "b"),
+        **pads,
+    )
     check(model, feed)
 
 
@@ -184,8 +211,16 @@ def test_pools_end_where_onnx_runtime_ends(op: str, size: int, ceil: int, pads: 
     feed = {"x": numbers(1, 2, size, size)}
     for counted in (0, 1) if op == "AveragePool" else (0,):
         more = {"count_include_pad": counted} if op == "AveragePool" else {}
-        model = model_of(op, feed, opset=19, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=ceil,
-                         pads=pads, **more)  # fmt: skip
+        model = model_of(
+            op,
+            feed,
+            opset=19,
+            kernel_shape=[3, 3],
+            strides=[2, 2],
+            ceil_mode=ceil,
+            pads=pads,
+            **more,
+        )
         check(model, feed)
 
 
@@ -200,13 +235,20 @@ def test_resizing_answers_as_onnx_runtime(
     if place == "align_corners" and scale[0] < 1:
         return  # sizes that are no whole numbers: the specification says one thing, engines another
     feed = {
-        "x": numbers(1, 2, 6, 5), "_": numbers(1),
+        "x": numbers(1, 2, 6, 5),
+        "_": numbers(1),
         "scales": np.array([1, 1, *scale], np.float32),
-    }  # fmt: skip
+    }
     nears = ["round_prefer_floor", "floor", "ceil"] if mode == "nearest" else ["floor"]
     for near in nears:
-        model = model_of("Resize", feed, mode=mode, coordinate_transformation_mode=place,
-                         nearest_mode=near, constants=("scales",))  # fmt: skip
+        model = model_of(
+            "Resize",
+            feed,
+            mode=mode,
+            coordinate_transformation_mode=place,
+            nearest_mode=near,
+            constants=("scales",),
+        )
         check(model, feed)
 
 
@@ -244,8 +286,10 @@ def test_old_operator_sets_say_in_attributes_what_new_ones_take_as_inputs() -> N
     check(model_of("Pad", feed, opset=9, pads=[0, 0, 1, 0, 0, 0, 2, 3], value=1.5), feed)
     check(model_of("Split", feed, outputs=2, opset=9, axis=2, split=[4, 2]), feed)
     check(model_of("Dropout", feed, opset=9, ratio=0.5), feed)
-    check(model_of("BatchNormalization", feed | {k: np.abs(numbers(1)) for k in "sbmv"}, opset=9),
-          feed | {k: np.abs(numbers(1)) for k in "sbmv"})  # fmt: skip
+    check(
+        model_of("BatchNormalization", feed | {k: np.abs(numbers(1)) for k in "sbmv"}, opset=9),
+        feed | {k: np.abs(numbers(1)) for k in "sbmv"},
+    )
 
 
 def run_all(model: onnx.ModelProto, feed: Feed) -> None:
@@ -258,10 +302,14 @@ def run_all(model: onnx.ModelProto, feed: Feed) -> None:
     [
         ("Reshape", {"x": numbers(2, 3), "shape": np.array([3, 2])}, "input 1", {}),
         ("NonZero", {"x": numbers(2, 3)}, "no form", {"kind": TensorProto.INT64}),
-        ("GRU", {"x": numbers(2, 1, 3), "w": numbers(1, 6, 3), "r": numbers(1, 6, 2)},
-         "linear_before_reset", {"hidden_size": 2}),
+        (
+            "GRU",
+            {"x": numbers(2, 1, 3), "w": numbers(1, 6, 3), "r": numbers(1, 6, 2)},
+            "linear_before_reset",
+            {"hidden_size": 2},
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_form_is_refused_by_name(
     op: str, feed: Feed, said: str, more: dict[str, Any]
 ) -> None:

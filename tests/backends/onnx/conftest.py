@@ -30,9 +30,13 @@ class Made:
     folder: Path
 
     def quantize(
-        self, precision: str, feeds: Feeds = (), name: str = "", keep: Sequence[str] = (),
+        self,
+        precision: str,
+        feeds: Feeds = (),
+        name: str = "",
+        keep: Sequence[str] = (),
         **options: str,
-    ) -> tuple[Artifact, Path]:  # fmt: skip
+    ) -> tuple[Artifact, Path]:
         """Another precision of it, in a folder of its own."""
         recipe = Recipe(precision=precision, keep_float=tuple(keep), options=options)  # type: ignore[arg-type]
         out = self.folder / (name or precision)

@@ -26,9 +26,11 @@ def model(inputs: list[str], outputs: list[str]) -> ir.Model:
         nodes.append(helper.make_node("Constant", [], [f"c{count}"], value_float=float(count)))
         nodes.append(helper.make_node("Mul", ["sum", f"c{count}"], [name]))
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(n, INT64, ["b", "s"]) for n in inputs],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, INT64, ["b", "s"]) for n in inputs],
         [helper.make_tensor_value_info(n, FLOAT, ["b", "s"]) for n in outputs],
-    )  # fmt: skip
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     made.ir_version = 8
     return ir.from_proto(made)
@@ -57,9 +59,12 @@ def test_inputs_and_outputs_come_in_the_signatures_order(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("inputs", "outputs"),
-    [(["input_ids"], ["logits"]), (["input_ids", "mask", "positions"], ["logits"]),
-     (["input_ids", "mask"], ["states", "more"])],
-)  # fmt: skip
+    [
+        (["input_ids"], ["logits"]),
+        (["input_ids", "mask", "positions"], ["logits"]),
+        (["input_ids", "mask"], ["states", "more"]),
+    ],
+)
 def test_other_inputs_or_outputs_are_refused(inputs: list[str], outputs: list[str]) -> None:
     with pytest.raises(ConvertError) as error:
         _fit(model(inputs, outputs), signature(["input_ids", "mask"], ["logits"]))

@@ -207,21 +207,30 @@ def test_branches_read_what_became_half(attention: Any, tmp_path: Path, runs: Ru
 
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["wide"]),
-        helper.make_node("If", ["flag"], ["y"], then_branch=branch("then", "Relu"),
-                         else_branch=branch("other", "Neg")),
+        helper.make_node(
+            "If",
+            ["flag"],
+            ["y"],
+            then_branch=branch("then", "Relu"),
+            else_branch=branch("other", "Neg"),
+        ),
         helper.make_node("Add", ["y", "wide"], ["z"]),
-    ]  # fmt: skip
+    ]
     weight = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     graph = helper.make_graph(
-        nodes, "g", [tensor("x", 1, [2, 4]), tensor("flag", 9, [])], [tensor("z", 1, [2, 3])],
+        nodes,
+        "g",
+        [tensor("x", 1, [2, 4]), tensor("flag", 9, [])],
+        [tensor("z", 1, [2, 3])],
         [onnx.numpy_helper.from_array(weight, "w")],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     onnx.save(model, tmp_path / "model.onnx")
     artifact = msgspec.structs.replace(
-        attention.artifact, files=(describe(tmp_path, "model.onnx"),),
+        attention.artifact,
+        files=(describe(tmp_path, "model.onnx"),),
         io=io_of(read(tmp_path / "model.onnx")),
-    )  # fmt: skip
+    )
     out = tmp_path / "half"
     made = backends.get("onnx").quantize(artifact, tmp_path, Recipe(precision="fp16"), (), out)
     assert made.provenance.weights["float16"] == 12

@@ -124,9 +124,12 @@ def signal_to_noise(wanted: np.ndarray, got: np.ndarray) -> float:
 @pytest.mark.parametrize("activation", ["u8", "s8"])
 def test_close_to_pytorch(chain: Any, runs: Run, activation: str) -> None:
     artifact, root = chain.quantize(
-        "w8a8", feeds(1, 3, 10, 10, count=32), name=activation, activation=activation,
+        "w8a8",
+        feeds(1, 3, 10, 10, count=32),
+        name=activation,
+        activation=activation,
         reduce_range="false",
-    )  # fmt: skip
+    )
     test = feeds(1, 3, 10, 10, count=8, seed=1)
     with torch.no_grad():
         wanted = np.stack([chain.module(torch.from_numpy(f["image"])).numpy() for f in test])
@@ -140,8 +143,9 @@ def test_close_to_pytorch(chain: Any, runs: Run, activation: str) -> None:
 
 def test_weights_and_biases_are_those_that_numpy_rounds(chain: Any) -> None:
     """Per channel, symmetric; a bias has the scale of its input times that of its channel."""
-    artifact, root = chain.quantize("w8a8", feeds(1, 3, 10, 10), name="numbers",
-                                    activation="u8", reduce_range="false")  # fmt: skip
+    artifact, root = chain.quantize(
+        "w8a8", feeds(1, 3, 10, 10), name="numbers", activation="u8", reduce_range="false"
+    )
     found = arrays(artifact, root)
     layer = chain.module.mid
     weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
@@ -223,8 +227,10 @@ def test_all_kept_float_is_nothing_to_quantize(chain: Any) -> None:
 def tower(zoo: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Path, Any]:
     artifact, root = zoo.onnx("tower")
     rng = np.random.default_rng(0)
-    data = [{"states": rng.normal(size=(1, length, 16)).astype(np.float32)}
-            for length in (3, 5, 8, 13) * 3]  # fmt: skip
+    data = [
+        {"states": rng.normal(size=(1, length, 16)).astype(np.float32)}
+        for length in (3, 5, 8, 13) * 3
+    ]
     out = tmp_path_factory.mktemp("tower")
     made = backends.get("onnx").quantize(artifact, root, Recipe(precision="w8a8"), data, out)
     return made, out, zoo.net("tower")
@@ -235,8 +241,13 @@ def test_only_products_with_weights_are_quantized(tower: tuple[Artifact, Path, A
     graph = backends.get("onnx").inspect(artifact, root)
     made = {name: op for op in graph.ops for name in op.outputs}
     widened = {name for op in graph.ops if op.type == "DequantizeLinear" for name in op.outputs}
-    weighted = [op for op in graph.ops if op.type in ("MatMul", "Gemm")
-                and made.get(op.inputs[1]) is not None and op.inputs[1] in widened]  # fmt: skip
+    weighted = [
+        op
+        for op in graph.ops
+        if op.type in ("MatMul", "Gemm")
+        and made.get(op.inputs[1]) is not None
+        and op.inputs[1] in widened
+    ]
     assert len(weighted) == 4  # query-key-value, output, and the two of the feed-forward part
     assert all(op.inputs[0] in widened for op in weighted)
     for op in graph.ops:
@@ -262,8 +273,11 @@ def test_a_transformer_runs_at_lengths_it_was_not_calibrated_at(
 
 def test_choices_for_processors() -> None:
     assert [activation_for(m) for m in ("x86_64", "AMD64", "aarch64", "arm64")] == [
-        "u8", "u8", "s8", "s8",
-    ]  # fmt: skip
+        "u8",
+        "u8",
+        "s8",
+        "s8",
+    ]
     assert reduce_range_for(("avx2", "avx512f")) == "true"
     assert reduce_range_for(("avx2", "avx_vnni")) == "false"
     assert reduce_range_for(("neon",)) == "true"
@@ -297,18 +311,21 @@ def test_an_old_operator_set_is_refused(chain: Any, tmp_path: Path) -> None:
     node = onnx.helper.make_node("MatMul", ["image", "w"], ["out"])
     tensor = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
-        [node], "old",
-        [tensor("image", 1, [1, 3])], [tensor("out", 1, [1, 2])],
+        [node],
+        "old",
+        [tensor("image", 1, [1, 3])],
+        [tensor("out", 1, [1, 2])],
         [onnx.numpy_helper.from_array(np.ones((3, 2), np.float32), "w")],
-    )  # fmt: skip
+    )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 11)])
     onnx.save(model, tmp_path / "model.onnx")
     from edgeserve.backends.onnx.inspect import io_of, read
 
     artifact = msgspec.structs.replace(
-        chain.artifact, files=(describe(tmp_path, "model.onnx"),),
+        chain.artifact,
+        files=(describe(tmp_path, "model.onnx"),),
         io=io_of(read(tmp_path / "model.onnx")),
-    )  # fmt: skip
+    )
     backend = backends.get("onnx")
     with pytest.raises(QuantizeError) as error:
         backend.quantize(artifact, tmp_path, Recipe(precision="w8a8"), feeds(1, 3), tmp_path / "q")

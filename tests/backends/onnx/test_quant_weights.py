@@ -63,9 +63,15 @@ class Layers(nn.Module):
 
 #: Axes that tell the channels of each parameter apart.
 CHANNELS = {
-    "conv.weight": (0,), "deep.weight": (0,), "up.weight": (1,), "grouped.weight": None,
-    "line.weight": (0,), "linear.weight": (0,), "experts": (0, 2), "left": (0,),
-}  # fmt: skip
+    "conv.weight": (0,),
+    "deep.weight": (0,),
+    "up.weight": (1,),
+    "grouped.weight": None,
+    "line.weight": (0,),
+    "linear.weight": (0,),
+    "experts": (0, 2),
+    "left": (0,),
+}
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +132,9 @@ class Texts(nn.Module):
 def texts(make: Make) -> Any:
     torch.manual_seed(2)
     ids = torch.randint(0, 16, (2, 5))
-    wishes = Wishes({"ids": {0: "batch", 1: ("length", 1, 16)},
-                     "places": {0: "batch", 1: ("length", 1, 16)}})  # fmt: skip
+    wishes = Wishes(
+        {"ids": {0: "batch", 1: ("length", 1, 16)}, "places": {0: "batch", 1: ("length", 1, 16)}}
+    )
     return make("texts", Texts(), (ids, ids), wishes)
 
 

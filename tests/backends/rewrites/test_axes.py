@@ -9,9 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from edgeserve.backends.torch.rewrites import (
-    merge_axes,
-)
+from edgeserve.backends.torch.rewrites import merge_axes
 from edgeserve.backends.torch.rewrites.merge_axes import has_many_axes
 from edgeserve.backends.torch.rewrites.parts import with_sizes
 
@@ -39,21 +37,26 @@ SIX = (2, 3, 2, 2, 3, 2)
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x: (x.reshape(SIX) + x.reshape(SIX)[:, :1, :, :1]).flatten(),
-     lambda x: x.reshape(SIX).sum((1, 3)).flatten(), lambda x: x.reshape(SIX).mean(2).flatten(),
-     lambda x: x.reshape(SIX).amax((0, 5)).flatten(), lambda x: x.reshape(SIX).softmax(1).flatten(),
-     lambda x: torch.cat([x.reshape(SIX), x.reshape(SIX)], 4).flatten(),
-     lambda x: x.reshape(SIX)[:, 1:, :, 0].flatten(),
-     lambda x: x.reshape(SIX).unbind(1)[2].flatten(),
-     lambda x: x.reshape(SIX).split(1, 4)[1].flatten(),
-     lambda x: x.reshape(SIX).max(1).values.flatten(),
-     lambda x: x.reshape(SIX)[:, :1].expand(2, 5, 2, 2, 3, 2).flatten(),
-     lambda x: functional.pad(x.reshape(SIX), (1, 0, 0, 2)).flatten(),
-     lambda x: torch.where(x.reshape(SIX) > 0, x.reshape(SIX), 0.5).flatten(),
-     lambda x: x.reshape(SIX).sum(), lambda x: x.reshape(SIX).argmax(4).flatten(),
-     lambda x: (x.reshape(SIX) @ x.reshape(SIX).mT).flatten(),
-     lambda x: functional.layer_norm(x.reshape(SIX), (3, 2)).flatten()],
-)  # fmt: skip
+    [
+        lambda x: (x.reshape(SIX) + x.reshape(SIX)[:, :1, :, :1]).flatten(),
+        lambda x: x.reshape(SIX).sum((1, 3)).flatten(),
+        lambda x: x.reshape(SIX).mean(2).flatten(),
+        lambda x: x.reshape(SIX).amax((0, 5)).flatten(),
+        lambda x: x.reshape(SIX).softmax(1).flatten(),
+        lambda x: torch.cat([x.reshape(SIX), x.reshape(SIX)], 4).flatten(),
+        lambda x: x.reshape(SIX)[:, 1:, :, 0].flatten(),
+        lambda x: x.reshape(SIX).unbind(1)[2].flatten(),
+        lambda x: x.reshape(SIX).split(1, 4)[1].flatten(),
+        lambda x: x.reshape(SIX).max(1).values.flatten(),
+        lambda x: x.reshape(SIX)[:, :1].expand(2, 5, 2, 2, 3, 2).flatten(),
+        lambda x: functional.pad(x.reshape(SIX), (1, 0, 0, 2)).flatten(),
+        lambda x: torch.where(x.reshape(SIX) > 0, x.reshape(SIX), 0.5).flatten(),
+        lambda x: x.reshape(SIX).sum(),
+        lambda x: x.reshape(SIX).argmax(4).flatten(),
+        lambda x: (x.reshape(SIX) @ x.reshape(SIX).mT).flatten(),
+        lambda x: functional.layer_norm(x.reshape(SIX), (3, 2)).flatten(),
+    ],
+)
 def test_operators_on_many_axes_take_five(rewritten: Any, function: Any) -> None:
     inputs = (torch.randn(144),)
     graph, names = rewritten(function, inputs, merge_axes, decomposed=True)
@@ -63,10 +66,12 @@ def test_operators_on_many_axes_take_five(rewritten: Any, function: Any) -> None
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x: (x.reshape(SIX) @ x.reshape(SIX).transpose(4, 5)).reshape(-1),
-     lambda x: functional.layer_norm(x.reshape(SIX), (3, 2)).reshape(-1),
-     lambda x: functional.linear(x.reshape(SIX), torch.ones(4, 2)).reshape(-1)],
-)  # fmt: skip
+    [
+        lambda x: (x.reshape(SIX) @ x.reshape(SIX).transpose(4, 5)).reshape(-1),
+        lambda x: functional.layer_norm(x.reshape(SIX), (3, 2)).reshape(-1),
+        lambda x: functional.linear(x.reshape(SIX), torch.ones(4, 2)).reshape(-1),
+    ],
+)
 def test_layers_that_stay_whole_take_five(rewritten: Any, function: Any) -> None:
     inputs = (torch.randn(144),)
     graph, names = rewritten(function, inputs, merge_axes)
@@ -78,7 +83,9 @@ def test_operands_that_are_stretched_in_turns_are_expanded(rewritten: Any) -> No
     shapes = [(2, 1, 2, 1, 2, 1, 2), (1, 3, 1, 2, 1, 3, 1)]
     inputs = tuple(torch.randn(torch.Size(shape).numel()) for shape in shapes)
     graph, _ = rewritten(
-        lambda a, b: (a.reshape(shapes[0]) * b.reshape(shapes[1])).flatten(), inputs, merge_axes,
+        lambda a, b: (a.reshape(shapes[0]) * b.reshape(shapes[1])).flatten(),
+        inputs,
+        merge_axes,
         decomposed=True,
-    )  # fmt: skip
+    )
     assert not has_many_axes(with_sizes(graph, inputs))

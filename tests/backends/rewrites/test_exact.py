@@ -37,12 +37,14 @@ X = torch.randn(2, 3, 4)
 
 @pytest.mark.parametrize(
     ("function", "gone"),
-    [(lambda x: x + x.new_zeros(4), "new_zeros.default"),
-     (lambda x: x * x.new_ones((3, 1)), "new_ones.default"),
-     (lambda x: x + x.new_full((4,), 2.5), "new_full.default"),
-     (lambda x: (x > 0) & (x < 1), "__and__.Tensor"),
-     (lambda x: (x > 0).__or__(x < -1), "__or__.Tensor")],
-)  # fmt: skip
+    [
+        (lambda x: x + x.new_zeros(4), "new_zeros.default"),
+        (lambda x: x * x.new_ones((3, 1)), "new_ones.default"),
+        (lambda x: x + x.new_full((4,), 2.5), "new_full.default"),
+        (lambda x: (x > 0) & (x < 1), "__and__.Tensor"),
+        (lambda x: (x > 0).__or__(x < -1), "__or__.Tensor"),
+    ],
+)
 def test_plain_names(rewritten: Any, targets: Any, function: Any, gone: str) -> None:
     graph, names = rewritten(function, (X,), plain_names)
     assert names == ("plain_names",)
@@ -57,14 +59,21 @@ def test_plain_names_keep_the_dtype(rewritten: Any) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x, y: torch.add(x, y, alpha=2.5), lambda x, y: torch.sub(x, y, alpha=0.5),
-     lambda x, y: torch.rsub(x, y, alpha=3), lambda x, _: torch.rsub(x, 2, alpha=3),
-     lambda x, _: torch.add(x, 2, alpha=3)],
-)  # fmt: skip
+    [
+        lambda x, y: torch.add(x, y, alpha=2.5),
+        lambda x, y: torch.sub(x, y, alpha=0.5),
+        lambda x, y: torch.rsub(x, y, alpha=3),
+        lambda x, _: torch.rsub(x, 2, alpha=3),
+        lambda x, _: torch.add(x, 2, alpha=3),
+    ],
+)
 def test_factors_of_sums_are_products(rewritten: Any, function: Any) -> None:
     graph, _ = rewritten(function, (X, torch.randn(2, 3, 4)), spell_alpha)
-    assert not any("alpha" in node.kwargs or len(node.args) > 2 for node in graph.graph.nodes
-                   if node.op == "call_function")  # fmt: skip
+    assert not any(
+        "alpha" in node.kwargs or len(node.args) > 2
+        for node in graph.graph.nodes
+        if node.op == "call_function"
+    )
 
 
 def test_sums_without_a_factor_stay(rewritten: Any) -> None:
@@ -157,12 +166,15 @@ def test_rolling_is_cutting_and_joining(
 
 @pytest.mark.parametrize(
     "how",
-    [{"size": (9, 23), "mode": "bicubic"}, {"size": (3, 5), "mode": "bicubic", "antialias": True},
-     {"size": (3, 5), "mode": "bilinear", "antialias": True},
-     {"scale_factor": 1.7, "mode": "bicubic"},
-     {"scale_factor": (0.6, 1.3), "mode": "bilinear", "antialias": True},
-     {"scale_factor": 2.0, "mode": "bicubic", "align_corners": True}],
-)  # fmt: skip
+    [
+        {"size": (9, 23), "mode": "bicubic"},
+        {"size": (3, 5), "mode": "bicubic", "antialias": True},
+        {"size": (3, 5), "mode": "bilinear", "antialias": True},
+        {"scale_factor": 1.7, "mode": "bicubic"},
+        {"scale_factor": (0.6, 1.3), "mode": "bilinear", "antialias": True},
+        {"scale_factor": 2.0, "mode": "bicubic", "align_corners": True},
+    ],
+)
 def test_resizing_is_two_products(rewritten: Any, targets: Any, how: dict[str, Any]) -> None:
     def resize(x: torch.Tensor) -> torch.Tensor:
         return functional.interpolate(x, **how)
@@ -184,10 +196,13 @@ def test_tiny_numbers_are_tensors(rewritten: Any) -> None:
 
 @pytest.mark.parametrize(
     ("size", "stride", "offset", "known"),
-    [((2, 12), (12, 1), 0, "reshape.default"), ((24,), (1,), 0, "reshape.default"),
-     ((4, 3, 2), (1, 4, 12), 0, "index_select.default"),
-     ((3, 3), (5, 2), 1, "index_select.default")],
-)  # fmt: skip
+    [
+        ((2, 12), (12, 1), 0, "reshape.default"),
+        ((24,), (1,), 0, "reshape.default"),
+        ((4, 3, 2), (1, 4, 12), 0, "index_select.default"),
+        ((3, 3), (5, 2), 1, "index_select.default"),
+    ],
+)
 def test_strides_are_written_out(
     rewritten: Any, targets: Any, size: Any, stride: Any, offset: int, known: str
 ) -> None:

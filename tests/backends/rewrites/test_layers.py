@@ -30,10 +30,13 @@ IMAGE = torch.randn(2, 4, 8, 10)
 
 @pytest.mark.parametrize(
     "how",
-    [{"kernel_size": 2, "stride": 1, "dilation": 2}, {"kernel_size": 3, "dilation": (1, 2)},
-     {"kernel_size": (3, 2), "stride": (2, 1), "padding": 1, "dilation": 2},
-     {"kernel_size": 3, "stride": 2, "dilation": 2, "ceil_mode": True}],
-)  # fmt: skip
+    [
+        {"kernel_size": 2, "stride": 1, "dilation": 2},
+        {"kernel_size": 3, "dilation": (1, 2)},
+        {"kernel_size": (3, 2), "stride": (2, 1), "padding": 1, "dilation": 2},
+        {"kernel_size": 3, "stride": 2, "dilation": 2, "ceil_mode": True},
+    ],
+)
 def test_pools_with_gaps_are_compared_slices(
     rewritten: Any, targets: Any, how: dict[str, Any]
 ) -> None:
@@ -54,10 +57,13 @@ def test_ordinary_pools_stay(rewritten: Any) -> None:
 
 @pytest.mark.parametrize(
     ("module", "inputs"),
-    [(nn.AdaptiveMaxPool2d((3, 4)), IMAGE), (nn.AdaptiveMaxPool2d(1), IMAGE),
-     (nn.AdaptiveMaxPool3d((2, 5, 3)), torch.randn(2, 4, 5, 6, 7)),
-     (nn.AdaptiveAvgPool3d((2, 3, 2)), torch.randn(2, 4, 5, 6, 7))],
-)  # fmt: skip
+    [
+        (nn.AdaptiveMaxPool2d((3, 4)), IMAGE),
+        (nn.AdaptiveMaxPool2d(1), IMAGE),
+        (nn.AdaptiveMaxPool3d((2, 5, 3)), torch.randn(2, 4, 5, 6, 7)),
+        (nn.AdaptiveAvgPool3d((2, 3, 2)), torch.randn(2, 4, 5, 6, 7)),
+    ],
+)
 def test_adaptive_pools_are_pieces(
     rewritten: Any, targets: Any, module: nn.Module, inputs: torch.Tensor
 ) -> None:
@@ -77,10 +83,12 @@ def test_a_divisor_is_a_product(rewritten: Any, targets: Any, how: dict[str, Any
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 @pytest.mark.parametrize(
     "module",
-    [nn.Conv2d(4, 6, (2, 3), padding="same"),
-     nn.Conv2d(4, 4, 4, padding="same", groups=2, dilation=3),
-     nn.Conv2d(4, 6, 3, padding="valid", bias=False)],
-)  # fmt: skip
+    [
+        nn.Conv2d(4, 6, (2, 3), padding="same"),
+        nn.Conv2d(4, 4, 4, padding="same", groups=2, dilation=3),
+        nn.Conv2d(4, 6, 3, padding="valid", bias=False),
+    ],
+)
 def test_padding_is_written_out(rewritten: Any, targets: Any, module: nn.Module) -> None:
     graph, names = rewritten(module, (IMAGE,), spell_padding)
     assert names == ("spell_padding",)
@@ -114,9 +122,12 @@ def test_groups_of_three_axes_go_one_by_one(rewritten: Any, how: dict[str, Any])
 
 @pytest.mark.parametrize(
     "how",
-    [{"stride": 2}, {"stride": (1, 2, 3), "padding": (1, 0, 2), "output_padding": (0, 1, 2)},
-     {"stride": 2, "groups": 2, "bias": False, "padding": 2, "dilation": (1, 2, 2)}],
-)  # fmt: skip
+    [
+        {"stride": 2},
+        {"stride": (1, 2, 3), "padding": (1, 0, 2), "output_padding": (0, 1, 2)},
+        {"stride": 2, "groups": 2, "bias": False, "padding": 2, "dilation": (1, 2, 2)},
+    ],
+)
 def test_three_axes_transposed_are_an_ordinary_convolution(
     rewritten: Any, targets: Any, how: dict[str, Any]
 ) -> None:
@@ -130,9 +141,13 @@ def test_three_axes_transposed_are_an_ordinary_convolution(
 
 @pytest.mark.parametrize(
     "how",
-    [{"size": (5, 25)}, {"scale_factor": 1.7}, {"size": (11, 4), "mode": "nearest-exact"},
-     {"scale_factor": (0.4, 2.0), "mode": "nearest-exact"}],
-)  # fmt: skip
+    [
+        {"size": (5, 25)},
+        {"scale_factor": 1.7},
+        {"size": (11, 4), "mode": "nearest-exact"},
+        {"scale_factor": (0.4, 2.0), "mode": "nearest-exact"},
+    ],
+)
 def test_the_nearest_is_looked_up(rewritten: Any, targets: Any, how: dict[str, Any]) -> None:
     graph, names = rewritten(lambda x: functional.interpolate(x, **how), (IMAGE,), resize_by_lookup)
     assert names == ("resize_by_lookup",)
@@ -163,8 +178,11 @@ def test_rows_that_see_nothing_are_blank(rewritten: Any) -> None:
 
     graph, names = rewritten(attend, (torch.randn(2, 3, 5, 4), seen), blank_blind_rows)
     assert names == ("blank_blind_rows",)
-    (mask,) = {node.kwargs.get("attn_mask") or node.args[3] for node in graph.graph.nodes
-               if "scaled_dot" in str(node.target)}  # fmt: skip
+    (mask,) = {
+        node.kwargs.get("attn_mask") or node.args[3]
+        for node in graph.graph.nodes
+        if "scaled_dot" in str(node.target)
+    }
     fx.Interpreter(graph).run(torch.randn(2, 3, 5, 4), seen)
     assert "logical_or" in str(mask.target)
 

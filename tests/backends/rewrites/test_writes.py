@@ -24,18 +24,20 @@ def _written(x: torch.Tensor, at: Any, value: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x: _written(x, x < 0, 0.25),
-     lambda x: _written(x, x < 0, torch.tensor([7.0])),
-     lambda x: _written(x, x[..., 0] < 0, 0.25),
-     lambda x: _written(x, x[..., 0] < 0, torch.arange(5.0)),
-     lambda x: _written(x, x[..., 0] < 0, torch.arange(5.0)[None]),
-     lambda x: _written(x, x[:, 0, 0] < 0, ROWS),
-     lambda x: _written(x, x[:, 0, 0] < 0, ROW),
-     lambda x: _written(x, (slice(None), x[0, :, 0] < 0), 2.0),
-     lambda x: _written(x, (slice(None), x[0] < 0), EACH),
-     lambda x: torch.index_put(x, [x < 0], torch.tensor(0.5)),
-     lambda x: _written(x * 9, x < 9, float("nan")) + _written(x, x < -9, float("inf"))],
-)  # fmt: skip
+    [
+        lambda x: _written(x, x < 0, 0.25),
+        lambda x: _written(x, x < 0, torch.tensor([7.0])),
+        lambda x: _written(x, x[..., 0] < 0, 0.25),
+        lambda x: _written(x, x[..., 0] < 0, torch.arange(5.0)),
+        lambda x: _written(x, x[..., 0] < 0, torch.arange(5.0)[None]),
+        lambda x: _written(x, x[:, 0, 0] < 0, ROWS),
+        lambda x: _written(x, x[:, 0, 0] < 0, ROW),
+        lambda x: _written(x, (slice(None), x[0, :, 0] < 0), 2.0),
+        lambda x: _written(x, (slice(None), x[0] < 0), EACH),
+        lambda x: torch.index_put(x, [x < 0], torch.tensor(0.5)),
+        lambda x: _written(x * 9, x < 9, float("nan")) + _written(x, x < -9, float("inf")),
+    ],
+)
 def test_one_value_under_a_mask_is_a_choice(rewritten: Any, targets: Any, function: Any) -> None:
     graph, names = rewritten(_Equal(function), (X,), choose_by_mask)
     assert names == ("choose_by_mask",)
@@ -67,10 +69,12 @@ def test_a_write_to_a_part_of_a_tensor_reaches_the_whole(rewritten: Any, targets
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x: torch.index_put(x, [x < 0], torch.tensor(1.0), accumulate=True),
-     lambda x: _written(x, torch.tensor([0, 2]), 1.0),
-     lambda x: _written(x, (x[:, 0, 0] < 9, torch.tensor([1])), 1.0)],
-)  # fmt: skip
+    [
+        lambda x: torch.index_put(x, [x < 0], torch.tensor(1.0), accumulate=True),
+        lambda x: _written(x, torch.tensor([0, 2]), 1.0),
+        lambda x: _written(x, (x[:, 0, 0] < 9, torch.tensor([1])), 1.0),
+    ],
+)
 def test_other_writes_stay(rewritten: Any, function: Any) -> None:
     assert rewritten(function, (X,), choose_by_mask)[1] == ()
 

@@ -36,8 +36,9 @@ def test_every_kind_of_net_answers_as_pytorch(name: str, zoo: Any, convert: Any)
 
 def test_64_bits_become_32_and_io_says_so(text_file: Any) -> None:
     assert [(s.name, s.dtype) for s in text_file.artifact.io.inputs] == [
-        ("ids", "int32"), ("mask", "int32"),
-    ]  # fmt: skip
+        ("ids", "int32"),
+        ("mask", "int32"),
+    ]
     assert text_file.net.exported.signature.input("ids").dtype == "int64"
 
 
@@ -75,8 +76,11 @@ def test_signatures_share_their_weights(text_file: Any) -> None:
 def test_lengths_are_powers_of_two_up_to_the_longest(text: Any, zoo: Any) -> None:
     sizes, notes = plan_sizes(_until(text.exported, 100), {})
     assert [(each.name, each.dims["length"]) for each in sizes] == [
-        ("len_16", 16), ("len_32", 32), ("len_64", 64), ("len_100", 100),
-    ]  # fmt: skip
+        ("len_16", 16),
+        ("len_32", 32),
+        ("len_64", 64),
+        ("len_100", 100),
+    ]
     assert {each.dims["batch"] for each in sizes} == {1}
     assert notes == ()
     (short,), _ = plan_sizes(_until(text.exported, 9), {})
@@ -108,8 +112,17 @@ def _until(exported: Any, longest: int) -> Any:
 def test_nothing_private_is_in_the_file(digits: Any, text_file: Any) -> None:
     for made in (digits.file, text_file):
         data = (made.root / "model.tflite").read_bytes()
-        for word in (b"conftest", b"DigitsNet", b"TextNet", b".py", b"torch.nn", b"/root", b"/work",
-                     b"/home", b"/tmp"):  # fmt: skip
+        for word in (
+            b"conftest",
+            b"DigitsNet",
+            b"TextNet",
+            b".py",
+            b"torch.nn",
+            b"/root",
+            b"/work",
+            b"/home",
+            b"/tmp",
+        ):
             assert word not in data, word
 
 
@@ -121,8 +134,11 @@ def test_the_same_bytes_every_time(zoo: Any, convert: Any) -> None:
 def test_weights_start_where_vectors_load(digits: Any) -> None:
     """LiteRT promises kernels an alignment of 16 bytes; here against the real file's offsets."""
     data = (digits.file.root / "model.tflite").read_bytes()
-    held = [b.data.tobytes() for b in read_model(digits.file.root / "model.tflite").buffers
-            if b.data is not None and len(b.data) >= 64]  # fmt: skip
+    held = [
+        b.data.tobytes()
+        for b in read_model(digits.file.root / "model.tflite").buffers
+        if b.data is not None and len(b.data) >= 64
+    ]
     assert len(held) >= 6
     assert {data.index(weights) % 16 for weights in held} == {0}
 
@@ -148,9 +164,13 @@ def test_tensors_have_names_of_their_own(text_file: Any) -> None:
 def test_rewrites_are_noted(digits: Any, text_file: Any) -> None:
     assert digits.file.artifact.provenance.rewrites == ("fold_batch_norm",)
     assert set(text_file.artifact.provenance.rewrites) <= {
-        "drop_asserts", "drop_idle", "plain_names", "copy_contiguous", "fold_constants",
+        "drop_asserts",
+        "drop_idle",
+        "plain_names",
+        "copy_contiguous",
+        "fold_constants",
         "blank_blind_rows",
-    }  # fmt: skip
+    }
     assert {"litert-torch", "ai-edge-litert", "torch"} <= set(digits.file.artifact.provenance.tools)
 
 

@@ -165,8 +165,11 @@ def test_lengths_are_calibrated_one_by_one(convert: Any, zoo: Any) -> None:
     net = zoo.export(
         "tflite-line", Line().eval(), (torch.zeros(2, 9, dtype=torch.int64),), Wishes(dims)
     )
-    step = Tokenize(tokenizer=FileEntry(path="assets/t.json", size=1, sha256="0" * 64), part="ids",
-                    max_length=20)  # fmt: skip
+    step = Tokenize(
+        tokenizer=FileEntry(path="assets/t.json", size=1, sha256="0" * 64),
+        part="ids",
+        max_length=20,
+    )
     processing = Processing(inputs=(InputProcessing(name="ids", steps=(step,)),))
     net.exported = msgspec.structs.replace(net.exported, processing=processing)
     file = convert(net)
@@ -238,13 +241,18 @@ def test_a_choice_that_the_format_does_not_have_is_told(
 ) -> None:
     wished = Recipe(precision="w8a8", options={"activation": "u8", "samples": "8"})
     made = backends.get("tflite").quantize(
-        digits.file.artifact, digits.file.root, wished, digits.samples[:8],
+        digits.file.artifact,
+        digits.file.root,
+        wished,
+        digits.samples[:8],
         digits.file.folder / "u8",
-    )  # fmt: skip
+    )
     assert made.provenance.recipe is not None
     assert made.provenance.recipe.options == {
-        "activation": "s8", "reduce_range": "false", "samples": "8",
-    }  # fmt: skip
+        "activation": "s8",
+        "reduce_range": "false",
+        "samples": "8",
+    }
     assert "activation is s8 in TFLite, not u8" in capsys.readouterr().out
 
 

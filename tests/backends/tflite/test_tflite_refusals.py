@@ -50,10 +50,12 @@ def line_of(comment: str) -> str:
 
 @pytest.mark.parametrize(
     ("module", "code", "op", "comment"),
-    [(NoLowering, "EDGE-OP-010", "aten.special_bessel_j0.default", "# line of the first"),
-     (Wide, "EDGE-OP-011", "aten.sin.default", "# line of the second"),
-     (Spectrum, "EDGE-OP-012", "aten.fft_rfft.default", "# line of the third")],
-)  # fmt: skip
+    [
+        (NoLowering, "EDGE-OP-010", "aten.special_bessel_j0.default", "# line of the first"),
+        (Wide, "EDGE-OP-011", "aten.sin.default", "# line of the second"),
+        (Spectrum, "EDGE-OP-012", "aten.fft_rfft.default", "# line of the third"),
+    ],
+)
 def test_an_op_that_cannot_be_used_is_named_with_its_line(
     module: type[nn.Module], code: str, op: str, comment: str, made: Callable[..., Any]
 ) -> None:
@@ -102,8 +104,11 @@ def test_a_file_with_other_edges_is_refused(digits: Any) -> None:
     signature = digits.file.net.exported.signature
     (made,) = check_edges(found, signature, [Sizes(None, {"batch": 1})])
     assert made == digits.file.artifact.io
-    for wrong in ([Sizes(None, {"batch": 2})], [Sizes("len_16", {"batch": 1})],
-                  [Sizes("len_16", {"batch": 1}), Sizes("len_32", {"batch": 1})]):  # fmt: skip
+    for wrong in (
+        [Sizes(None, {"batch": 2})],
+        [Sizes("len_16", {"batch": 1})],
+        [Sizes("len_16", {"batch": 1}), Sizes("len_32", {"batch": 1})],
+    ):
         with pytest.raises(ConvertError) as error:
             check_edges(found, signature, wrong)
         assert error.value.code == "EDGE-CONVERT-041"

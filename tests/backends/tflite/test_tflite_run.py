@@ -89,9 +89,12 @@ def test_a_file_that_is_no_model_is_refused(kind: str, digits: Any, tmp_path: Pa
     whole = (digits.file.root / "model.tflite").read_bytes()
     noise = np.random.default_rng(0).integers(0, 256, len(whole), np.uint8).tobytes()
     data = {
-        "empty": b"", "short": whole[:8], "other": whole[:4] + b"TFL2" + whole[8:],
-        "cut": whole[: len(whole) // 2], "noise": whole[:8] + noise[8:],
-    }[kind]  # fmt: skip
+        "empty": b"",
+        "short": whole[:8],
+        "other": whole[:4] + b"TFL2" + whole[8:],
+        "cut": whole[: len(whole) // 2],
+        "noise": whole[:8] + noise[8:],
+    }[kind]
     artifact = damaged(digits.file, tmp_path, data)
     for attempt in (backends.get("tflite").load, backends.get("tflite").inspect):
         with pytest.raises(BackendError) as error:
@@ -146,21 +149,37 @@ with backends.get("tflite").load(artifact, Path(sys.argv[2]), delegate="gpu") as
     driver = str(CHROMIUM / "vk_swiftshader_icd.json")
     path = f"{CHROMIUM}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, tmp_path / "artifact.json", digits.file.root,
-         tmp_path / "x.npy"], timeout=300, capture_output=True, text=True,
-        env={**os.environ, "LD_LIBRARY_PATH": path, "VK_DRIVER_FILES": driver,
-             "VK_ICD_FILENAMES": driver},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            code,
+            tmp_path / "artifact.json",
+            digits.file.root,
+            tmp_path / "x.npy",
+        ],
+        timeout=300,
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": path,
+            "VK_DRIVER_FILES": driver,
+            "VK_ICD_FILENAMES": driver,
+        },
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     np.testing.assert_allclose(np.load(tmp_path / "x.npy"), digits.logits[:3], atol=1e-3)
 
 
 @pytest.mark.parametrize(
     ("gone", "line"),
-    [("ai_edge_litert", "pip install 'edgeserve[tflite]'"),
-     ("litert_torch", "pip install 'edgeserve[convert]'"),
-     ("ai_edge_quantizer", "pip install 'edgeserve[convert]'")],
-)  # fmt: skip
+    [
+        ("ai_edge_litert", "pip install 'edgeserve[tflite]'"),
+        ("litert_torch", "pip install 'edgeserve[convert]'"),
+        ("ai_edge_quantizer", "pip install 'edgeserve[convert]'"),
+    ],
+)
 def test_what_is_not_installed_is_named_with_the_line_that_installs_it(
     gone: str, line: str, digits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,12 +96,17 @@ def tiff(
     form = {"u": 1, "i": 2, "f": 3}[samples.dtype.kind]
     after = 8 + len(data) + len(data) % 2
     fields = [
-        (256, _TIFF_LONG, 1, width), (257, _TIFF_LONG, 1, height),
-        (258, _TIFF_SHORT, channels, bits), (259, _TIFF_SHORT, 1, 1),
-        (262, _TIFF_SHORT, 1, photometric), (273, _TIFF_LONG, 1, 8),
-        (277, _TIFF_SHORT, 1, channels), (278, _TIFF_LONG, 1, height),
-        (279, _TIFF_LONG, 1, len(data)), (339, _TIFF_SHORT, channels, form),
-    ]  # fmt: skip
+        (256, _TIFF_LONG, 1, width),
+        (257, _TIFF_LONG, 1, height),
+        (258, _TIFF_SHORT, channels, bits),
+        (259, _TIFF_SHORT, 1, 1),
+        (262, _TIFF_SHORT, 1, photometric),
+        (273, _TIFF_LONG, 1, 8),
+        (277, _TIFF_SHORT, 1, channels),
+        (278, _TIFF_LONG, 1, height),
+        (279, _TIFF_LONG, 1, len(data)),
+        (339, _TIFF_SHORT, channels, form),
+    ]
     if orientation:
         fields.append((0x0112, _TIFF_SHORT, 1, orientation))
     fields.sort()

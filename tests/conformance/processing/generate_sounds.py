@@ -42,21 +42,50 @@ def waveform(rate: int, length: int | None = None, **more: Any) -> Step:
 def log_mel(**more: Any) -> Step:
     """log_mel/1 with every field written out."""
     step: Step = {
-        "step": "log_mel/1", "mels": 80, "n_fft": 400, "frame_length": None, "hop": 160,
-        "window": "hann", "center": True, "remove_dc": False, "preemphasis": 0.0, "power": 2,
-        "scale": "slaney", "norm": "slaney", "low": 0.0, "high": None, "log": "log10",
-        "floor": 1e-10, "frames": None, "below_max": None, "mean": 0.0, "std": 1.0,
+        "step": "log_mel/1",
+        "mels": 80,
+        "n_fft": 400,
+        "frame_length": None,
+        "hop": 160,
+        "window": "hann",
+        "center": True,
+        "remove_dc": False,
+        "preemphasis": 0.0,
+        "power": 2,
+        "scale": "slaney",
+        "norm": "slaney",
+        "low": 0.0,
+        "high": None,
+        "log": "log10",
+        "floor": 1e-10,
+        "frames": None,
+        "below_max": None,
+        "mean": 0.0,
+        "std": 1.0,
         "layout": "mels-frames",
-    }  # fmt: skip
+    }
     return {**step, **more}
 
 
 WHISPER = log_mel(mels=24, frames=25, below_max=8.0, mean=-4.0, std=4.0)
 AST = log_mel(
-    mels=20, n_fft=512, frame_length=400, window="hann-symmetric", center=False, remove_dc=True,
-    preemphasis=0.97, scale="kaldi", norm="none", low=20.0, log="ln", floor=1.192092955078125e-07,
-    frames=30, mean=-4.2677393, std=9.1379948, layout="frames-mels",
-)  # fmt: skip
+    mels=20,
+    n_fft=512,
+    frame_length=400,
+    window="hann-symmetric",
+    center=False,
+    remove_dc=True,
+    preemphasis=0.97,
+    scale="kaldi",
+    norm="none",
+    low=20.0,
+    log="ln",
+    floor=1.192092955078125e-07,
+    frames=30,
+    mean=-4.2677393,
+    std=9.1379948,
+    layout="frames-mels",
+)
 HTK = log_mel(mels=16, n_fft=256, hop=100, scale="htk", norm="none", power=1, low=50.0, high=3500.0)
 
 
@@ -146,17 +175,30 @@ def _mel(x: np.ndarray, rate: int, step: Step) -> np.ndarray:
 
     frame = step["frame_length"] or step["n_fft"]
     bank = mel_filter_bank(
-        step["n_fft"] // 2 + 1, step["mels"], step["low"], step["high"] or rate / 2, rate,
-        norm=None if step["norm"] == "none" else step["norm"], mel_scale=step["scale"],
+        step["n_fft"] // 2 + 1,
+        step["mels"],
+        step["low"],
+        step["high"] or rate / 2,
+        rate,
+        norm=None if step["norm"] == "none" else step["norm"],
+        mel_scale=step["scale"],
         triangularize_in_mel_space=step["scale"] == "kaldi",
-    )  # fmt: skip
+    )
     logs = spectrogram(
-        x, window_function(frame, "hann", periodic=step["window"] == "hann"), frame, step["hop"],
-        fft_length=step["n_fft"], power=float(step["power"]), center=step["center"],
-        preemphasis=step["preemphasis"] or None, mel_filters=bank, mel_floor=step["floor"],
-        log_mel="log" if step["log"] == "ln" else "log10", remove_dc_offset=step["remove_dc"],
+        x,
+        window_function(frame, "hann", periodic=step["window"] == "hann"),
+        frame,
+        step["hop"],
+        fft_length=step["n_fft"],
+        power=float(step["power"]),
+        center=step["center"],
+        preemphasis=step["preemphasis"] or None,
+        mel_filters=bank,
+        mel_floor=step["floor"],
+        log_mel="log" if step["log"] == "ln" else "log10",
+        remove_dc_offset=step["remove_dc"],
         dtype=np.float64,
-    ).T  # fmt: skip
+    ).T
     logs = logs[: step["frames"]]
     logs = np.pad(logs, ((0, max(0, (step["frames"] or 0) - len(logs))), (0, 0)))
     if step["below_max"] is not None:
@@ -191,8 +233,12 @@ def _stored(tensor: np.ndarray, blob: bytearray) -> dict[str, Any]:
         blob += data
     shape, digest = list(tensor.shape), hashlib.sha256(data).hexdigest()
     return {
-        "dtype": "float32", "shape": shape, "offset": offset, "bytes": len(data), "sha256": digest,
-    }  # fmt: skip
+        "dtype": "float32",
+        "shape": shape,
+        "offset": offset,
+        "bytes": len(data),
+        "sha256": digest,
+    }
 
 
 def _json(listed: list[dict[str, Any]]) -> bytes:

@@ -67,22 +67,56 @@ def _cases() -> Iterator[Case]:
 
 def _decoding() -> Iterator[Case]:
     names = [
-        "pixel.png", "row.png", "column.png", "two.png", "small.png", "rgb16.png", "bmp.bmp",
+        "pixel.png",
+        "row.png",
+        "column.png",
+        "two.png",
+        "small.png",
+        "rgb16.png",
+        "bmp.bmp",
         *(f"grey{bits}.png" for bits in (1, 2, 4, 8, 16)),
         *(f"grey{bits}-key.png" for bits in (1, 2, 4, 8, 16)),
         *(f"palette{bits}.png" for bits in (1, 2, 4, 8)),
-        "palette-alphas.png", "palette-one-clear.png", "rgb-key.png",
-        "alpha.png", "alpha16.png", "grey-alpha.png", "grey-alpha16.png",
+        "palette-alphas.png",
+        "palette-one-clear.png",
+        "rgb-key.png",
+        "alpha.png",
+        "alpha16.png",
+        "grey-alpha.png",
+        "grey-alpha16.png",
         *(f"exif-{value}.png" for value in range(10)),
-        "exif-big-endian.png", "exif-long.png", "exif-byte.png", "exif-ascii.png",
-        "exif-two-values.png", "exif-no-header.png", "exif-too-short.png", "exif-cut.png",
-        "exif-too-many-entries.png", "exif-far-directory.png",
-        "xmp-6.png", "xmp-0.png", "exif-1-xmp-6.png",
-        "rgb.tiff", "oriented.tiff", "grey16.tiff", "grey16-big-endian.tiff", "cmyk.tiff",
-        "photo.jpg", "subsampled.jpg", "progressive.jpg", "grey.jpg", "cmyk.jpg", "exif-6.jpg",
-        "rgb.webp", "alpha.webp", "animated.webp", "still.gif", "clear.gif", "animated.gif",
+        "exif-big-endian.png",
+        "exif-long.png",
+        "exif-byte.png",
+        "exif-ascii.png",
+        "exif-two-values.png",
+        "exif-no-header.png",
+        "exif-too-short.png",
+        "exif-cut.png",
+        "exif-too-many-entries.png",
+        "exif-far-directory.png",
+        "xmp-6.png",
+        "xmp-0.png",
+        "exif-1-xmp-6.png",
+        "rgb.tiff",
+        "oriented.tiff",
+        "grey16.tiff",
+        "grey16-big-endian.tiff",
+        "cmyk.tiff",
+        "photo.jpg",
+        "subsampled.jpg",
+        "progressive.jpg",
+        "grey.jpg",
+        "cmyk.jpg",
+        "exif-6.jpg",
+        "rgb.webp",
+        "alpha.webp",
+        "animated.webp",
+        "still.gif",
+        "clear.gif",
+        "animated.gif",
         "animated.png",
-    ]  # fmt: skip
+    ]
     for name in names:
         yield f"decode {name}", name, [decode()], None
     for name in ("exif-6.png", "exif-3.png", "xmp-6.png", "oriented.tiff"):
@@ -111,10 +145,15 @@ def _resizing() -> Iterator[Case]:
                 yield what, name, [decode(), resize(height, width, kernel=kernel)], None
     for fit in ("shortest-edge", "letterbox"):
         for name, height, width in (
-            ("photo.png", 24, 24), ("upright.png", 19, 33), ("square.png", 21, 21),
-            ("small.png", 25, 30), ("wide.png", 12, 16), ("tall.png", 7, 5), ("pixel.png", 4, 6),
+            ("photo.png", 24, 24),
+            ("upright.png", 19, 33),
+            ("square.png", 21, 21),
+            ("small.png", 25, 30),
+            ("wide.png", 12, 16),
+            ("tall.png", 7, 5),
+            ("pixel.png", 4, 6),
             ("row.png", 3, 10),
-        ):  # fmt: skip
+        ):
             for kernel in FILTERS:
                 what = f"resize {name} {fit} {height}x{width} {kernel}"
                 yield what, name, [decode(), resize(height, width, fit, kernel)], None

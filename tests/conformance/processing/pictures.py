@@ -78,9 +78,17 @@ def written() -> Iterator[Picture]:
 
 def _plain() -> Iterator[Picture]:
     sizes = {
-        "photo": (47, 61), "upright": (53, 40), "pixel": (1, 1), "row": (1, 40), "column": (37, 1),
-        "two": (2, 2), "wide": (9, 160), "tall": (160, 9), "square": (32, 32), "small": (11, 14),
-    }  # fmt: skip
+        "photo": (47, 61),
+        "upright": (53, 40),
+        "pixel": (1, 1),
+        "row": (1, 40),
+        "column": (37, 1),
+        "two": (2, 2),
+        "wide": (9, 160),
+        "tall": (160, 9),
+        "square": (32, 32),
+        "small": (11, 14),
+    }
     for name, (height, width) in sizes.items():
         rgb = scene(height, width)
         yield Picture(f"{name}.png", png(rgb), rgb)

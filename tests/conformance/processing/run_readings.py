@@ -47,9 +47,10 @@ def _finished(case: dict[str, Any], outputs: dict[str, np.ndarray]) -> list[Any]
     steps = tuple(msgspec.convert(case.get("inputs", []), list[Step]))
     made = (InputProcessing(name="x", steps=steps),) if steps else ()
     signature = Signature(
-        inputs=(image,) if steps else (mask,), outputs=specs,
+        inputs=(image,) if steps else (mask,),
+        outputs=specs,
         dims={"n": (1, 64), "h": (1, 999), "w": (1, 999), "t": (1, 99)},
-    )  # fmt: skip
+    )
     reads = tuple(msgspec.convert(case["steps"], list[OutputStep]))
     processing = Processing(inputs=made, outputs=reads)
     processor = Processor(processing, signature, case["task"], case["labels"])

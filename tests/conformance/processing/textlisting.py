@@ -181,10 +181,13 @@ def _vectors() -> Iterator[Case]:
     half = {"dtype": "float16", "shape": [3, 4], "values": _VALUES[:12]}
     yield _vector("half precision", half, None, [unit])
     for what, values in (
-        ("zeros", [0.0] * 4), ("tiny", [1e-30, 0.0, 0.0, 0.0]), ("subnormal", [1e-40] * 4),
-        ("near the floor", [8e-13, 0.0, -6e-13, 0.0]), ("huge", [3e38, -3e38, 3e38, 0.0]),
+        ("zeros", [0.0] * 4),
+        ("tiny", [1e-30, 0.0, 0.0, 0.0]),
+        ("subnormal", [1e-40] * 4),
+        ("near the floor", [8e-13, 0.0, -6e-13, 0.0]),
+        ("huge", [3e38, -3e38, 3e38, 0.0]),
         ("a million", [1e6, 1e-6, 0.0, 0.0]),
-    ):  # fmt: skip
+    ):
         row = {"dtype": "float32", "shape": [1, 4], "values": values}
         yield _vector(f"unit of {what}", row, None, [unit])
     yield from _refused(tokens, rows, pools[0], unit)
@@ -204,7 +207,7 @@ def _refused(tokens: Case, rows: Case, pool: Case, unit: Case) -> Iterator[Case]
         ("another mask", tokens, mask, [pool | {"mask": "z"}], "EDGE-PROCESS-025"),
         ("no feed", tokens, "not given", [pool], "EDGE-PROCESS-026"),
         ("a mask of another length", tokens, [[1, 1, 1, 1]] * 3, [pool], "EDGE-PROCESS-008"),
-    ):  # fmt: skip
+    ):
         yield {**_vector(f"refused: {what}", output, masked, steps), "error": code}
 
 

@@ -27,12 +27,22 @@ CORPUS = [
     "A short Example; another one, which is a little longer: café naïve",
 ]
 SMALL: dict[str, Any] = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
-    "max_position_embeddings": 40, "initializer_range": 0.3,
-}  # fmt: skip
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.3,
+}
 SPECIAL = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-ROBERTA = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>",
-           "bos_token": "<s>", "eos_token": "</s>"}  # fmt: skip
+ROBERTA = {
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+}
 
 #: Of each length there is something to tell apart: nothing, one token, some, more than are taken.
 TEXTS = ["", "fox", "The quick brown fox", "Another Café, naïve and lazy!", "many words " * 40]
@@ -47,9 +57,12 @@ class Result:
     def __init__(self, exported: Exported, root: Path) -> None:
         self.exported, self.root = exported, root
         self.processor = Processor(
-            exported.processing, exported.signature, exported.task, exported.labels,
+            exported.processing,
+            exported.signature,
+            exported.task,
+            exported.labels,
             lambda name: (root / name).read_bytes(),
-        )  # fmt: skip
+        )
 
     def run(self, raws: list[Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """One batch's feed and outputs."""
@@ -87,9 +100,10 @@ def word_pieces() -> tokenizers.Tokenizer:
     words = [*CORPUS, *(line.lower() for line in CORPUS)]
     made.train_from_iterator(words, trainers.WordPieceTrainer(vocab_size=180, special_tokens=names))
     made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )  # fmt: skip
+    )
     return made
 
 

@@ -17,13 +17,21 @@ from edgeserve.convert.huggingface import attention
 from edgeserve.errors import ConvertError
 
 SIZES: dict[str, Any] = {
-    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
-    "max_position_embeddings": 40, "initializer_range": 0.3, "pad_token_id": 0,
-}  # fmt: skip
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+}
 WORDS: dict[str, Any] = {
-    "unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]",
+    "unk_token": "[UNK]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
     "model_input_names": ["input_ids", "attention_mask"],
-}  # fmt: skip
+}
 
 #: As sdpa, but for a choice by values that no trace can follow.
 FUSSY = "fussy"
@@ -96,9 +104,12 @@ def test_a_network_without_the_first_one_takes_the_second(
 
 
 def test_one_that_cannot_be_exported_is_followed_by_the_next(
-    save: Any, export: Any, word_pieces: tokenizers.Tokenizer, order: Any,
+    save: Any,
+    export: Any,
+    word_pieces: tokenizers.Tokenizer,
+    order: Any,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     order(FUSSY, "eager")
     torch.manual_seed(3)
     config = transformers.BertConfig(vocab_size=word_pieces.get_vocab_size(), **SIZES)

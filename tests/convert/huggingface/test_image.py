@@ -66,8 +66,9 @@ def steps_of(processor: Any) -> Processor:
     steps = proven_steps(processor)
     return Processor(
         Processing(inputs=(InputProcessing(name="pixel_values", steps=steps),)),
-        Signature(inputs=(spec,), outputs=(), dims=dims), "tensors",
-    )  # fmt: skip
+        Signature(inputs=(spec,), outputs=(), dims=dims),
+        "tensors",
+    )
 
 
 def both(name: str, settings: dict[str, Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -142,9 +143,15 @@ def test_pictures_smaller_than_the_crop_are_padded_otherwise_and_said_so() -> No
 def vit(tmp_path: Path) -> Path:
     torch.manual_seed(5)
     config = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
-        image_size=32, patch_size=8, num_labels=4, id2label=dict(enumerate("abcd")),
-    )  # fmt: skip
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        image_size=32,
+        patch_size=8,
+        num_labels=4,
+        id2label=dict(enumerate("abcd")),
+    )
     network = transformers.ViTForImageClassification(config).eval()
     for weight in network.parameters():
         weight.data.mul_(5 if weight.dim() > 1 else 1)
@@ -176,5 +183,7 @@ def test_a_network_without_a_head_gives_tensors(vit: Path, change: Change) -> No
     change(vit / "config.json", {"architectures": ["ViTModel"]})
     planned = plan(Folder(vit), None)
     assert (planned.task, planned.medium, planned.network.__name__) == (
-        "tensors", "image", "ViTModel"
-    )  # fmt: skip
+        "tensors",
+        "image",
+        "ViTModel",
+    )

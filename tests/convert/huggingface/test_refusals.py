@@ -85,9 +85,8 @@ def test_pickles_beside_safetensors_are_not_read(bert: Path, trap: tuple[object,
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [("{", "JSON"), ("[]", "list"), ("\udcff", "JSON"), ("[" * 100_000, "JSON")],
-)  # fmt: skip
+    ("text", "said"), [("{", "JSON"), ("[]", "list"), ("\udcff", "JSON"), ("[" * 100_000, "JSON")]
+)
 def test_a_config_that_is_none_is_refused(bert: Path, text: str, said: str) -> None:
     (bert / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     error = refused(bert)
@@ -210,13 +209,14 @@ def test_tokenizer_files_of_versions_stay_in_the_folder(bert: Path, change: Chan
         (
             {
                 "config_sentence_transformers": {
-                    "prompts": {"q": "query: "}, "default_prompt_name": "q",
+                    "prompts": {"q": "query: "},
+                    "default_prompt_name": "q",
                 }
             },
             "'query: '",
         ),
     ],
-)  # fmt: skip
+)
 def test_steps_of_sentence_transformers_without_a_word_are_refused(
     sentences: Callable[..., Path], files: dict[str, Any], said: str
 ) -> None:
@@ -227,8 +227,10 @@ def test_steps_of_sentence_transformers_without_a_word_are_refused(
 
 @pytest.mark.parametrize("kinds", [["Transformer"], ["Transformer", "Pooling", "Dense"]])
 def test_other_modules_are_refused(sentences: Callable[..., Path], kinds: list[str]) -> None:
-    steps = [{"path": str(i) if i else "", "type": f"sentence_transformers.models.{kind}"}
-             for i, kind in enumerate(kinds)]  # fmt: skip
+    steps = [
+        {"path": str(i) if i else "", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
     error = refused(sentences(modules=steps))
     assert (error.code, ", ".join(kinds) in error.message) == ("EDGE-CONVERT-071", True)
 

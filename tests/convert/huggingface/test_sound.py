@@ -23,9 +23,13 @@ from edgeserve.types.processing import LogMel, Waveform
 RATE = 16_000
 LABELS = dict(enumerate("abc"))
 SMALL: dict[str, Any] = {
-    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
-    "num_labels": 3, "id2label": LABELS,
-}  # fmt: skip
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "num_labels": 3,
+    "id2label": LABELS,
+}
 
 
 def sounds() -> list[np.ndarray]:
@@ -56,9 +60,13 @@ def saved(folder: Path, network: Any, extractor: Any) -> Path:
 def wav2vec2(tmp_path: Path) -> Path:
     torch.manual_seed(2)
     config = transformers.Wav2Vec2Config(
-        **SMALL, conv_dim=(8,) * 7, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2,
-        classifier_proj_size=8, initializer_range=0.5,
-    )  # fmt: skip
+        **SMALL,
+        conv_dim=(8,) * 7,
+        num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=2,
+        classifier_proj_size=8,
+        initializer_range=0.5,
+    )
     network = transformers.Wav2Vec2ForSequenceClassification(config).eval()
     return saved(tmp_path / "wav2vec2", network, quiet("Wav2Vec2"))
 
@@ -67,9 +75,14 @@ def wav2vec2(tmp_path: Path) -> Path:
 def ast(tmp_path: Path) -> Path:
     torch.manual_seed(3)
     config = transformers.ASTConfig(
-        **SMALL, max_length=64, num_mel_bins=32, frequency_stride=8, time_stride=8, patch_size=8,
+        **SMALL,
+        max_length=64,
+        num_mel_bins=32,
+        frequency_stride=8,
+        time_stride=8,
+        patch_size=8,
         initializer_range=0.5,
-    )  # fmt: skip
+    )
     network = transformers.ASTForAudioClassification(config).eval()
     return saved(tmp_path / "ast", network, quiet("AST", num_mel_bins=32, max_length=64))
 
@@ -78,12 +91,25 @@ def ast(tmp_path: Path) -> Path:
 def whisper(tmp_path: Path) -> Path:
     torch.manual_seed(4)
     config = transformers.WhisperConfig(
-        d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, num_mel_bins=16,
-        max_source_positions=50, vocab_size=60, num_labels=3, id2label=LABELS, init_std=0.5,
-        classifier_proj_size=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        num_mel_bins=16,
+        max_source_positions=50,
+        vocab_size=60,
+        num_labels=3,
+        id2label=LABELS,
+        init_std=0.5,
+        classifier_proj_size=8,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
         decoder_start_token_id=1,
-    )  # fmt: skip
+    )
     network = transformers.WhisperForAudioClassification(config).eval()
     extractor = quiet("Whisper", feature_size=16, chunk_length=1)
     return saved(tmp_path / "whisper", network, extractor)

@@ -49,15 +49,18 @@ def test_a_sentence_model_embeds_as_sentence_transformers_does(
     exported = found.exported
     assert exported.task == "feature-extraction"
     assert [s.name for s in exported.signature.inputs] == [
-        "input_ids", "attention_mask", "token_type_ids"
-    ]  # fmt: skip
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+    ]
     assert exported.signature.inputs[0].shape == ("batch", "sequence")
     assert exported.signature.dims["sequence"] == (2, 24)
     assert [s.name for s in exported.signature.outputs] == ["last_hidden_state"]
     output = "last_hidden_state"
     assert exported.processing.outputs == (
-        Pool(output=output, mask="attention_mask"), L2Normalize(output=output),
-    )  # fmt: skip
+        Pool(output=output, mask="attention_mask"),
+        L2Normalize(output=output),
+    )
     assert [entry.path for entry in exported.assets] == ["assets/tokenizer.json"]
     assert any("tokenizer.json" in note for note in exported.notes)  # lower-casing was added
     wanted = SentenceTransformer(str(folder), device="cpu").encode(texts)
@@ -121,28 +124,55 @@ def networks(words: int, pairs: int, small: dict[str, Any]) -> dict[str, Any]:
     return {
         "roberta": transformers.RobertaConfig(vocab_size=pairs, **big),
         "distilbert": transformers.DistilBertConfig(
-            vocab_size=words, dim=16, n_layers=2, n_heads=2, hidden_dim=24,
-            max_position_embeddings=40, initializer_range=0.3,
+            vocab_size=words,
+            dim=16,
+            n_layers=2,
+            n_heads=2,
+            hidden_dim=24,
+            max_position_embeddings=40,
+            initializer_range=0.3,
         ),
         "gpt2": transformers.GPT2Config(
-            vocab_size=pairs, n_embd=16, n_layer=2, n_head=2, n_positions=40, bos_token_id=0,
-            eos_token_id=2, initializer_range=0.3,
+            vocab_size=pairs,
+            n_embd=16,
+            n_layer=2,
+            n_head=2,
+            n_positions=40,
+            bos_token_id=0,
+            eos_token_id=2,
+            initializer_range=0.3,
         ),
         "modernbert": transformers.ModernBertConfig(
-            vocab_size=words, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=24, max_position_embeddings=40, local_attention=8,
-            global_attn_every_n_layers=2, pad_token_id=0, cls_token_id=2, sep_token_id=3,
-            bos_token_id=2, eos_token_id=3, initializer_range=0.3,
+            vocab_size=words,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=24,
+            max_position_embeddings=40,
+            local_attention=8,
+            global_attn_every_n_layers=2,
+            pad_token_id=0,
+            cls_token_id=2,
+            sep_token_id=3,
+            bos_token_id=2,
+            eos_token_id=3,
+            initializer_range=0.3,
         ),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", ["roberta", "distilbert", "gpt2", "modernbert"])
 def test_token_vectors_are_those_of_transformers(
-    kind: str, save: Any, export: Any, texts: list[str], word_pieces: tokenizers.Tokenizer,
-    byte_pairs: tokenizers.Tokenizer, roberta_pairs: tokenizers.Tokenizer, small: dict[str, Any],
-) -> None:  # fmt: skip
+    kind: str,
+    save: Any,
+    export: Any,
+    texts: list[str],
+    word_pieces: tokenizers.Tokenizer,
+    byte_pairs: tokenizers.Tokenizer,
+    roberta_pairs: tokenizers.Tokenizer,
+    small: dict[str, Any],
+) -> None:
     """At lengths of 1 or 2 to 40 tokens, padded to one batch."""
     torch.manual_seed(2)
     sizes = word_pieces.get_vocab_size(), byte_pairs.get_vocab_size()
@@ -163,9 +193,12 @@ def test_token_vectors_are_those_of_transformers(
 
 
 def test_a_classifier_decides_as_transformers_does(
-    save: Any, export: Any, texts: list[str], word_pieces: tokenizers.Tokenizer,
+    save: Any,
+    export: Any,
+    texts: list[str],
+    word_pieces: tokenizers.Tokenizer,
     small: dict[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     torch.manual_seed(3)
     labels = {0: "sad", 1: "so-so", 2: "glad"}
     config = transformers.BertConfig(
@@ -189,9 +222,12 @@ def test_a_classifier_decides_as_transformers_does(
 
 
 def test_a_network_for_another_task_gives_tensors(
-    save: Any, export: Any, texts: list[str], word_pieces: tokenizers.Tokenizer,
+    save: Any,
+    export: Any,
+    texts: list[str],
+    word_pieces: tokenizers.Tokenizer,
     small: dict[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     torch.manual_seed(4)
     config = transformers.BertConfig(vocab_size=word_pieces.get_vocab_size(), num_labels=5, **small)
     folder = save(transformers.BertForTokenClassification(config), word_pieces, **SPECIAL)

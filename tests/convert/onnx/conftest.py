@@ -19,12 +19,18 @@ WEIGHT = np.random.default_rng(7).normal(size=(6, 4)).astype(np.float32)
 
 
 def model(
-    nodes: list[onnx.NodeProto] | None = None, inputs: Any = None, outputs: Any = None,
-    weights: Any = None, opset: int = 17, domains: Any = (), ir: int = 9,
-) -> onnx.ModelProto:  # fmt: skip
+    nodes: list[onnx.NodeProto] | None = None,
+    inputs: Any = None,
+    outputs: Any = None,
+    weights: Any = None,
+    opset: int = 17,
+    domains: Any = (),
+    ir: int = 9,
+) -> onnx.ModelProto:
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
-        nodes or [
+        nodes
+        or [
             helper.make_node("MatMul", ["x", "w"], ["h"]),
             helper.make_node("Relu", ["h"], ["y"], name="the relu", doc_string="by alice"),
         ],
@@ -32,7 +38,7 @@ def model(
         inputs or [value("x", TensorProto.FLOAT, ["n", 6])],
         outputs or [value("y", TensorProto.FLOAT, ["n", 4])],
         weights if weights is not None else [numpy_helper.from_array(WEIGHT, "w")],
-    )  # fmt: skip
+    )
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
     made = helper.make_model(graph, opset_imports=imports, ir_version=ir)
     made.producer_name, made.doc_string = "alice's exporter", "/srv/alice/model.py"

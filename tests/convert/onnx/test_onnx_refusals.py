@@ -63,11 +63,17 @@ def test_an_invalid_graph_is_refused_by_the_users_own_name(
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ({"opset": 6}, "7 to"), ({"opset": 99}, "99"),
-        ({"nodes": [helper.make_node("Foo", ["x"], ["y"], domain="my.ops")],
-          "domains": ["my.ops"]}, "my.ops::Foo"),
+        ({"opset": 6}, "7 to"),
+        ({"opset": 99}, "99"),
+        (
+            {
+                "nodes": [helper.make_node("Foo", ["x"], ["y"], domain="my.ops")],
+                "domains": ["my.ops"],
+            },
+            "my.ops::Foo",
+        ),
     ],
-)  # fmt: skip
+)
 def test_operators_nobody_has_are_refused(
     write: Write, dense: Dense, refused: Refused, model: dict[str, Any], said: str
 ) -> None:
@@ -175,8 +181,10 @@ def test_data_hidden_in_an_attribute_are_seen(
         [helper.make_node("Constant", [], ["c"], value=weight)], "b", [], [value("c", [6, 4])]
     )
     flag = numpy_helper.from_array(np.array(True), "flag")
-    nodes = [helper.make_node("If", ["flag"], ["w2"], then_branch=branch, else_branch=branch),
-             helper.make_node("MatMul", ["x", "w2"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("If", ["flag"], ["w2"], then_branch=branch, else_branch=branch),
+        helper.make_node("MatMul", ["x", "w2"], ["y"]),
+    ]
     assert refused(write(dense(nodes, weights=[flag]))).code == "EDGE-CONVERT-065"
 
 

@@ -69,7 +69,7 @@ def test_a_file_answers_as_it_always_did(
     assert [f.path for f in exported.program_data] == ([f"onnx/{data}"] if data else [])
     assert [(s.name, s.dtype, s.shape) for s in exported.signature.inputs] == [
         ("x", "float32", ("n", 6))
-    ]  # fmt: skip
+    ]
     assert exported.signature.dims == {"n": (1, 2**31 - 1)}
     assert exported.signature.batch_dim == "n"
     (held,) = exported.weights
@@ -91,8 +91,9 @@ def test_what_others_wrote_about_it_is_gone(write: Write, dense: Dense, export: 
     assert artifact.provenance.route == "copy"
     ops = backends.get("onnx").inspect(artifact, folder).ops
     assert [(op.type, op.name, op.source) for op in ops] == [
-        ("MatMul", "MatMul_0", "MatMul_0"), ("Relu", "the relu", "the relu"),
-    ]  # fmt: skip
+        ("MatMul", "MatMul_0", "MatMul_0"),
+        ("Relu", "the relu", "the relu"),
+    ]
 
 
 def test_identity_rests_on_the_bytes(write: Write, dense: Dense, export: Export) -> None:
@@ -131,8 +132,10 @@ def test_sizes_are_tried_until_one_fits(write: Write, dense: Dense, export: Expo
     """Two windows of 32: nothing shorter than 64 is answered, and no other size."""
     shape = numpy_helper.from_array(np.array([-1, 64]), "shape")
     wide = numpy_helper.from_array(np.ones((64, 2), np.float32), "w")
-    nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]),
-             helper.make_node("MatMul", ["r", "w"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["y"]),
+    ]
     model = dense(nodes, [value("x", ["n", "t"])], [value("y", ["n", 2])], [shape, wide])
     exported, root = export(write(model))
     assert np.load(root / exported.examples.path)["x"].shape == (1, 64)
@@ -140,9 +143,13 @@ def test_sizes_are_tried_until_one_fits(write: Write, dense: Dense, export: Expo
 
 @pytest.mark.parametrize(
     ("takes", "gives", "batch"),
-    [(["n", 6], ["m", 4], "n"), ([None, 6], [None, 4], "batch"), (["n", 6], [1, 4], None),
-     ([2, 6], [2, 4], None)],
-)  # fmt: skip
+    [
+        (["n", 6], ["m", 4], "n"),
+        ([None, 6], [None, 4], "batch"),
+        (["n", 6], [1, 4], None),
+        ([2, 6], [2, 4], None),
+    ],
+)
 def test_the_first_axis_is_the_batch_where_it_grows(
     write: Write,
     takes: list[Any],
@@ -152,8 +159,10 @@ def test_the_first_axis_is_the_batch_where_it_grows(
     export: Export,
 ) -> None:
     if gives[0] == 1:  # an answer about all samples together
-        nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]),
-                 helper.make_node("ReduceMean", ["h"], ["y"], axes=[0])]  # fmt: skip
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["h"]),
+            helper.make_node("ReduceMean", ["h"], ["y"], axes=[0]),
+        ]
         model = dense(nodes, [value("x", takes)], [value("y", gives)])
     else:
         model = dense(inputs=[value("x", takes)], outputs=[value("y", gives)])
@@ -179,8 +188,10 @@ def test_weights_declared_as_inputs_are_none(
 def test_operators_of_the_engine_itself_are_kept(
     write: Write, dense: Dense, export: Export, weight: np.ndarray
 ) -> None:
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]),
-             helper.make_node("Gelu", ["h"], ["y"], domain="com.microsoft")]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Gelu", ["h"], ["y"], domain="com.microsoft"),
+    ]
     exported, root = export(write(dense(nodes, domains=["com.microsoft"])))
     x = RNG.normal(size=(2, 6)).astype(np.float32)
     from scipy.special import erf
@@ -203,13 +214,16 @@ def test_other_precisions_are_made_of_it(
 ) -> None:
     big = RNG.normal(size=(64, 64)).astype(np.float32)
     model = dense(
-        inputs=[value("x", ["n", 64])], outputs=[value("y", ["n", 64])],
+        inputs=[value("x", ["n", 64])],
+        outputs=[value("y", ["n", 64])],
         weights=[numpy_helper.from_array(big, "w")],
-    )  # fmt: skip
+    )
     _, root = export(write(model))
-    artifact = convert_target(TargetRequest(
-        source_folder=str(root), format="onnx", precision=precision, out=str(tmp_path / "made"),
-    ))  # fmt: skip
+    artifact = convert_target(
+        TargetRequest(
+            source_folder=str(root), format="onnx", precision=precision, out=str(tmp_path / "made")
+        )
+    )
     x = RNG.normal(size=(2, 64)).astype(np.float32)
     with backends.get("onnx").load(artifact, tmp_path / "made", threads=1) as session:
         got = session.run({"x": x})["y"]

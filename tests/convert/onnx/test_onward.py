@@ -53,14 +53,24 @@ def network(opset: int) -> onnx.ModelProto:
         helper.make_node("Gemm", ["f", "g", "h"], ["logits"], transB=1),
         helper.make_node("Softmax", ["logits"], ["probabilities.0"], axis=1),
     ]
-    weights = [weight("w:0", 4, 3, 3, 3), weight("s", 4), weight("b", 4), weight("m", 4),
-               numpy_helper.from_array(np.full(4, 1.5, np.float32), "v"), weight("g", 5, 64),
-               weight("h", 5), numpy_helper.from_array(np.array([0]), "zero"),
-               numpy_helper.from_array(np.array([-1]), "rest")]  # fmt: skip
+    weights = [
+        weight("w:0", 4, 3, 3, 3),
+        weight("s", 4),
+        weight("b", 4),
+        weight("m", 4),
+        numpy_helper.from_array(np.full(4, 1.5, np.float32), "v"),
+        weight("g", 5, 64),
+        weight("h", 5),
+        numpy_helper.from_array(np.array([0]), "zero"),
+        numpy_helper.from_array(np.array([-1]), "rest"),
+    ]
     graph = helper.make_graph(
-        nodes, "g", [value("x", ["N.batch", 3, 8, 8])], [value("probabilities.0", ["N.batch", 5])],
+        nodes,
+        "g",
+        [value("x", ["N.batch", 3, 8, 8])],
+        [value("probabilities.0", ["N.batch", 5])],
         weights,
-    )  # fmt: skip
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     made.ir_version = 8
     return made
@@ -126,8 +136,10 @@ def test_nodes_are_named_in_the_program(write: Write, export: Export, tmp_path: 
     exported, root = export(write(network(17)))
     made = torch_form(exported, root, tmp_path / "torch")
     assert (made.format, made.signature, made.weights) == (
-        "torch", exported.signature, exported.weights,
-    )  # fmt: skip
+        "torch",
+        exported.signature,
+        exported.weights,
+    )
     import torch
 
     program = torch.export.load(tmp_path / "torch" / made.program.path)
@@ -138,21 +150,26 @@ def test_nodes_are_named_in_the_program(write: Write, export: Export, tmp_path: 
 def branching() -> onnx.ModelProto:
     """Twice or half, as the input's sum says."""
     branches = [
-        helper.make_graph([helper.make_node("Mul", ["x", name], ["b"])], name, [],
-                          [value("b", ["n", 3])])
+        helper.make_graph(
+            [helper.make_node("Mul", ["x", name], ["b"])], name, [], [value("b", ["n", 3])]
+        )
         for name in ("two", "half")
-    ]  # fmt: skip
+    ]
     nodes = [
         helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
         helper.make_node("Greater", ["sum", "zero"], ["up"]),
-        helper.make_node("If", ["up"], ["y"], "choose", then_branch=branches[0],
-                         else_branch=branches[1]),
-    ]  # fmt: skip
+        helper.make_node(
+            "If", ["up"], ["y"], "choose", then_branch=branches[0], else_branch=branches[1]
+        ),
+    ]
     constants = {"two": 2.0, "half": 0.5, "zero": 0.0}
     graph = helper.make_graph(
-        nodes, "g", [value("x", ["n", 3])], [value("y", ["n", 3])],
+        nodes,
+        "g",
+        [value("x", ["n", 3])],
+        [value("y", ["n", 3])],
         [numpy_helper.from_array(np.array(n, np.float32), k) for k, n in constants.items()],
-    )  # fmt: skip
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     made.ir_version = 8
     return made
@@ -163,8 +180,9 @@ def test_a_branch_on_values_is_refused_by_name_and_onnx_stays(write: Write, expo
     with pytest.raises(UnsupportedOp) as error:
         onward(root, "coreml")
     assert (error.value.code, "operator If (node 'choose')" in error.value.message) == (
-        "EDGE-OP-030", True,
-    )  # fmt: skip
+        "EDGE-OP-030",
+        True,
+    )
     artifact, _ = onward(root, "onnx")
     assert artifact.format == "onnx"
 
@@ -239,11 +257,16 @@ def test_a_state_with_its_batch_on_another_axis_is_answered(write: Write, export
         helper.make_node("RNN", ["x3", "w", "r", "", "", "h"], ["", "last"], hidden_size=4),
     ]
     graph = helper.make_graph(
-        nodes, "g", [value("x", ["batch", 3]), value("h", [1, "batch", 4])],
+        nodes,
+        "g",
+        [value("x", ["batch", 3]), value("h", [1, "batch", 4])],
         [value("last", [1, "batch", 4])],
-        [weight("w", 1, 4, 3), weight("r", 1, 4, 4),
-         numpy_helper.from_array(np.array([0]), "axis")],
-    )  # fmt: skip
+        [
+            weight("w", 1, 4, 3),
+            weight("r", 1, 4, 4),
+            numpy_helper.from_array(np.array([0]), "axis"),
+        ],
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     made.ir_version = 8
     exported, _ = export(write(made))

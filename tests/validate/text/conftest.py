@@ -97,9 +97,14 @@ def embedder(build: Any, texts: Path) -> Any:
     shapes = ({0: "batch", 1: length}, {0: "batch", 1: length})
     examples = (torch.randint(4, VOCABULARY, (2, 9)), torch.ones(2, 9, dtype=torch.int64))
     made = build(
-        Attending(), *examples, dynamic_shapes=shapes, input_names=("ids", "mask"),
-        output_names=("tokens",), task="feature-extraction", processing=processing(),
+        Attending(),
+        *examples,
+        dynamic_shapes=shapes,
+        input_names=("ids", "mask"),
+        output_names=("tokens",),
+        task="feature-extraction",
+        processing=processing(),
         assets={"assets/tokenizer.json": tokenizer()},
-    )  # fmt: skip
+    )
     made.answers(data=str(texts), golden=8)
     return made

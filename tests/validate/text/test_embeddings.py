@@ -108,10 +108,12 @@ def noise(level: float) -> Callable[[Any], None]:
     def change(graph: Any) -> None:
         rng = np.random.default_rng(3)
         weights = {n: a for n, a in graph.weights().items() if a.ndim == 2}
-        graph.put({
-            n: (a + level * a.std() * rng.standard_normal(a.shape)).astype(np.float32)
-            for n, a in weights.items()
-        })  # fmt: skip
+        graph.put(
+            {
+                n: (a + level * a.std() * rng.standard_normal(a.shape)).astype(np.float32)
+                for n, a in weights.items()
+            }
+        )
 
     return change
 
@@ -265,11 +267,14 @@ def test_a_server_that_pools_otherwise(embedder: Any, texts: Path, server: Any) 
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("short", "EDGE-VALIDATE-020"), ("tokens", "EDGE-VALIDATE-006"),
-        ("label", "EDGE-VALIDATE-006"), ("nan", "EDGE-VALIDATE-006"),
-        ("nothing", "EDGE-VALIDATE-006"), ("huge", "EDGE-VALIDATE-006"),
+        ("short", "EDGE-VALIDATE-020"),
+        ("tokens", "EDGE-VALIDATE-006"),
+        ("label", "EDGE-VALIDATE-006"),
+        ("nan", "EDGE-VALIDATE-006"),
+        ("nothing", "EDGE-VALIDATE-006"),
+        ("huge", "EDGE-VALIDATE-006"),
     ],
-)  # fmt: skip
+)
 def test_servers_that_give_none(
     embedder: Any, texts: Path, server: Any, name: str, code: str
 ) -> None:

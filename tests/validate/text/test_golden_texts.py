@@ -35,9 +35,12 @@ def answers_of(model: Any, out: Path, made: Golden) -> np.ndarray:
     """What a bare ONNX Runtime session and the packaged processing make of the cases' bytes."""
     known = model.exported
     processor = Processor(
-        known.processing, known.signature, known.task, known.labels,
+        known.processing,
+        known.signature,
+        known.task,
+        known.labels,
         assets=lambda name: (model.source / name).read_bytes(),
-    )  # fmt: skip
+    )
     session = onnxruntime.InferenceSession(model.onnx)
     vectors = []
     for case in made.cases:
@@ -173,9 +176,11 @@ def test_cases_are_made_without_torch(embedder: Any, tmp_path: Path) -> None:
 
 def test_a_file_is_judged_without_torch(embedder: Any, tmp_path: Path) -> None:
     request = JudgeRequest(
-        artifact=embedder.artifact, root=str(embedder.root / "candidate"),
-        source_folder=str(embedder.source), samples=str(embedder.root / "samples"),
-    )  # fmt: skip
+        artifact=embedder.artifact,
+        root=str(embedder.root / "candidate"),
+        source_folder=str(embedder.source),
+        samples=str(embedder.root / "samples"),
+    )
     assert in_a_worker(tmp_path, "gate", "judge", request)["judgement"]["verdict"] == "pass"
 
 
@@ -207,9 +212,11 @@ def test_candidates_of_something_else_are_not_used(
 
 
 def drawn(
-    vector: list[float], size: int = 0, program: list[float] | None = None,
+    vector: list[float],
+    size: int = 0,
+    program: list[float] | None = None,
     answers: tuple[list[float], ...] = (),
-) -> Drawn:  # fmt: skip
+) -> Drawn:
     record = Embedding(vector=np.array(vector))
     other = record if program is None else Embedding(vector=np.array(program))
     said = tuple(Embedding(vector=np.array(answer)) for answer in answers)

@@ -36,10 +36,12 @@ def judged(embedder: Any, files: Any, precision: str) -> Report:
     artifact, root = files[precision]
     return judge(
         JudgeRequest(
-            artifact=artifact, root=str(root), source_folder=str(embedder.source),
+            artifact=artifact,
+            root=str(root),
+            source_folder=str(embedder.source),
             samples=str(embedder.root / "samples"),
         )
-    )  # fmt: skip
+    )
 
 
 def test_fp32_in_buckets(embedder: Any, files: Any) -> None:

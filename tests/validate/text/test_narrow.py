@@ -33,9 +33,12 @@ def narrowed(model: Any, tmp_path: Any, length: int) -> tuple[Artifact, Any]:
     ids, mask = (TensorSpec(name=n, dtype="int32", shape=(1, length)) for n in ("ids", "mask"))
     out = TensorSpec(name="tokens", dtype="float32", shape=(1, length, 24))
     made = Artifact(
-        format="onnx", precision="fp32", entry="model.onnx",
-        files=(describe(tmp_path, "model.onnx"),), io=IO(inputs=(ids, mask), outputs=(out,)),
-    )  # fmt: skip
+        format="onnx",
+        precision="fp32",
+        entry="model.onnx",
+        files=(describe(tmp_path, "model.onnx"),),
+        io=IO(inputs=(ids, mask), outputs=(out,)),
+    )
     return made, tmp_path
 
 

@@ -38,19 +38,32 @@ def spotter(build: Any, embedder: Any, turn: int = 0) -> Any:
     asset = (embedder.source / "assets/tokenizer.json").read_bytes()
     processing = {
         "inputs": [
-            {"name": each.name, "steps": [
-                {"step": "tokenize/1", "tokenizer": "assets/tokenizer.json",
-                 "part": each.steps[0].part, "max_length": 48},  # type: ignore[union-attr]
-            ]}
+            {
+                "name": each.name,
+                "steps": [
+                    {
+                        "step": "tokenize/1",
+                        "tokenizer": "assets/tokenizer.json",
+                        "part": each.steps[0].part,
+                        "max_length": 48,
+                    }  # type: ignore[union-attr]
+                ],
+            }
             for each in known.processing.inputs
         ],
         "outputs": [{"step": "spans/1", "output": "scores"}],
-    }  # fmt: skip
+    }
     return build(
-        Names(turn), *examples, dynamic_shapes=shapes, input_names=("ids", "mask"),
-        output_names=("scores",), task="token-classification", processing=processing,
-        labels=LABELS, assets={"assets/tokenizer.json": asset},
-    )  # fmt: skip
+        Names(turn),
+        *examples,
+        dynamic_shapes=shapes,
+        input_names=("ids", "mask"),
+        output_names=("scores",),
+        task="token-classification",
+        processing=processing,
+        labels=LABELS,
+        assets={"assets/tokenizer.json": asset},
+    )
 
 
 def test_spans(build: Any, embedder: Any, texts: Path) -> None:

@@ -18,9 +18,17 @@ def test_two_wordings_of_each_in_many_scripts() -> None:
     assert len(set(every)) == len(every) == 54
     assert len(sentences()) == 27
     letters = {
-        "Latin": "a", "Greek": "λ", "Cyrillic": "ш", "Arabic": "ق", "Hebrew": "ה",
-        "Devanagari": "क", "Han": "图", "Kana": "の", "Hangul": "비", "emoji": "🎂",
-    }  # fmt: skip
+        "Latin": "a",
+        "Greek": "λ",
+        "Cyrillic": "ш",
+        "Arabic": "ق",
+        "Hebrew": "ה",
+        "Devanagari": "क",
+        "Han": "图",
+        "Kana": "の",
+        "Hangul": "비",
+        "emoji": "🎂",
+    }
     for script, letter in letters.items():
         assert any(letter in text for text in every), script
     lengths = sorted(len(text) for text in every)

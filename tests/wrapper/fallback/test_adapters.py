@@ -198,15 +198,22 @@ def test_several_inputs_and_outputs(protocol: str, request_: Any, answer: Any) -
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100_000, {"error": "no"},
-        {"outputs": 1, "predictions": 1}, {"outputs": [], "predictions": []},
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b"null",
+        b"[" * 100_000,
+        {"error": "no"},
+        {"outputs": 1, "predictions": 1},
+        {"outputs": [], "predictions": []},
         {"outputs": {"p": [[1, 2]]}, "predictions": {"p": [[1, 2]]}},
         {"outputs": {"p": [[1], [1, 2]], "q": [1]}, "predictions": [{"p": [1]}, {"q": 2}]},
         {"outputs": {"p": [[1, 2, 3]], "q": [1]}, "predictions": [{"p": [1, 2, 3], "q": 1}]},
         {"outputs": {"p": [[1, 2]], "q": [1.5]}, "predictions": {"p": [[1, 2]], "q": [1.5]}},
         {"outputs": {"p": [["1", "2"]], "q": [1]}, "predictions": [{"p": ["1", "2"], "q": 1}]},
     ],
-)  # fmt: skip
+)
 def test_what_is_no_answer(protocol: str, body: Any) -> None:
     with pytest.raises(BadReply):
         way_of(protocol, True).read(reply(body), TWO)

@@ -133,8 +133,10 @@ def test_who_was_not_asked_is_named_with_the_reason() -> None:
     with pytest.raises(Lost) as lost:
         call(of, race)
     assert lost.value.told == (
-        "https://a: reset", "https://b: status 503", "https://c: not asked (attempts=2)",
-    )  # fmt: skip
+        "https://a: reset",
+        "https://b: status 503",
+        "https://c: not asked (attempts=2)",
+    )
 
 
 def test_without_a_budget_there_is_no_second_time() -> None:

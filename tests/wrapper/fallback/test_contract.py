@@ -82,8 +82,10 @@ def test_wrong_fields_are_refused(fields: dict[str, Any]) -> None:
 
 def test_a_field_is_told_what_it_takes() -> None:
     for field, value, told in (
-        ("hedge", 1, "True or False"), ("send", "all", "tensor or raw"), ("at_once", "4", "whole"),
-    ):  # fmt: skip
+        ("hedge", 1, "True or False"),
+        ("send", "all", "tensor or raw"),
+        ("at_once", "4", "whole"),
+    ):
         with pytest.raises(FallbackError, match=told):
             Fallback(HTTPS, **{field: value})  # type: ignore[arg-type]
     with pytest.raises(FallbackError) as error:
@@ -278,11 +280,16 @@ def test_thresholds_at_the_ends() -> None:
 @pytest.mark.parametrize(
     ("margins", "right", "share"),
     [
-        ([], [], 0.1), ([0.1], [], 0.1), ([float("nan")], [True], 0.1), ([0.1], [True], 5),
-        ([0.1], [True], -0.1), ([0.1], [True], float("nan")), (["x"], [True], 0.1),
+        ([], [], 0.1),
+        ([0.1], [], 0.1),
+        ([float("nan")], [True], 0.1),
+        ([0.1], [True], 5),
+        ([0.1], [True], -0.1),
+        ([0.1], [True], float("nan")),
+        (["x"], [True], 0.1),
         ([0.1], [True], "x"),
     ],
-)  # fmt: skip
+)
 def test_no_threshold_out_of_nonsense(margins: Any, right: Any, share: Any) -> None:
     with pytest.raises(FallbackError) as error:
         pick_threshold(margins, right, share)

@@ -40,9 +40,17 @@ print(json.dumps({
 _BASE = ("numpy", "msgspec", "filelock", "platformdirs", "tokenizers")
 #: The last ones are required by tokenizers, and could reach a network.
 _BANNED = {
-    "PIL", "coremltools", "litert_torch", "onnx", "scipy", "torch", "transformers", "httpx",
-    "huggingface_hub", "requests",
-}  # fmt: skip
+    "PIL",
+    "coremltools",
+    "litert_torch",
+    "onnx",
+    "scipy",
+    "torch",
+    "transformers",
+    "httpx",
+    "huggingface_hub",
+    "requests",
+}
 
 
 def predict(python: str, root: Path, text: Any, folder: Path) -> dict[str, Any]:

@@ -27,13 +27,7 @@ from edgeserve.files import describe, sha256_bytes
 from edgeserve.types.artifact import Artifact, FileEntry, Judgement
 from edgeserve.types.base import decode, encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
-from edgeserve.types.processing import (
-    InputProcessing,
-    L2Normalize,
-    Pool,
-    Processing,
-    Tokenize,
-)
+from edgeserve.types.processing import InputProcessing, L2Normalize, Pool, Processing, Tokenize
 from edgeserve.types.records import Embedding
 from edgeserve.types.samples import Golden, GoldenCase
 from edgeserve.types.tensors import IO, Signature, TensorSpec
@@ -95,10 +89,14 @@ def exported(fixed: bool) -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
-            Words().eval(), (example, example.clone()), dynamo=True, verbose=False,
-            input_names=["ids", "mask"], output_names=["vectors"],
+            Words().eval(),
+            (example, example.clone()),
+            dynamo=True,
+            verbose=False,
+            input_names=["ids", "mask"],
+            output_names=["vectors"],
             dynamic_shapes=None if fixed else {"ids": free, "mask": free},
-        )  # fmt: skip
+        )
     assert program is not None
     out = io.BytesIO()
     onnx.save(program.model_proto, out)
@@ -235,9 +233,13 @@ class TextMake:
         format_, precision = words
         io = FIXED if fixed else IO(inputs=SIGNATURE.inputs, outputs=SIGNATURE.outputs)
         return Artifact(
-            format=format_, precision=precision, entry=path, files=(describe(root, path),),
-            io=io, judgement=Judgement(verdict="pass"),
-        )  # fmt: skip
+            format=format_,
+            precision=precision,
+            entry=path,
+            files=(describe(root, path),),
+            io=io,
+            judgement=Judgement(verdict="pass"),
+        )
 
     def workspace(
         self,
@@ -279,11 +281,18 @@ class TextMake:
         (root / "identity.json").write_bytes(identity)
         files.append(describe(root, "identity.json"))
         manifest = Manifest(
-            edgeserve=FORMAT_VERSION, name="words", version=1, min_wrapper="0.1.0",
-            model_id=sha256_bytes(identity), task="feature-extraction", signature=SIGNATURE,
-            processing=processing, files=tuple(sorted(files, key=lambda f: f.path)),
-            artifacts=artifacts, golden=golden,
-        )  # fmt: skip
+            edgeserve=FORMAT_VERSION,
+            name="words",
+            version=1,
+            min_wrapper="0.1.0",
+            model_id=sha256_bytes(identity),
+            task="feature-extraction",
+            signature=SIGNATURE,
+            processing=processing,
+            files=tuple(sorted(files, key=lambda f: f.path)),
+            artifacts=artifacts,
+            golden=golden,
+        )
         (root / "manifest.json").write_bytes(encode(manifest))
 
 

@@ -28,9 +28,15 @@ Arrays = dict[str, np.ndarray]
 Both = tuple[list[np.ndarray], list[np.ndarray]]
 
 TYPES = {
-    "float16": types.fp16, "float32": types.fp32, "int32": types.int32, "bool": types.bool,
-    "int8": types.int8, "uint8": types.uint8, "int16": types.int16, "uint16": types.uint16,
-}  # fmt: skip
+    "float16": types.fp16,
+    "float32": types.fp32,
+    "int32": types.int32,
+    "bool": types.bool,
+    "int8": types.int8,
+    "uint8": types.uint8,
+    "int16": types.int16,
+    "uint16": types.uint16,
+}
 
 
 def run_program(program: Any, feed: Arrays, precision: str = "fp32") -> Arrays:
@@ -129,9 +135,12 @@ def one_op() -> Callable[..., list[np.ndarray]]:
     """``one_op(op, tensors, opset=iOS17, precision="fp32", **attributes)``: the outputs."""
 
     def run(
-        name: str, tensors: Arrays, opset: Any = ct.target.iOS17, precision: str = "fp32",
+        name: str,
+        tensors: Arrays,
+        opset: Any = ct.target.iOS17,
+        precision: str = "fp32",
         **attributes: Any,
-    ) -> list[np.ndarray]:  # fmt: skip
+    ) -> list[np.ndarray]:
         program, names, keys = built(name, opset, tensors, attributes)
         feed = {keys[key]: array for key, array in tensors.items()}
         found = run_program(program, feed, precision)
@@ -154,10 +163,12 @@ def converted() -> Callable[..., tuple[Any, list[np.ndarray]]]:
         with log_warnings():
             exported = torch.export.export(module.eval(), inputs).run_decompositions()
             program = ct.convert(
-                exported, convert_to="milinternal", minimum_deployment_target=opset,
+                exported,
+                convert_to="milinternal",
+                minimum_deployment_target=opset,
                 compute_precision=ct.precision.FLOAT32,
                 inputs=[_tensor_type(n, x) for n, x in zip(names, inputs, strict=True)],
-            )  # fmt: skip
+            )
         with torch.no_grad():
             wanted = module(*inputs)
         flat: Sequence[Any] = wanted if isinstance(wanted, (tuple, list)) else [wanted]
@@ -189,9 +200,12 @@ def agree() -> Callable[..., None]:
             assert got.shape == right.shape, index
             scale = max(float(np.abs(right, dtype=np.float64).max(initial=0)), 1e-3)
             np.testing.assert_allclose(
-                got.astype(np.float64), right.astype(np.float64), rtol=0, atol=tol * scale,
+                got.astype(np.float64),
+                right.astype(np.float64),
+                rtol=0,
+                atol=tol * scale,
                 err_msg=f"output {index}",
-            )  # fmt: skip
+            )
 
     return check
 
@@ -205,18 +219,27 @@ def placed() -> Callable[..., Path]:
     """
 
     def run(
-        source: Any, folder: Path, *, opset: Any = ct.target.iOS17, fp16: bool = False,
-        edit: Callable[[Any], Any] | None = None, **options: Any,
-    ) -> Path:  # fmt: skip
+        source: Any,
+        folder: Path,
+        *,
+        opset: Any = ct.target.iOS17,
+        fp16: bool = False,
+        edit: Callable[[Any], Any] | None = None,
+        **options: Any,
+    ) -> Path:
         path = folder / "model.mlpackage"
         precision = ct.precision.FLOAT16 if fp16 else ct.precision.FLOAT32
         with log_warnings():
             # coremltools leaves its temporary folders to the collector
             warnings.simplefilter("ignore", ResourceWarning)
             model = ct.convert(
-                source, convert_to="mlprogram", compute_precision=precision, skip_model_load=True,
-                minimum_deployment_target=opset, **options,
-            )  # fmt: skip
+                source,
+                convert_to="mlprogram",
+                compute_precision=precision,
+                skip_model_load=True,
+                minimum_deployment_target=opset,
+                **options,
+            )
             model = edit(model) if edit else model
             model.save(str(path))
             del model

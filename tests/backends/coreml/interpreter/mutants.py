@@ -175,9 +175,20 @@ def _nested(operations: Any, function: Any, rng: Random) -> None:
 
 
 LIES: tuple[Callable[[Any, Any, Random], None], ...] = (
-    _size, _size, _size, _rank, _dtype, _constant, _constant, _blob, _blob, _name, _kind,
-    _parameter, _nested,
-)  # fmt: skip
+    _size,
+    _size,
+    _size,
+    _rank,
+    _dtype,
+    _constant,
+    _constant,
+    _blob,
+    _blob,
+    _name,
+    _kind,
+    _parameter,
+    _nested,
+)
 
 
 def judged(path: Path) -> str:

@@ -26,14 +26,25 @@ class Activations(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         return (
-            functional.relu(x), functional.hardtanh(3 * x, 0.0, 6.0), functional.elu(x, 0.7),
-            functional.leaky_relu(x, 0.2), self.prelu(x), functional.silu(x),
-            functional.gelu(x), tanh_gelu(x), torch.sigmoid(x),
-            functional.hardsigmoid(2 * x), functional.hardswish(2 * x), functional.softplus(x),
-            functional.softsign(x), functional.softmax(x, 1), functional.log_softmax(x, -1),
+            functional.relu(x),
+            functional.hardtanh(3 * x, 0.0, 6.0),
+            functional.elu(x, 0.7),
+            functional.leaky_relu(x, 0.2),
+            self.prelu(x),
+            functional.silu(x),
+            functional.gelu(x),
+            tanh_gelu(x),
+            torch.sigmoid(x),
+            functional.hardsigmoid(2 * x),
+            functional.hardswish(2 * x),
+            functional.softplus(x),
+            functional.softsign(x),
+            functional.softmax(x, 1),
+            functional.log_softmax(x, -1),
             functional.mish(x),
-            functional.hardtanh(x, -0.3, 0.4), functional.threshold(x, 0.0, 0.0),
-        )  # fmt: skip
+            functional.hardtanh(x, -0.3, 0.4),
+            functional.threshold(x, 0.0, 0.0),
+        )
 
 
 def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
@@ -42,8 +53,15 @@ def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
     agree(found, wanted)
     agree([found[7]], [functional.gelu(x, approximate="tanh")])
     assert converted.ops >= {
-        "clip", "elu", "gelu", "leaky_relu", "relu", "sigmoid", "softmax", "tanh"
-    }  # fmt: skip
+        "clip",
+        "elu",
+        "gelu",
+        "leaky_relu",
+        "relu",
+        "sigmoid",
+        "softmax",
+        "tanh",
+    }
 
 
 X = np.linspace(-4, 4, 48, dtype=np.float32).reshape(2, 3, 2, 4)

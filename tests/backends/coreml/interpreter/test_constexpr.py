@@ -45,62 +45,118 @@ SIZES = np.array([6, 8], np.uint32)
 
 CASES: list[tuple[str, Any, dict[str, Any]]] = [
     ("constexpr_cast", IOS16, {"source_val": halves(3, 4), "output_dtype": "fp32"}),
-    ("constexpr_affine_dequantize", IOS16, {
-        "quantized_data": below(255, 3, 4, 2), "zero_point": np.uint8(7),
-        "scale": np.float16(0.3), "axis": np.int32(0),
-    }),
-    ("constexpr_affine_dequantize", IOS16, {
-        "quantized_data": below(127, 3, 4).astype(np.int8), "axis": np.int32(-1),
-        "zero_point": np.array([-3, 0, 4, 9], np.int8), "scale": halves(4).astype(np.float32),
-    }),
+    (
+        "constexpr_affine_dequantize",
+        IOS16,
+        {
+            "quantized_data": below(255, 3, 4, 2),
+            "zero_point": np.uint8(7),
+            "scale": np.float16(0.3),
+            "axis": np.int32(0),
+        },
+    ),
+    (
+        "constexpr_affine_dequantize",
+        IOS16,
+        {
+            "quantized_data": below(127, 3, 4).astype(np.int8),
+            "axis": np.int32(-1),
+            "zero_point": np.array([-3, 0, 4, 9], np.int8),
+            "scale": halves(4).astype(np.float32),
+        },
+    ),
     *(
-        ("constexpr_lut_to_dense", IOS16, {
-            "indices": below(256, -(-bits * 15 // 8)), "lut": halves(2**bits),
-            "shape": np.array([3, 5], np.uint32),
-        })
+        (
+            "constexpr_lut_to_dense",
+            IOS16,
+            {
+                "indices": below(256, -(-bits * 15 // 8)),
+                "lut": halves(2**bits),
+                "shape": np.array([3, 5], np.uint32),
+            },
+        )
         for bits in (1, 2, 4, 6, 8)
     ),
-    ("constexpr_sparse_to_dense", IOS16, {
-        "nonzero_data": halves(ONES), "mask": BITS, "shape": SIZES,
-    }),
-    ("constexpr_sparse_to_dense", IOS18, {
-        "nonzero_data": halves(ONES), "mask": sub_byte(MASK, "uint1"),
-    }),
+    (
+        "constexpr_sparse_to_dense",
+        IOS16,
+        {"nonzero_data": halves(ONES), "mask": BITS, "shape": SIZES},
+    ),
+    (
+        "constexpr_sparse_to_dense",
+        IOS18,
+        {"nonzero_data": halves(ONES), "mask": sub_byte(MASK, "uint1")},
+    ),
     *(
-        ("constexpr_lut_to_dense", IOS18, {
-            "indices": sub_byte(below(2**bits, 6, 4), f"uint{bits}"),
-            "lut": halves(3, 1, 2**bits, 1),
-        })
+        (
+            "constexpr_lut_to_dense",
+            IOS18,
+            {
+                "indices": sub_byte(below(2**bits, 6, 4), f"uint{bits}"),
+                "lut": halves(3, 1, 2**bits, 1),
+            },
+        )
         for bits in (1, 2, 3, 4, 6, 8)
     ),
     *(
-        ("constexpr_lut_to_dense", IOS18, {
-            "indices": sub_byte(below(4, 6, 4), "uint2"), "lut": halves(2, 4, 4, 3),
-            "vector_axis": np.int32(axis),
-        })
+        (
+            "constexpr_lut_to_dense",
+            IOS18,
+            {
+                "indices": sub_byte(below(4, 6, 4), "uint2"),
+                "lut": halves(2, 4, 4, 3),
+                "vector_axis": np.int32(axis),
+            },
+        )
         for axis in (0, 1, -1)
     ),
-    ("constexpr_lut_to_sparse", IOS18, {
-        "indices_mask": sub_byte(MASK, "uint1"),
-        "indices_nonzero_data": sub_byte(below(4, ONES), "uint2"), "lut": halves(2, 1, 4, 1),
-    }),
-    ("constexpr_lut_to_sparse", IOS18, {
-        "indices_mask": sub_byte(MASK, "uint1"), "vector_axis": np.int32(1),
-        "indices_nonzero_data": sub_byte(below(2, ONES), "uint1"), "lut": halves(1, 1, 2, 4),
-    }),
-    ("constexpr_blockwise_shift_scale", IOS18, {
-        "data": sub_byte(below(8, 6, 8).astype(np.int8) - 4, "int4"),
-        "scale": halves(3, 4).astype(np.float32),
-    }),
-    ("constexpr_blockwise_shift_scale", IOS18, {
-        "data": sub_byte(below(16, 6, 8), "uint4"), "scale": halves(6, 1).astype(np.float32),
-        "offset": sub_byte(below(16, 6, 1), "uint4"),
-    }),
-    ("constexpr_sparse_blockwise_shift_scale", IOS18, {
-        "data_mask": sub_byte(MASK, "uint1"), "nonzero_data": below(127, ONES).astype(np.int8),
-        "scale": halves(1, 8).astype(np.float32), "offset": halves(1, 8).astype(np.float32),
-    }),
-]  # fmt: skip
+    (
+        "constexpr_lut_to_sparse",
+        IOS18,
+        {
+            "indices_mask": sub_byte(MASK, "uint1"),
+            "indices_nonzero_data": sub_byte(below(4, ONES), "uint2"),
+            "lut": halves(2, 1, 4, 1),
+        },
+    ),
+    (
+        "constexpr_lut_to_sparse",
+        IOS18,
+        {
+            "indices_mask": sub_byte(MASK, "uint1"),
+            "vector_axis": np.int32(1),
+            "indices_nonzero_data": sub_byte(below(2, ONES), "uint1"),
+            "lut": halves(1, 1, 2, 4),
+        },
+    ),
+    (
+        "constexpr_blockwise_shift_scale",
+        IOS18,
+        {
+            "data": sub_byte(below(8, 6, 8).astype(np.int8) - 4, "int4"),
+            "scale": halves(3, 4).astype(np.float32),
+        },
+    ),
+    (
+        "constexpr_blockwise_shift_scale",
+        IOS18,
+        {
+            "data": sub_byte(below(16, 6, 8), "uint4"),
+            "scale": halves(6, 1).astype(np.float32),
+            "offset": sub_byte(below(16, 6, 1), "uint4"),
+        },
+    ),
+    (
+        "constexpr_sparse_blockwise_shift_scale",
+        IOS18,
+        {
+            "data_mask": sub_byte(MASK, "uint1"),
+            "nonzero_data": below(127, ONES).astype(np.int8),
+            "scale": halves(1, 8).astype(np.float32),
+            "offset": halves(1, 8).astype(np.float32),
+        },
+    ),
+]
 
 
 def test_there_is_a_case_for_each_op() -> None:
@@ -144,9 +200,12 @@ def _linear(mode: str) -> Callable[[Any], Any]:
 
 def _blocks(model: Any) -> Any:
     op = cto.OpLinearQuantizerConfig(
-        mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=4,
+        mode="linear_symmetric",
+        dtype="int4",
+        granularity="per_block",
+        block_size=4,
         weight_threshold=64,
-    )  # fmt: skip
+    )
     return cto.linear_quantize_weights(model, cto.OptimizationConfig(op))
 
 
@@ -177,11 +236,13 @@ PACKED: dict[Any, dict[str, tuple[Callable[[Any], Any], str]]] = {
     IOS18: {
         "symmetric": (_linear("linear_symmetric"), "constexpr_blockwise_shift_scale"),
         "blocks": (_blocks, "constexpr_blockwise_shift_scale"),
-        "groups": (_palette(nbits=3, granularity="per_grouped_channel", group_size=8),
-                   "constexpr_lut_to_dense"),
+        "groups": (
+            _palette(nbits=3, granularity="per_grouped_channel", group_size=8),
+            "constexpr_lut_to_dense",
+        ),
         "sparse palette": (_pruned_and_palettized, "constexpr_lut_to_sparse"),
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("opset", PACKED)

@@ -18,8 +18,10 @@ from edgeserve.errors import MilError
 
 CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 BACK = {
-    1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d
-}  # fmt: skip
+    1: functional.conv_transpose1d,
+    2: functional.conv_transpose2d,
+    3: functional.conv_transpose3d,
+}
 
 
 class Convolutions(nn.Module):
@@ -35,9 +37,14 @@ class Convolutions(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
         return (
-            self.one(x), self.two(y), self.deep(y), self.three(z), self.up_one(x),
-            self.up_two(y), self.up_three(z),
-        )  # fmt: skip
+            self.one(x),
+            self.two(y),
+            self.deep(y),
+            self.three(z),
+            self.up_one(x),
+            self.up_two(y),
+            self.up_three(z),
+        )
 
 
 def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
@@ -66,12 +73,18 @@ def geometries(draw: st.DrawFn) -> dict[str, Any]:
 
     groups = draw(st.sampled_from([1, 1, 2]))
     return {
-        "rank": rank, "groups": groups, "sizes": each(5, 8), "kernel": each(1, 3),
-        "strides": each(1, 3), "dilations": each(1, 2), "bias": draw(st.booleans()),
+        "rank": rank,
+        "groups": groups,
+        "sizes": each(5, 8),
+        "kernel": each(1, 3),
+        "strides": each(1, 3),
+        "dilations": each(1, 2),
+        "bias": draw(st.booleans()),
         "pad": [draw(st.integers(0, 3)) for _ in range(2 * rank)],
         "rule": draw(st.sampled_from(["valid", "custom", "same", "same_lower"])),
-        "channels": groups * draw(st.integers(1, 2)), "filters": groups * draw(st.integers(1, 2)),
-    }  # fmt: skip
+        "channels": groups * draw(st.integers(1, 2)),
+        "filters": groups * draw(st.integers(1, 2)),
+    }
 
 
 def padding_of(g: dict[str, Any]) -> list[int]:
@@ -97,9 +110,15 @@ def test_any_convolution(one_op: Any, agree: Any, g: dict[str, Any]) -> None:
     if g["rule"] == "custom":
         attributes["pad"] = g["pad"]
     found = one_op(
-        "conv", {"x": x.numpy()}, weight=weight.numpy(), pad_type=g["rule"],
-        strides=g["strides"], dilations=g["dilations"], groups=g["groups"], **attributes,
-    )  # fmt: skip
+        "conv",
+        {"x": x.numpy()},
+        weight=weight.numpy(),
+        pad_type=g["rule"],
+        strides=g["strides"],
+        dilations=g["dilations"],
+        groups=g["groups"],
+        **attributes,
+    )
     agree(found, [wanted])
 
 
@@ -126,10 +145,16 @@ def test_any_transpose(one_op: Any, agree: Any, g: dict[str, Any], shaped: bool)
     if shaped:
         attributes["output_shape"] = list(x.shape)
     found = one_op(
-        "conv_transpose", {"x": strewn.numpy()}, weight=weight.numpy(), bias=bias.numpy(),
-        pad_type=rule, strides=g["strides"], dilations=g["dilations"], groups=g["groups"],
+        "conv_transpose",
+        {"x": strewn.numpy()},
+        weight=weight.numpy(),
+        bias=bias.numpy(),
+        pad_type=rule,
+        strides=g["strides"],
+        dilations=g["dilations"],
+        groups=g["groups"],
         **attributes,
-    )  # fmt: skip
+    )
     agree(found, [wanted + bias.reshape([-1] + [1] * g["rank"])])
 
 
@@ -145,18 +170,24 @@ def test_a_transpose_less_its_padding(
     cut = [-amount for axis in reversed(range(rank)) for amount in pad[2 * axis : 2 * axis + 2]]
     attributes = {"pad": pad, "pad_type": "custom"} if custom else {"pad_type": "valid"}
     found = one_op(
-        "conv_transpose", {"x": x.numpy()}, weight=weight.numpy(), strides=g["strides"],
-        dilations=g["dilations"], groups=g["groups"], **attributes,
-    )  # fmt: skip
+        "conv_transpose",
+        {"x": x.numpy()},
+        weight=weight.numpy(),
+        strides=g["strides"],
+        dilations=g["dilations"],
+        groups=g["groups"],
+        **attributes,
+    )
     agree(found, [functional.pad(strewn, cut) if custom else strewn])
 
 
 @pytest.mark.parametrize("opset", [ct.target.iOS15, ct.target.iOS16, ct.target.iOS18])
 def test_defaults_of_every_opset(one_op: Any, agree: Any, opset: Any) -> None:
     x, weight = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
-    agree(one_op("conv", {"x": x.numpy()}, opset, weight=weight.numpy()), [
-        functional.conv2d(x, weight)
-    ])  # fmt: skip
+    agree(
+        one_op("conv", {"x": x.numpy()}, opset, weight=weight.numpy()),
+        [functional.conv2d(x, weight)],
+    )
 
 
 def test_the_weight_may_be_computed(run_mil: Any, agree: Any) -> None:
@@ -179,8 +210,10 @@ def test_a_weight_of_bytes(one_op: Any, agree: Any) -> None:
     scale, shift = torch.tensor([0.5, 0.1, 2.0]), torch.tensor([-1.0, 0.0, 3.0])
     values = weight.float() * scale.reshape(3, 1, 1) + shift.reshape(3, 1, 1)
     attributes = {
-        "weight": weight.numpy(), "quant_scale": scale.numpy(), "quant_bias": shift.numpy(),
-    }  # fmt: skip
+        "weight": weight.numpy(),
+        "quant_scale": scale.numpy(),
+        "quant_bias": shift.numpy(),
+    }
     tensors = {"x": x.numpy()}
     found = one_op("conv_quantized", tensors, quantization_type="linear", **attributes)
     agree(found, [functional.conv1d(x, values)])

@@ -29,9 +29,14 @@ def old(one_op: Any, roi: list[float], size: int, **attributes: Any) -> np.ndarr
     """The op before iOS 17, of one box, as a flat list."""
     boxes = np.array(roi, np.float32).reshape(1, 1, len(roi), 1, 1)
     (found,) = one_op(
-        "crop_resize", {"x": SQUARE}, opset=ct.target.iOS16, roi=boxes, target_height=size,
-        target_width=size, **{"sampling_mode": "ALIGN_CORNERS", **attributes},
-    )  # fmt: skip
+        "crop_resize",
+        {"x": SQUARE},
+        opset=ct.target.iOS16,
+        roi=boxes,
+        target_height=size,
+        target_width=size,
+        **{"sampling_mode": "ALIGN_CORNERS", **attributes},
+    )
     assert found.shape == (1, 1, 1, size, size)
     return found.reshape(-1)
 
@@ -52,9 +57,15 @@ def test_points_outside_are_padding_as_coremltools_expects(one_op: Any) -> None:
     boxes = np.float32([[0.1, 0.3, 1.3, 1.0], [0.5, 1.8, 1.0, 0.3], [0.0, 0.4, 0.6, 0.7]])
     wanted = [3.1, 5.2, 10, 10, 10, 7.9, 10, 13.9, 2.2, 3.1, 9.4, 10.3]
     (new,) = one_op(
-        "crop_resize", {"x": SQUARE}, boxes=boxes, box_indices=np.zeros(3, np.int32),
-        target_height=2, target_width=2, pad_value=np.float32(10), **NORMAL,
-    )  # fmt: skip
+        "crop_resize",
+        {"x": SQUARE},
+        boxes=boxes,
+        box_indices=np.zeros(3, np.int32),
+        target_height=2,
+        target_width=2,
+        pad_value=np.float32(10),
+        **NORMAL,
+    )
     np.testing.assert_allclose(new.reshape(-1), wanted, rtol=1e-5)
     for box, each in zip(boxes, np.split(np.array(wanted), 3), strict=True):
         before = old(one_op, [0, *box], 2, pad_value=np.float32(10), **NORMAL)
@@ -89,10 +100,15 @@ def test_each_way_to_say_a_box(
     turn = -1 if mode == "CENTER_SIZE_WIDTH_FIRST" else 1
     box = corners[pattern] if pattern else np.array([*middle[::turn], *extent[::turn]], np.float32)
     (found,) = one_op(
-        "crop_resize", {"x": x.numpy(), "boxes": box[None]}, box_indices=np.int32([1]),
-        target_height=3, target_width=5, box_coordinate_mode=mode, spatial_scale=np.float32(2),
+        "crop_resize",
+        {"x": x.numpy(), "boxes": box[None]},
+        box_indices=np.int32([1]),
+        target_height=3,
+        target_width=5,
+        box_coordinate_mode=mode,
+        spatial_scale=np.float32(2),
         sampling_mode="STRICT_ALIGN_CORNERS",
-    )  # fmt: skip
+    )
     rows, columns = torch.linspace(1, 3, 3), torch.linspace(0.5, 4.5, 5)
     agree([found[0]], [sampled(x[1], rows, columns)])
 
@@ -111,9 +127,13 @@ def test_a_box_is_an_interval_like_an_axis(one_op: Any, mode: str, points: list[
     """Columns 1 to 4 at four points; the offset ones are what RoI align takes."""
     ramp = np.tile(np.arange(8, dtype=np.float32), (1, 1, 4, 1))
     (found,) = one_op(
-        "crop_resize", {"x": ramp}, boxes=np.float32([[0, 1, 1, 4]]), target_height=1,
-        target_width=4, sampling_mode=mode,
-    )  # fmt: skip
+        "crop_resize",
+        {"x": ramp},
+        boxes=np.float32([[0, 1, 1, 4]]),
+        target_height=1,
+        target_width=4,
+        sampling_mode=mode,
+    )
     np.testing.assert_allclose(found.reshape(-1), points, rtol=1e-6)
 
 

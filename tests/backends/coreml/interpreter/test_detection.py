@@ -40,12 +40,17 @@ def test_suppression(one_op: Any, iou: float, floor: float, most: int, per_class
     boxes = boxes.astype(np.float32)
     scores = rng.permutation(2 * 30 * 3).reshape(2, 30, 3).astype(np.float32) / 180
     settings = {
-        "iou_threshold": np.float32(iou), "max_boxes": most, "per_class_suppression": per_class,
-    }  # fmt: skip
+        "iou_threshold": np.float32(iou),
+        "max_boxes": most,
+        "per_class_suppression": per_class,
+    }
     old = one_op(
-        "non_maximum_suppression", {"boxes": boxes, "scores": scores}, opset=IOS16,
-        score_threshold=np.float32(floor), **settings,
-    )  # fmt: skip
+        "non_maximum_suppression",
+        {"boxes": boxes, "scores": scores},
+        opset=IOS16,
+        score_threshold=np.float32(floor),
+        **settings,
+    )
     tensors = {"boxes": boxes.transpose(0, 2, 1).copy(), "scores": scores.transpose(0, 2, 1).copy()}
     new = one_op("non_maximum_suppression", tensors, opset=IOS17, **settings)
     for i in range(2):
@@ -63,7 +68,11 @@ def test_boxes_without_area_suppress_nobody(one_op: Any) -> None:
     boxes = np.array([[[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 2, 2]]], np.float32)
     scores = np.array([[[0.9], [0.8], [0.7]]], np.float32)
     found = one_op(
-        "non_maximum_suppression", {"boxes": boxes, "scores": scores}, opset=IOS16,
-        iou_threshold=np.float32(0.1), score_threshold=np.float32(0), max_boxes=3,
-    )  # fmt: skip
+        "non_maximum_suppression",
+        {"boxes": boxes, "scores": scores},
+        opset=IOS16,
+        iou_threshold=np.float32(0.1),
+        score_threshold=np.float32(0),
+        max_boxes=3,
+    )
     assert found[2].tolist() == [[0, 1, 2]]

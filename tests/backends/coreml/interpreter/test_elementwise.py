@@ -15,18 +15,33 @@ from torch import Tensor, nn
 class Arithmetic(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return (
-            x + y, x - y, x * y, x / y, torch.floor_divide(x, y), torch.remainder(x, y),
-            torch.pow(x.abs(), y), torch.maximum(x, y), torch.minimum(x, y),
-        )  # fmt: skip
+            x + y,
+            x - y,
+            x * y,
+            x / y,
+            torch.floor_divide(x, y),
+            torch.remainder(x, y),
+            torch.pow(x.abs(), y),
+            torch.maximum(x, y),
+            torch.minimum(x, y),
+        )
 
 
 class Comparison(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         more, less = x > y, x < 0
         return (
-            x == y, more, x >= y, x < y, x <= y, x != y, torch.logical_and(more, less),
-            torch.logical_or(more, less), torch.logical_xor(more, less), torch.logical_not(more),
-        )  # fmt: skip
+            x == y,
+            more,
+            x >= y,
+            x < y,
+            x <= y,
+            x != y,
+            torch.logical_and(more, less),
+            torch.logical_or(more, less),
+            torch.logical_xor(more, less),
+            torch.logical_not(more),
+        )
 
 
 class Functions(nn.Module):
@@ -34,19 +49,52 @@ class Functions(nn.Module):
 
     def forward(self, x: Tensor, u: Tensor, p: Tensor) -> tuple[Tensor, ...]:
         return (
-            x.abs(), u.acos(), u.asin(), x.atan(), u.atanh(), x.ceil(), x.clamp(-0.5, 1.0),
-            x.cos(), x.cosh(), x.erf(), x.exp(), torch.exp2(x), x.floor(), p.log(), x.round(),
-            p.rsqrt(), x.sign(), x.sin(), x.sinh(), p.sqrt(), x.square(), u.tan(), x.tanh(),
-            x.clamp(min=0.25), p.log1p(), p.log2(), p.log10(), x.expm1(),
-        )  # fmt: skip
+            x.abs(),
+            u.acos(),
+            u.asin(),
+            x.atan(),
+            u.atanh(),
+            x.ceil(),
+            x.clamp(-0.5, 1.0),
+            x.cos(),
+            x.cosh(),
+            x.erf(),
+            x.exp(),
+            torch.exp2(x),
+            x.floor(),
+            p.log(),
+            x.round(),
+            p.rsqrt(),
+            x.sign(),
+            x.sin(),
+            x.sinh(),
+            p.sqrt(),
+            x.square(),
+            u.tan(),
+            x.tanh(),
+            x.clamp(min=0.25),
+            p.log1p(),
+            p.log2(),
+            p.log10(),
+            x.expm1(),
+        )
 
 
 class Whole(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return (
-            x + y, x - y, x * y, torch.floor_divide(x, y), torch.remainder(x, y),
-            torch.maximum(x, y), torch.minimum(x, y), x.abs(), x == y, x < y, x.sign(),
-        )  # fmt: skip
+            x + y,
+            x - y,
+            x * y,
+            torch.floor_divide(x, y),
+            torch.remainder(x, y),
+            torch.maximum(x, y),
+            torch.minimum(x, y),
+            x.abs(),
+            x == y,
+            x < y,
+            x.sign(),
+        )
 
 
 @pytest.mark.parametrize(
@@ -60,8 +108,15 @@ def test_two_operands(
     wanted, found = converted(Arithmetic(), x, y)
     agree(found, wanted)
     assert converted.ops >= {
-        "add", "sub", "mul", "real_div", "floor_div", "pow", "maximum", "minimum"
-    }  # fmt: skip
+        "add",
+        "sub",
+        "mul",
+        "real_div",
+        "floor_div",
+        "pow",
+        "maximum",
+        "minimum",
+    }
 
 
 def test_comparison_and_logic(converted: Any, agree: Any) -> None:
@@ -69,9 +124,17 @@ def test_comparison_and_logic(converted: Any, agree: Any) -> None:
     wanted, found = converted(Comparison(), x, y)
     agree(found, wanted)
     assert converted.ops >= {
-        "equal", "greater", "greater_equal", "less", "less_equal", "not_equal", "logical_and",
-        "logical_or", "logical_xor", "logical_not",
-    }  # fmt: skip
+        "equal",
+        "greater",
+        "greater_equal",
+        "less",
+        "less_equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+    }
 
 
 def test_one_operand(converted: Any, agree: Any) -> None:
@@ -79,10 +142,29 @@ def test_one_operand(converted: Any, agree: Any) -> None:
     wanted, found = converted(Functions(), x, u, p)
     agree(found, wanted)
     assert converted.ops >= {
-        "abs", "acos", "asin", "atan", "atanh", "ceil", "clip", "cos", "cosh", "erf", "exp",
-        "exp2", "floor", "log", "round", "rsqrt", "sign", "sin", "sinh", "sqrt",
-        "tan", "tanh",
-    }  # fmt: skip
+        "abs",
+        "acos",
+        "asin",
+        "atan",
+        "atanh",
+        "ceil",
+        "clip",
+        "cos",
+        "cosh",
+        "erf",
+        "exp",
+        "exp2",
+        "floor",
+        "log",
+        "round",
+        "rsqrt",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "tan",
+        "tanh",
+    }
 
 
 def test_integers(converted: Any, agree: Any) -> None:
@@ -94,11 +176,7 @@ def test_integers(converted: Any, agree: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "default", "oracle"),
-    [
-        ("inverse", 1e-4, lambda x: 1 / x),
-        ("log", 1e-45, torch.log),
-        ("rsqrt", 1e-12, torch.rsqrt),
-    ],
+    [("inverse", 1e-4, lambda x: 1 / x), ("log", 1e-45, torch.log), ("rsqrt", 1e-12, torch.rsqrt)],
 )
 def test_epsilon_is_added_first(
     one_op: Any, agree: Any, name: str, default: float, oracle: Callable[[Tensor], Tensor]

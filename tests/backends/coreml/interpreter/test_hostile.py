@@ -38,7 +38,9 @@ def targets(placed: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
         y = mb.reduce_mean(x=y, axes=[2, 3])
         y = mb.linear(x=y, weight=rng.normal(size=(40, 16)).astype(np.float32))
         y = mb.reshape(x=mb.softmax(x=y, axis=-1), shape=[4, 10])
-        return mb.concat(values=[mb.topk(x=y, k=3)[0], mb.slice_by_size(x=y, begin=[0, 1], size=[4, 2])], axis=1)  # noqa: E501  # fmt: skip
+        return mb.concat(
+            values=[mb.topk(x=y, k=3)[0], mb.slice_by_size(x=y, begin=[0, 1], size=[4, 2])], axis=1
+        )
 
     @mb.program(input_specs=[mb.TensorSpec((4,))], opset_version=ct.target.iOS16)
     def loop(x: Any) -> Any:
@@ -53,11 +55,14 @@ def targets(placed: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
             return grown, mb.add(x=turn, y=np.int32(1))
 
         value, turn = mb.while_loop(
-            _cond=lambda value, turn: mb.less(x=turn, y=np.int32(5)), _body=body,
+            _cond=lambda value, turn: mb.less(x=turn, y=np.int32(5)),
+            _body=body,
             loop_vars=(x, np.int32(0)),
-        )  # fmt: skip
+        )
         tiled = mb.tile(x=table, reps=mb.concat(values=[turn, turn], axis=0))
-        return mb.matmul(x=mb.fill(shape=[4, 1], value=np.float32(2)), y=mb.expand_dims(x=value, axes=[0])), mb.reduce_sum(x=tiled)  # noqa: E501  # fmt: skip
+        return mb.matmul(
+            x=mb.fill(shape=[4, 1], value=np.float32(2)), y=mb.expand_dims(x=value, axes=[0])
+        ), mb.reduce_sum(x=tiled)
 
     def palettized(model: Any) -> Any:
         op = OpPalettizerConfig(mode="uniform", nbits=4, weight_threshold=64)
@@ -239,13 +244,17 @@ def test_weights_are_missing_or_a_link(targets: list[Path], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "manifest",
     [
-        b"", b"[]", b"{}", b'{"rootModelIdentifier": 1, "itemInfoEntries": {}}', b"[" * 100_000,
+        b"",
+        b"[]",
+        b"{}",
+        b'{"rootModelIdentifier": 1, "itemInfoEntries": {}}',
+        b"[" * 100_000,
         b'{"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": "../../../etc/passwd"}}}',
         b'{"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": "/etc/passwd"}}}',
         b'{"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": 7}}}',
         b'{"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": "\\u0000"}}}',
     ],
-)  # fmt: skip
+)
 def test_a_manifest_that_leads_nowhere(
     targets: list[Path], tmp_path: Path, manifest: bytes
 ) -> None:

@@ -14,19 +14,23 @@ X = np.ones((1, 1, 4), np.float32)
 ONE = np.ones((1, 1, 1), np.float32)
 CASES: dict[str, tuple[str, dict[str, np.ndarray], dict[str, Any]]] = {
     "padding": (
-        "conv", {"x": X}, {"weight": ONE, "pad_type": "custom", "pad": [HUGE, 0], "strides": [HUGE]}
+        "conv",
+        {"x": X},
+        {"weight": ONE, "pad_type": "custom", "pad": [HUGE, 0], "strides": [HUGE]},
     ),
     "windows": ("max_pool", {"x": X}, {"kernel_sizes": [HUGE * 2], "pad_type": "same"}),
     "strides": (
-        "conv_transpose", {"x": X},
+        "conv_transpose",
+        {"x": X},
         {"weight": ONE, "strides": [HUGE], "pad_type": "custom", "pad": [HUGE * 3 - 4, 0]},
     ),
     "a computed size": (
-        "resize", {"x": X, "shape": np.array([1 << 15, 1 << 15], np.int32)},
+        "resize",
+        {"x": X, "shape": np.array([1 << 15, 1 << 15], np.int32)},
         {"resized_dims": np.uint32(2)},
     ),
     "noise": ("random_normal", {"shape": np.array([1 << 15, 1 << 15], np.int32)}, {"seed": 1}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", sorted(CASES))

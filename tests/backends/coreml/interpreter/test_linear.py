@@ -19,17 +19,26 @@ class Products(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         return (
-            self.linear(x), self.bare(x), x @ y, torch.bmm(x, y[0].expand(2, 4, 6)), y.mT @ x.mT,
-            torch.einsum("bij,cbjk->cbik", x, y), torch.matmul(x, v), torch.matmul(v, y),
-            torch.einsum("i,bji->bj", v, x), torch.outer(v, v),
-        )  # fmt: skip
+            self.linear(x),
+            self.bare(x),
+            x @ y,
+            torch.bmm(x, y[0].expand(2, 4, 6)),
+            y.mT @ x.mT,
+            torch.einsum("bij,cbjk->cbik", x, y),
+            torch.matmul(x, v),
+            torch.matmul(v, y),
+            torch.einsum("i,bji->bj", v, x),
+            torch.outer(v, v),
+        )
 
 
 def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
     wanted, found = converted(
-        Products(), torch.randn(2, 3, 4), torch.randn(3, 1, 4, 6).expand(3, 2, 4, 6).clone(),
+        Products(),
+        torch.randn(2, 3, 4),
+        torch.randn(3, 1, 4, 6).expand(3, 2, 4, 6).clone(),
         torch.randn(4),
-    )  # fmt: skip
+    )
     agree(found, wanted)
     assert converted.ops >= {"linear", "matmul"}
 
@@ -38,9 +47,13 @@ def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
 @pytest.mark.parametrize("turn_y", [False, True])
 @pytest.mark.parametrize(("left", "right"), [((), ()), ((2, 1), (3,)), ((1,), (2, 3))])
 def test_matmul(
-    one_op: Any, agree: Any, turn_x: bool, turn_y: bool, left: tuple[int, ...],
+    one_op: Any,
+    agree: Any,
+    turn_x: bool,
+    turn_y: bool,
+    left: tuple[int, ...],
     right: tuple[int, ...],
-) -> None:  # fmt: skip
+) -> None:
     x, y = torch.randn(*left, 4, 5), torch.randn(*right, 5, 6)
     tensors = {"x": (x.mT if turn_x else x).numpy(), "y": (y.mT if turn_y else y).numpy()}
     found = one_op("matmul", tensors, transpose_x=turn_x, transpose_y=turn_y)
@@ -87,13 +100,16 @@ def attend(one_op: Any, parts: list[Tensor], mask: Tensor | None) -> list[np.nda
 def test_attention(one_op: Any, agree: Any, rank: int, kind: str) -> None:
     parts = [torch.randn(shape[4 - rank :]) for shape in QKV]
     masks = {
-        "none": None, "float": torch.randn(4, 5), "bool": torch.ones(4, 5).tril(1).bool(),
+        "none": None,
+        "float": torch.randn(4, 5),
+        "bool": torch.ones(4, 5).tril(1).bool(),
         "broadcast": torch.tensor([True, False, True, True, False]).expand(1, 5),
-    }  # fmt: skip
+    }
     mask = masks[kind]
-    agree(attend(one_op, parts, mask), [
-        functional.scaled_dot_product_attention(*parts, attn_mask=mask)
-    ])  # fmt: skip
+    agree(
+        attend(one_op, parts, mask),
+        [functional.scaled_dot_product_attention(*parts, attn_mask=mask)],
+    )
 
 
 def test_who_sees_nobody_is_nan(one_op: Any) -> None:

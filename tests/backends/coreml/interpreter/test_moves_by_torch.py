@@ -14,11 +14,24 @@ class Moves(nn.Module):
     def forward(self, x: Tensor, index: Tensor) -> tuple[Tensor, ...]:
         first, second, third = torch.split(x, [1, 2, 1], 2)
         return (
-            x.argsort(-1), x.argsort(0, descending=True), x.sort(2)[0], x.cumsum(1),
-            x.tril(), x.triu(1), torch.where(x > 0, x, x - 1), torch.stack([x, 2 * x], 1),
-            first * 2, second, third.squeeze(2), x.permute(2, 0, 1), x.gather(1, index),
-            x + torch.full_like(x, 2.5), x.flatten(1), x.flip(0, 2), x.tile(2, 1, 3),
-        )  # fmt: skip
+            x.argsort(-1),
+            x.argsort(0, descending=True),
+            x.sort(2)[0],
+            x.cumsum(1),
+            x.tril(),
+            x.triu(1),
+            torch.where(x > 0, x, x - 1),
+            torch.stack([x, 2 * x], 1),
+            first * 2,
+            second,
+            third.squeeze(2),
+            x.permute(2, 0, 1),
+            x.gather(1, index),
+            x + torch.full_like(x, 2.5),
+            x.flatten(1),
+            x.flip(0, 2),
+            x.tile(2, 1, 3),
+        )
 
 
 class Int64(Moves):
@@ -31,8 +44,13 @@ def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
     wanted, found = converted(Int64(), x, index)
     agree(found, wanted)
     assert converted.ops >= {
-        "argsort", "cumsum", "gather_along_axis", "select", "split", "transpose"
-    }  # fmt: skip
+        "argsort",
+        "cumsum",
+        "gather_along_axis",
+        "select",
+        "split",
+        "transpose",
+    }
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(-1, 0), (0, -1), (1, 2), (0, 0), (-1, -1)])

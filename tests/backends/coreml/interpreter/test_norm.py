@@ -28,10 +28,17 @@ class Norms(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
         return (
-            self.batch_one(x), self.batch_two(y), self.batch_three(z), self.layer(y),
-            self.plane(y), self.instance(y), self.group(y), functional.instance_norm(x),
-            functional.normalize(y, dim=1), functional.local_response_norm(y, 3, 0.1, 0.6, 2.0),
-        )  # fmt: skip
+            self.batch_one(x),
+            self.batch_two(y),
+            self.batch_three(z),
+            self.layer(y),
+            self.plane(y),
+            self.instance(y),
+            self.group(y),
+            functional.instance_norm(x),
+            functional.normalize(y, dim=1),
+            functional.local_response_norm(y, 3, 0.1, 0.6, 2.0),
+        )
 
 
 def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
@@ -64,9 +71,13 @@ def test_layer_norm_over_any_axes(one_op: Any, agree: Any, axes: list[int]) -> N
     sizes = [x.shape[axis] for axis in over]
     gamma, beta = torch.randn(sizes), torch.randn(sizes)
     found = one_op(
-        "layer_norm", {"x": x.numpy()}, axes=axes, gamma=gamma.numpy(), beta=beta.numpy(),
+        "layer_norm",
+        {"x": x.numpy()},
+        axes=axes,
+        gamma=gamma.numpy(),
+        beta=beta.numpy(),
         epsilon=np.float32(1e-3),
-    )  # fmt: skip
+    )
     behind = x.movedim(over, list(range(-len(over), 0)))
     normal = functional.layer_norm(behind, sizes, gamma, beta, 1e-3)
     agree(found, [normal.movedim(list(range(-len(over), 0)), over)])

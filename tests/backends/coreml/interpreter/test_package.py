@@ -85,9 +85,12 @@ def test_each_op_is_rounded_as_pytorch_rounds(half: Path) -> None:
 def test_an_image_input(tagger: Any, placed: Any, tmp_path: Path) -> None:
     """Scale and bias are the program's; the tensor is 0..255 in the declared colour order."""
     image = ct.ImageType(
-        name="x", shape=(1, 3, 8, 6), scale=1 / 64, bias=[-1.0, -2.0, -0.5],
+        name="x",
+        shape=(1, 3, 8, 6),
+        scale=1 / 64,
+        bias=[-1.0, -2.0, -0.5],
         color_layout=ct.colorlayout.BGR,
-    )  # fmt: skip
+    )
     path = placed(tagger, tmp_path, inputs=[image], classifier_config=ct.ClassifierConfig(LABELS))
     interpreter = Interpreter(path)
     assert interpreter.images == {"x": "BGR"}
@@ -114,11 +117,15 @@ def test_flexible_shapes_have_their_limits(placed: Any, tmp_path: Path) -> None:
             Net(), (torch.zeros(1, 4), torch.zeros(3)), dynamic_shapes=({1: length}, None)
         ).run_decompositions()
     interpreter = Interpreter(
-        placed(program, tmp_path, inputs=[
-            ct.TensorType(name="x", shape=(1, ct.RangeDim(2, 9)), dtype=np.float32),
-            ct.TensorType(name="y", shape=(3,), dtype=np.float32),
-        ])
-    )  # fmt: skip
+        placed(
+            program,
+            tmp_path,
+            inputs=[
+                ct.TensorType(name="x", shape=(1, ct.RangeDim(2, 9)), dtype=np.float32),
+                ct.TensorType(name="y", shape=(3,), dtype=np.float32),
+            ],
+        )
+    )
     assert [spec.shape for spec in interpreter.inputs] == [(1, "x_1"), (3,)]
     for size in (2, 5, 9):
         x, y = RNG.normal(size=(1, size)).astype(np.float32), np.ones(3, np.float32)
@@ -189,10 +196,13 @@ def test_every_version_of_the_format(tagger: Any, placed: Any, tmp_path: Path, o
 def test_provenance_is_kept(half: Path, tmp_path: Path) -> None:
     """The debug handles that the exporter wrote beside the package."""
     name = next(op.outputs[0] for op in Interpreter(half).ops if op.type == "relu")
-    mapping = {"version": "9.0", "mapping": {
-        "7": [[{"Type": "Program"}, {"Type": "Operation", "Operator": "relu", "Output": name}]],
-        "null": [[{"Type": "Operation", "Operator": "const", "Output": "c"}]],
-    }}  # fmt: skip
+    mapping = {
+        "version": "9.0",
+        "mapping": {
+            "7": [[{"Type": "Program"}, {"Type": "Operation", "Operator": "relu", "Output": name}]],
+            "null": [[{"Type": "Operation", "Operator": "const", "Output": "c"}]],
+        },
+    }
     (half / "executorch_debug_handle_mapping.json").write_text(json.dumps(mapping))
     assert {op.outputs[0]: op.handles for op in Interpreter(half).ops if op.handles} == {name: (7,)}
     (half / "executorch_debug_handle_mapping.json").write_text('{"mapping": [3]}')

@@ -20,15 +20,19 @@ MAXIMUM = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max
 class Pools(nn.Module):
     def forward(self, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
         return (
-            functional.avg_pool1d(x, 3, 2, 1), functional.max_pool1d(x, 2),
+            functional.avg_pool1d(x, 3, 2, 1),
+            functional.max_pool1d(x, 2),
             functional.avg_pool2d(y, 3, 2, 1, count_include_pad=False),
             functional.avg_pool2d(y, (2, 3), (2, 1), ceil_mode=True),
             functional.avg_pool2d(y, 3, 2, 1, ceil_mode=True),
             functional.avg_pool2d(y, 3, 2, 1, ceil_mode=True, count_include_pad=False),
-            functional.max_pool2d(y, 3, 2, 1), functional.max_pool2d(y, 3, 2, 1, ceil_mode=True),
-            functional.avg_pool3d(z, 2, 1, 1), functional.max_pool3d(z, (2, 1, 2), (2, 1, 1)),
-            functional.adaptive_avg_pool2d(y, 1), functional.adaptive_max_pool2d(y, 1),
-        )  # fmt: skip
+            functional.max_pool2d(y, 3, 2, 1),
+            functional.max_pool2d(y, 3, 2, 1, ceil_mode=True),
+            functional.avg_pool3d(z, 2, 1, 1),
+            functional.max_pool3d(z, (2, 1, 2), (2, 1, 1)),
+            functional.adaptive_avg_pool2d(y, 1),
+            functional.adaptive_max_pool2d(y, 1),
+        )
 
 
 def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
@@ -71,9 +75,13 @@ def pooled(one_op: Any, name: str, x: Tensor, g: dict[str, Any], **attributes: A
     if g["rule"] == "custom":
         attributes["pad"] = g["pads"]
     return one_op(
-        name, {"x": x.numpy()}, kernel_sizes=g["kernel"], strides=g["strides"],
-        pad_type=g["rule"], **attributes,
-    )  # fmt: skip
+        name,
+        {"x": x.numpy()},
+        kernel_sizes=g["kernel"],
+        strides=g["strides"],
+        pad_type=g["rule"],
+        **attributes,
+    )
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)

@@ -13,10 +13,13 @@ from torch import Tensor, nn
 
 S, B, WIDE, H = 6, 3, 4, 5
 NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "tanh": np.tanh, "scaled_tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "relu": lambda x: np.maximum(x, 0), "linear": lambda x: x,
+    "tanh": np.tanh,
+    "scaled_tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+    "linear": lambda x: x,
     "hard_sigmoid": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
-}  # fmt: skip
+}
 
 
 def turned(parts: Tensor, order: list[int]) -> np.ndarray:
@@ -48,9 +51,12 @@ def test_lstm(one_op: Any, agree: Any, direction: str, every: bool) -> None:
     with torch.no_grad():
         steps, (last_h, last_c) = net(x.flip(0) if direction == "reverse" else x, (h, c))
     found = one_op(
-        "lstm", {"x": x.numpy(), "initial_h": h[0].numpy(), "initial_c": c[0].numpy()},
-        direction=direction, output_sequence=every, **weights(net, IFOZ),
-    )  # fmt: skip
+        "lstm",
+        {"x": x.numpy(), "initial_h": h[0].numpy(), "initial_c": c[0].numpy()},
+        direction=direction,
+        output_sequence=every,
+        **weights(net, IFOZ),
+    )
     agree(found, [steps if every else steps[-1:], last_h[0], last_c[0]])
 
 
@@ -67,9 +73,11 @@ def test_lstm_in_both_directions(one_op: Any, agree: Any, every: bool) -> None:
     found = one_op(
         "lstm",
         {"x": x.numpy(), "initial_h": beside(h).numpy(), "initial_c": beside(c).numpy()},
-        direction="bidirectional", output_sequence=every, **weights(net, IFOZ),
+        direction="bidirectional",
+        output_sequence=every,
+        **weights(net, IFOZ),
         **weights(net, IFOZ, back=True),
-    )  # fmt: skip
+    )
     agree(found, [steps if every else beside(last_h)[None], beside(last_h), beside(last_c)])
 
 
@@ -94,10 +102,14 @@ def test_lstm_by_formula(
     if clip:
         attributes["clip"] = clip
     found = one_op(
-        "lstm", {name: each.astype(np.float32) for name, each in given.items()},
-        output_sequence=True, recurrent_activation="hard_sigmoid", cell_activation="tanh",
-        activation=out, **{name: np.float32(each) for name, each in attributes.items()},
-    )  # fmt: skip
+        "lstm",
+        {name: each.astype(np.float32) for name, each in given.items()},
+        output_sequence=True,
+        recurrent_activation="hard_sigmoid",
+        cell_activation="tanh",
+        activation=out,
+        **{name: np.float32(each) for name, each in attributes.items()},
+    )
     gate, (p_i, p_f, p_o), steps = NUMPY["hard_sigmoid"], np.split(p, 3), []
     for each in x:
         i, f, o, z = np.split(each @ w.T + h @ r.T + b, 4, axis=1)
@@ -122,10 +134,16 @@ def test_gru_by_formula(
     b = rng.normal(size=3 * H) * bias
     attributes = {"bias": np.float32(b)} if bias else {}
     found = one_op(
-        "gru", {"x": np.float32(x), "initial_h": np.float32(h)}, weight_ih=np.float32(w),
-        weight_hh=np.float32(r), direction=direction, output_sequence=True,
-        recurrent_activation=names[0], activation=names[1], **attributes,
-    )  # fmt: skip
+        "gru",
+        {"x": np.float32(x), "initial_h": np.float32(h)},
+        weight_ih=np.float32(w),
+        weight_hh=np.float32(r),
+        direction=direction,
+        output_sequence=True,
+        recurrent_activation=names[0],
+        activation=names[1],
+        **attributes,
+    )
     gate, act, steps = NUMPY[names[0]], NUMPY[names[1]], []
     (r_r, r_o, r_z), (b_r, b_o, b_z) = np.split(r, 3), np.split(b, 3)
     for each in x[::-1] if direction == "reverse" else x:
@@ -147,11 +165,16 @@ def test_gru_with_reset_after_is_pytorchs(one_op: Any, agree: Any, every: bool) 
         steps, last = net(x, h)
     state = net.state_dict()
     found = one_op(
-        "gru", {"x": x.numpy(), "initial_h": h[0].numpy()}, opset=ct.target.iOS18,
-        weight_ih=turned(state["weight_ih_l0"], ROZ), weight_hh=turned(state["weight_hh_l0"], ROZ),
-        input_bias=turned(state["bias_ih_l0"], ROZ), bias=turned(state["bias_hh_l0"], ROZ),
-        reset_after=True, output_sequence=every,
-    )  # fmt: skip
+        "gru",
+        {"x": x.numpy(), "initial_h": h[0].numpy()},
+        opset=ct.target.iOS18,
+        weight_ih=turned(state["weight_ih_l0"], ROZ),
+        weight_hh=turned(state["weight_hh_l0"], ROZ),
+        input_bias=turned(state["bias_ih_l0"], ROZ),
+        bias=turned(state["bias_hh_l0"], ROZ),
+        reset_after=True,
+        output_sequence=every,
+    )
     agree(found, [steps if every else steps[-1:], last[0]])
 
 
@@ -163,9 +186,13 @@ def test_rnn(one_op: Any, agree: Any, direction: str, activation: str) -> None:
     with torch.no_grad():
         steps, last = net(x.flip(0) if direction == "reverse" else x, h)
     found = one_op(
-        "rnn", {"x": x.numpy(), "initial_h": h[0].numpy()}, direction=direction,
-        output_sequence=True, activation=activation, **weights(net, [0]),
-    )  # fmt: skip
+        "rnn",
+        {"x": x.numpy(), "initial_h": h[0].numpy()},
+        direction=direction,
+        output_sequence=True,
+        activation=activation,
+        **weights(net, [0]),
+    )
     agree(found, [steps, last[0]])
 
 
@@ -192,16 +219,21 @@ def test_only_what_leaves_the_op_is_rounded(one_op: Any) -> None:
     x, h = torch.randn(S, B, WIDE).half(), torch.zeros(B, H).half()
     halves = {name: each.astype(np.float16) for name, each in weights(net, [0]).items()}
     found = one_op(
-        "rnn", {"x": x.numpy(), "initial_h": h.numpy()}, precision="fp16", output_sequence=True,
+        "rnn",
+        {"x": x.numpy(), "initial_h": h.numpy()},
+        precision="fp16",
+        output_sequence=True,
         **halves,
-    )  # fmt: skip
+    )
     exact = nn.RNN(WIDE, H)
-    exact.load_state_dict({
-        "weight_ih_l0": torch.from_numpy(halves["weight_ih"]).float(),
-        "weight_hh_l0": torch.from_numpy(halves["weight_hh"]).float(),
-        "bias_ih_l0": torch.from_numpy(halves["bias"]).float(),
-        "bias_hh_l0": torch.zeros(H),
-    })  # fmt: skip
+    exact.load_state_dict(
+        {
+            "weight_ih_l0": torch.from_numpy(halves["weight_ih"]).float(),
+            "weight_hh_l0": torch.from_numpy(halves["weight_hh"]).float(),
+            "bias_ih_l0": torch.from_numpy(halves["bias"]).float(),
+            "bias_hh_l0": torch.zeros(H),
+        }
+    )
     with torch.no_grad():
         steps, _ = exact(x.float())
     np.testing.assert_allclose(found[0], steps.half().float().numpy(), atol=1e-3)

@@ -17,20 +17,38 @@ from torch import Tensor, nn
 class Reductions(nn.Module):
     def forward(self, x: Tensor, p: Tensor) -> tuple[Tensor, ...]:
         return (
-            x.sum(1), x.mean((0, 2)), x.mean((2, 3), keepdim=True), x.amax((1, 3)), x.amin(0),
-            torch.logsumexp(x, 2), x.argmax(1), x.argmin(-1, keepdim=True),
-            torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(x, 1, dim=(1, 2)),
-            x.std(1), x.var((1, 2)), p.sum(2).log(), x.max(2)[0], (x * x).sum(3), x.sum(), x.mean(),
-        )  # fmt: skip
+            x.sum(1),
+            x.mean((0, 2)),
+            x.mean((2, 3), keepdim=True),
+            x.amax((1, 3)),
+            x.amin(0),
+            torch.logsumexp(x, 2),
+            x.argmax(1),
+            x.argmin(-1, keepdim=True),
+            torch.linalg.vector_norm(x, dim=1),
+            torch.linalg.vector_norm(x, 1, dim=(1, 2)),
+            x.std(1),
+            x.var((1, 2)),
+            p.sum(2).log(),
+            x.max(2)[0],
+            (x * x).sum(3),
+            x.sum(),
+            x.mean(),
+        )
 
 
 def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
     wanted, found = converted(Reductions(), torch.randn(2, 3, 4, 5), torch.rand(2, 3, 4))
     agree(found, wanted)
     assert converted.ops >= {
-        "reduce_argmax", "reduce_argmin", "reduce_l2_norm", "reduce_max", "reduce_mean",
-        "reduce_min", "reduce_sum",
-    }  # fmt: skip
+        "reduce_argmax",
+        "reduce_argmin",
+        "reduce_l2_norm",
+        "reduce_max",
+        "reduce_mean",
+        "reduce_min",
+        "reduce_sum",
+    }
 
 
 def _prod(x: Tensor, axes: list[int], keep: bool) -> Tensor:

@@ -24,13 +24,15 @@ class Resizes(nn.Module):
             return functional.interpolate(x, size, mode=mode, **options)
 
         return (
-            by((11, 5), "bilinear"), by((3, 14), "bilinear", align_corners=True),
-            by((11, 5), "nearest"), by((14, 21), "nearest"),
+            by((11, 5), "bilinear"),
+            by((3, 14), "bilinear", align_corners=True),
+            by((11, 5), "nearest"),
+            by((14, 21), "nearest"),
             functional.interpolate(x, scale_factor=2, mode="nearest"),
             functional.interpolate(x, scale_factor=(1.5, 2), mode="bilinear", align_corners=True),
             functional.interpolate(y, 17, mode="nearest"),
             functional.interpolate(y, 17, mode="linear"),
-        )  # fmt: skip
+        )
 
 
 def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
@@ -42,9 +44,12 @@ def test_as_the_converter_writes_them(converted: Any, agree: Any) -> None:
 def resized(one_op: Any, x: Tensor, size: tuple[int, int], mode: str) -> list[np.ndarray]:
     height, width = size
     return one_op(
-        "resize_bilinear", {"x": x.numpy()}, target_size_height=height, target_size_width=width,
+        "resize_bilinear",
+        {"x": x.numpy()},
+        target_size_height=height,
+        target_size_width=width,
         sampling_mode=mode,
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -125,22 +130,31 @@ def test_nearest_by_centres(
     agree(one_op("resize_nearest_neighbor", {"x": x.numpy()}, **sizes), [oracle], tol=0)
     for mode in ("DEFAULT", "UNALIGN_CORNERS"):
         found = one_op(
-            "resize", {"x": x.numpy()}, shape=[1, *wanted], resized_dims=np.uint32(2),
-            interpolation_mode="NEAREST_NEIGHBOR", sampling_mode=mode,
-        )  # fmt: skip
+            "resize",
+            {"x": x.numpy()},
+            shape=[1, *wanted],
+            resized_dims=np.uint32(2),
+            interpolation_mode="NEAREST_NEIGHBOR",
+            sampling_mode=mode,
+        )
         agree(found, [oracle], tol=0)
 
 
 def test_nearest_to_aligned_points(one_op: Any) -> None:
     """Five of three: points at 0, .5, 1, 1.5, 2; of two equally near the second."""
     for mode, wanted in (
-        ("STRICT_ALIGN_CORNERS", [0, 1, 1, 2, 2]), ("ALIGN_CORNERS", [0, 1, 1, 2, 2]),
+        ("STRICT_ALIGN_CORNERS", [0, 1, 1, 2, 2]),
+        ("ALIGN_CORNERS", [0, 1, 1, 2, 2]),
         ("OFFSET_CORNERS", [0, 1, 1, 1, 2]),
-    ):  # fmt: skip
+    ):
         (found,) = one_op(
-            "resize", {"x": np.arange(3, dtype=np.int32)}, shape=[5], resized_dims=np.uint32(1),
-            interpolation_mode="NEAREST_NEIGHBOR", sampling_mode=mode,
-        )  # fmt: skip
+            "resize",
+            {"x": np.arange(3, dtype=np.int32)},
+            shape=[5],
+            resized_dims=np.uint32(1),
+            interpolation_mode="NEAREST_NEIGHBOR",
+            sampling_mode=mode,
+        )
         assert found.tolist() == wanted, mode
 
 
@@ -148,9 +162,11 @@ def test_the_shape_may_be_computed_and_leave_axes(one_op: Any, agree: Any) -> No
     x = torch.randn(1, 2, 3, 4)
     shape = np.array([9, 0, 8], np.int32)
     found = one_op(
-        "resize", {"x": x.numpy(), "shape": shape}, resized_dims=np.uint32(2),
+        "resize",
+        {"x": x.numpy(), "shape": shape},
+        resized_dims=np.uint32(2),
         sampling_mode="UNALIGN_CORNERS",
-    )  # fmt: skip
+    )
     agree(found, [functional.interpolate(x, (3, 8), mode="bilinear")])
 
 
@@ -158,19 +174,23 @@ def test_nearest_as_coremltools_expects_it(one_op: Any) -> None:
     """Numbers of its own tests, of ``resize`` and of fractional factors."""
     x = np.float32([-6.174, 9.371]).reshape(1, 1, 1, 2, 1)
     (found,) = one_op(
-        "resize", {"x": x}, shape=[1, 1, 3, 2], resized_dims=np.uint32(2),
-        interpolation_mode="NEAREST_NEIGHBOR", sampling_mode="DEFAULT",
-    )  # fmt: skip
+        "resize",
+        {"x": x},
+        shape=[1, 1, 3, 2],
+        resized_dims=np.uint32(2),
+        interpolation_mode="NEAREST_NEIGHBOR",
+        sampling_mode="DEFAULT",
+    )
     np.testing.assert_array_equal(found.reshape(-1), np.float32([-6.174] * 2 + [9.371] * 4))
     x = np.float32([1.5, -2.5, 3.5]).reshape(1, 1, 1, 3)
-    for factors, wanted in (
-        ((3.17, 0.67), [1.5, -2.5] * 3), ((2.0, 1.12), [1.5, -2.5, 3.5] * 2),
-    ):  # fmt: skip
+    for factors, wanted in (((3.17, 0.67), [1.5, -2.5] * 3), ((2.0, 1.12), [1.5, -2.5, 3.5] * 2)):
         height, width = map(np.float32, factors)
         (found,) = one_op(
-            "upsample_nearest_neighbor", {"x": x}, scale_factor_height=height,
+            "upsample_nearest_neighbor",
+            {"x": x},
+            scale_factor_height=height,
             scale_factor_width=width,
-        )  # fmt: skip
+        )
         np.testing.assert_array_equal(found.reshape(-1), np.float32(wanted))
 
 
@@ -188,16 +208,18 @@ def test_by_factors(
         return
     x = torch.randn(1, 2, *size)
     scales = {
-        "scale_factor_height": np.float32(factors[0]), "scale_factor_width": np.float32(factors[1])
-    }  # fmt: skip
+        "scale_factor_height": np.float32(factors[0]),
+        "scale_factor_width": np.float32(factors[1]),
+    }
     agree(
         one_op("upsample_bilinear", {"x": x.numpy()}, align_corners=align, **scales),
         [functional.interpolate(x, counts, mode="bilinear", align_corners=align)],
     )
     agree(
         one_op("upsample_nearest_neighbor", {"x": x.numpy()}, **scales),
-        [functional.interpolate(x, counts, mode="nearest")], tol=0,
-    )  # fmt: skip
+        [functional.interpolate(x, counts, mode="nearest")],
+        tol=0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,16 +238,23 @@ def test_half_pixel_centers(
     """Numbers of coremltools' own tests: 1 and 2, three times as wide."""
     options = {} if centered is None else {"half_pixel_centers": centered}
     (found,) = one_op(
-        "upsample_bilinear", {"x": np.float32([[[[1, 2]]]])}, opset=ct.target.iOS16,
-        scale_factor_height=2, scale_factor_width=3, align_corners=align, **options,
-    )  # fmt: skip
+        "upsample_bilinear",
+        {"x": np.float32([[[[1, 2]]]])},
+        opset=ct.target.iOS16,
+        scale_factor_height=2,
+        scale_factor_width=3,
+        align_corners=align,
+        **options,
+    )
     np.testing.assert_allclose(found[0, 0], [wanted] * 2, rtol=1e-5)
 
 
 def test_both_alignments_have_no_meaning(one_op: Any) -> None:
     with pytest.raises(MilError) as caught:
         one_op(
-            "upsample_bilinear", {"x": np.ones((1, 1, 2, 2), np.float32)}, align_corners=True,
+            "upsample_bilinear",
+            {"x": np.ones((1, 1, 2, 2), np.float32)},
+            align_corners=True,
             half_pixel_centers=True,
-        )  # fmt: skip
+        )
     assert caught.value.code == "EDGE-MIL-030"

@@ -170,8 +170,12 @@ def test_padding_in_several_axes(one_op: Any) -> None:
 def test_one_hot_is_all_off_outside(one_op: Any) -> None:
     indices = np.array([[0, 2], [-1, 3]], np.int32)
     (found,) = one_op(
-        "one_hot", {"indices": indices}, one_hot_vector_size=3, axis=0, on_value=np.float32(5),
+        "one_hot",
+        {"indices": indices},
+        one_hot_vector_size=3,
+        axis=0,
+        on_value=np.float32(5),
         off_value=np.float32(-1),
-    )  # fmt: skip
+    )
     wanted = np.where(indices[None] == np.arange(3)[:, None, None], 5, -1)
     np.testing.assert_array_equal(found, wanted.astype(np.float32))

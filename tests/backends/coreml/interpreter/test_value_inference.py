@@ -198,18 +198,36 @@ CASES: dict[str, list[Case]] = {
         xy(whole(2, 3), whole(3, 2)),
     ],
     "einsum": [
-        ({"values.0": floats(2, 3, 4, 5), "values.1": floats(2, 5, 4, 6)},
-         {"equation": "nchw,nwhu->nchu"}),
-        ({"values.0": floats(1, 3, 4, 5), "values.1": floats(2, 5, 1, 6)},
-         {"equation": "nchw,nwhu->nchu"}),
+        (
+            {"values.0": floats(2, 3, 4, 5), "values.1": floats(2, 5, 4, 6)},
+            {"equation": "nchw,nwhu->nchu"},
+        ),
+        (
+            {"values.0": floats(1, 3, 4, 5), "values.1": floats(2, 5, 1, 6)},
+            {"equation": "nchw,nwhu->nchu"},
+        ),
         ({"values.0": floats(3, 4, 5), "values.1": floats(5, 1, 6)}, {"equation": "chw,whr->chr"}),
     ],
     "scaled_dot_product_attention": [
         ({"query": floats(2, 3, 4), "key": floats(2, 5, 4), "value": floats(2, 5, 6)}, {}),
-        ({"query": floats(2, 2, 3, 4), "key": floats(2, 2, 5, 4), "value": floats(2, 2, 5, 6),
-          "attn_mask": floats(3, 5)}, {}),
-        ({"query": floats(2, 2, 3, 4), "key": floats(2, 2, 5, 4), "value": floats(2, 2, 5, 6),
-          "attn_mask": np.tri(3, 5, 2) > 0}, {}),
+        (
+            {
+                "query": floats(2, 2, 3, 4),
+                "key": floats(2, 2, 5, 4),
+                "value": floats(2, 2, 5, 6),
+                "attn_mask": floats(3, 5),
+            },
+            {},
+        ),
+        (
+            {
+                "query": floats(2, 2, 3, 4),
+                "key": floats(2, 2, 5, 4),
+                "value": floats(2, 2, 5, 6),
+                "attn_mask": np.tri(3, 5, 2) > 0,
+            },
+            {},
+        ),
     ],
     # Shapes and moves.
     "band_part": [x(floats(2, 4, 5), lower=1, upper=2), x(floats(4, 3), lower=-1, upper=0)],
@@ -230,10 +248,15 @@ CASES: dict[str, list[Case]] = {
     "gather": [
         ({"x": floats(3, 4), "indices": np.array([2, 0], np.int32)}, {"axis": axis})
         for axis in (0, 1, -1)
-    ] + [({"x": floats(2, 3, 4), "indices": np.array([[0], [2]], np.int32)},
-          {"axis": 1, "batch_dims": 1})],
+    ]
+    + [
+        (
+            {"x": floats(2, 3, 4), "indices": np.array([[0], [2]], np.int32)},
+            {"axis": 1, "batch_dims": 1},
+        )
+    ],
     "gather_along_axis": [
-        ({"x": floats(3, 4), "indices": whole(2, 4, low=0, high=3)}, {"axis": 0}),
+        ({"x": floats(3, 4), "indices": whole(2, 4, low=0, high=3)}, {"axis": 0})
     ],
     "identity": [x(floats(2, 3))],
     "non_zero": [x(ties(3, 4)), x(truths(5))],
@@ -249,8 +272,14 @@ CASES: dict[str, list[Case]] = {
     "reshape": [x(floats(2, 3, 4), shape=[4, -1]), x(floats(6), shape=[1, 2, 3])],
     "reverse": [x(floats(2, 3, 4), axes=[0, 2]), x(floats(2, 3))],
     "scatter_along_axis": [
-        ({"data": floats(3, 4), "indices": np.array([[2, 0, 1, 1]], np.int32),
-          "updates": floats(1, 4)}, {"axis": 0, "mode": "update"}),
+        (
+            {
+                "data": floats(3, 4),
+                "indices": np.array([[2, 0, 1, 1]], np.int32),
+                "updates": floats(1, 4),
+            },
+            {"axis": 0, "mode": "update"},
+        )
     ],
     "select": [({"cond": truths(2, 3), "a": floats(2, 3), "b": floats(2, 3)}, {})],
     "shape": [x(floats(2, 3, 4))],
@@ -260,7 +289,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "slice_by_size": [x(floats(4, 5), begin=np.array([1, 2], np.int32), size=[2, -1])],
     "slice_update": [
-        ({"x": floats(4, 5), "update": floats(2, 2)}, {"begin": [1, 2], "end": [3, 4]}),
+        ({"x": floats(4, 5), "update": floats(2, 2)}, {"begin": [1, 2], "end": [3, 4]})
     ],
     "split": [x(floats(4, 6), num_splits=2, axis=0), x(floats(4, 6), split_sizes=[1, 5], axis=-1)],
     "squeeze": [x(floats(1, 3, 1), axes=[0]), x(floats(1, 3, 1))],
@@ -273,10 +302,17 @@ CASES: dict[str, list[Case]] = {
     # Quantization.
     "quantize": [
         ({"input": floats(3, 4)}, {"scale": f32(0.05), "output_dtype": "int8"}),
-        ({"input": floats(3, 4)}, {"scale": floats(4, low=0.02, high=0.1), "axis": 1,
-          "zero_point": np.array([3, 100, 128, 200], np.uint8), "output_dtype": "uint8"}),
+        (
+            {"input": floats(3, 4)},
+            {
+                "scale": floats(4, low=0.02, high=0.1),
+                "axis": 1,
+                "zero_point": np.array([3, 100, 128, 200], np.uint8),
+                "output_dtype": "uint8",
+            },
+        ),
     ],
-}  # fmt: skip
+}
 
 #: Ops of `CASES` that have no float16 of their own, or change the type.
 NOT_HALVED = {"cast", "fill", "fill_like", "inverse", "log", "quantize", "range_1d"}

@@ -15,9 +15,19 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "COLOURS", "Json", "colour_files", "colour_manifest", "dump", "entry", "folder_files",
-    "folder_manifest", "identity", "picture", "sha256", "write_workspace",
-]  # fmt: skip
+    "COLOURS",
+    "Json",
+    "colour_files",
+    "colour_manifest",
+    "dump",
+    "entry",
+    "folder_files",
+    "folder_manifest",
+    "identity",
+    "picture",
+    "sha256",
+    "write_workspace",
+]
 
 Json = dict[str, Any]
 COLOURS = ["red", "green", "blue"]

@@ -7,14 +7,7 @@ from collections.abc import Iterator
 
 from bundlecases.case import Case, sealed
 from bundlecases.changes import CHANGES, set_
-from bundlecases.content import (
-    colour_files,
-    colour_manifest,
-    dump,
-    entry,
-    identity,
-    sha256,
-)
+from bundlecases.content import colour_files, colour_manifest, dump, entry, identity, sha256
 
 __all__ = ["manifests"]
 

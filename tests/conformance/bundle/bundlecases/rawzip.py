@@ -13,9 +13,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 __all__ = [
-    "CENTRAL", "END", "END64", "FULL", "LOCAL", "LOCATOR", "Member", "Piece", "build", "join",
-    "record", "zip64_extra",
-]  # fmt: skip
+    "CENTRAL",
+    "END",
+    "END64",
+    "FULL",
+    "LOCAL",
+    "LOCATOR",
+    "Member",
+    "Piece",
+    "build",
+    "join",
+    "record",
+    "zip64_extra",
+]
 
 FULL = 0xFFFFFFFF
 #: Bytes, or a number of zero bytes.
@@ -24,24 +34,59 @@ Fields = Mapping[str, int]
 NONE: Fields = MappingProxyType({})
 
 LOCAL = {
-    "signature": "I", "version": "H", "flags": "H", "method": "H", "time": "H", "date": "H",
-    "crc": "I", "stored_size": "I", "size": "I", "name_length": "H", "extra_length": "H",
-}  # fmt: skip
+    "signature": "I",
+    "version": "H",
+    "flags": "H",
+    "method": "H",
+    "time": "H",
+    "date": "H",
+    "crc": "I",
+    "stored_size": "I",
+    "size": "I",
+    "name_length": "H",
+    "extra_length": "H",
+}
 CENTRAL = {
-    "signature": "I", "made_by": "H", "version": "H", "flags": "H", "method": "H", "time": "H",
-    "date": "H", "crc": "I", "stored_size": "I", "size": "I", "name_length": "H",
-    "extra_length": "H", "comment_length": "H", "disk": "H", "internal_attributes": "H",
-    "external_attributes": "I", "offset": "I",
-}  # fmt: skip
+    "signature": "I",
+    "made_by": "H",
+    "version": "H",
+    "flags": "H",
+    "method": "H",
+    "time": "H",
+    "date": "H",
+    "crc": "I",
+    "stored_size": "I",
+    "size": "I",
+    "name_length": "H",
+    "extra_length": "H",
+    "comment_length": "H",
+    "disk": "H",
+    "internal_attributes": "H",
+    "external_attributes": "I",
+    "offset": "I",
+}
 END = {
-    "signature": "I", "disk": "H", "directory_disk": "H", "disk_members": "H", "members": "H",
-    "directory_size": "I", "directory_offset": "I", "comment_length": "H",
-}  # fmt: skip
+    "signature": "I",
+    "disk": "H",
+    "directory_disk": "H",
+    "disk_members": "H",
+    "members": "H",
+    "directory_size": "I",
+    "directory_offset": "I",
+    "comment_length": "H",
+}
 END64 = {
-    "signature": "I", "record_size": "Q", "made_by": "H", "version": "H", "disk": "I",
-    "directory_disk": "I", "disk_members": "Q", "members": "Q", "directory_size": "Q",
+    "signature": "I",
+    "record_size": "Q",
+    "made_by": "H",
+    "version": "H",
+    "disk": "I",
+    "directory_disk": "I",
+    "disk_members": "Q",
+    "members": "Q",
+    "directory_size": "Q",
     "directory_offset": "Q",
-}  # fmt: skip
+}
 LOCATOR = {"signature": "I", "disk": "I", "end_offset": "Q", "disks": "I"}
 
 
@@ -112,10 +157,18 @@ def _local(member: Member, offset: int) -> bytes:
         extra = zip64 + _padding(offset + 30 + len(name) + len(zip64))
     shown = min(member.size, FULL)
     values = {
-        "signature": 0x04034B50, "version": 45, "flags": 0, "method": 0, "time": 0, "date": 0x21,
-        "crc": member.checksum, "stored_size": shown, "size": shown, "name_length": len(name),
+        "signature": 0x04034B50,
+        "version": 45,
+        "flags": 0,
+        "method": 0,
+        "time": 0,
+        "date": 0x21,
+        "crc": member.checksum,
+        "stored_size": shown,
+        "size": shown,
+        "name_length": len(name),
         "extra_length": len(extra),
-    }  # fmt: skip
+    }
     return record(LOCAL, values | dict(member.local)) + name + extra
 
 
@@ -125,11 +178,24 @@ def _central(member: Member, offset: int) -> bytes:
     extra = zip64_extra(*big) if member.central_extra is None else member.central_extra
     shown = min(member.size, FULL)
     values = {
-        "signature": 0x02014B50, "made_by": 45, "version": 45, "flags": 0, "method": 0, "time": 0,
-        "date": 0x21, "crc": member.checksum, "stored_size": shown, "size": shown,
-        "name_length": len(member.name), "extra_length": len(extra), "comment_length": 0, "disk": 0,
-        "internal_attributes": 0, "external_attributes": 0, "offset": min(offset, FULL),
-    }  # fmt: skip
+        "signature": 0x02014B50,
+        "made_by": 45,
+        "version": 45,
+        "flags": 0,
+        "method": 0,
+        "time": 0,
+        "date": 0x21,
+        "crc": member.checksum,
+        "stored_size": shown,
+        "size": shown,
+        "name_length": len(member.name),
+        "extra_length": len(extra),
+        "comment_length": 0,
+        "disk": 0,
+        "internal_attributes": 0,
+        "external_attributes": 0,
+        "offset": min(offset, FULL),
+    }
     return record(CENTRAL, values | dict(member.central)) + member.name + extra
 
 
@@ -175,17 +241,29 @@ def _ends(
     tail = b""
     if offset >= FULL or force64:
         values = {
-            "signature": 0x06064B50, "record_size": 44, "made_by": 45, "version": 45, "disk": 0,
-            "directory_disk": 0, "disk_members": count, "members": count, "directory_size": size,
+            "signature": 0x06064B50,
+            "record_size": 44,
+            "made_by": 45,
+            "version": 45,
+            "disk": 0,
+            "directory_disk": 0,
+            "disk_members": count,
+            "members": count,
+            "directory_size": size,
             "directory_offset": offset,
-        }  # fmt: skip
+        }
         place = {"signature": 0x07064B50, "disk": 0, "end_offset": offset + size, "disks": 1}
         tail = record(END64, values | dict(end64)) + record(LOCATOR, place | dict(locator))
     values = {
-        "signature": 0x06054B50, "disk": 0, "directory_disk": 0, "disk_members": count,
-        "members": count, "directory_size": size, "directory_offset": min(offset, FULL),
+        "signature": 0x06054B50,
+        "disk": 0,
+        "directory_disk": 0,
+        "disk_members": count,
+        "members": count,
+        "directory_size": size,
+        "directory_offset": min(offset, FULL),
         "comment_length": 0,
-    }  # fmt: skip
+    }
     return tail + record(END, values | dict(end))
 
 

@@ -172,9 +172,12 @@ def _members(files: dict[str, bytes]) -> Iterator[Case]:
     swapped = files[_ASSET].replace(b'"red":1,"green":2', b'"red":2,"green":1')
     others = files | {_ASSET: swapped}
     yield Case(
-        "text-swapped", "two words swapped", sealed(text_manifest(), others), "EDGE-BUNDLE-004",
+        "text-swapped",
+        "two words swapped",
+        sealed(text_manifest(), others),
+        "EDGE-BUNDLE-004",
         read=_ASSET,
-    )  # fmt: skip
+    )
     manifest = text_manifest()
     for i in range(2):
         manifest["processing"]["inputs"][i]["steps"][0]["tokenizer"] = entry(_ASSET, swapped)
