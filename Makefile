@@ -5,8 +5,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-ROOMS := backends convert measure package profiles report serve validate wrapper
-SOURCES := edgeserve $(ROOMS) corpus demo tests benchmarks
 # A package index with CPU-only torch wheels, for machines where the plain pin brings CUDA.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?= -n 2 --dist loadfile
@@ -47,10 +45,10 @@ lock: $(STAMP)
 
 # Exit code 1 says that an artifact was refused; what passed is packaged all the same.
 demo: $(STAMP)
-	$(BIN)/python -m demo.photos demo-out/photos
-	$(BIN)/python -m demo.sentences demo-out/sentences
-	$(BIN)/edgeserve run demo/tagger.toml || test $$? -eq 1
-	$(BIN)/edgeserve run demo/embedder.toml || test $$? -eq 1
+	$(BIN)/python -m dev.demo.photos demo-out/photos
+	$(BIN)/python -m dev.demo.sentences demo-out/sentences
+	$(BIN)/edgeserve run dev/demo/tagger.toml || test $$? -eq 1
+	$(BIN)/edgeserve run dev/demo/embedder.toml || test $$? -eq 1
 	$(BIN)/edgeserve verify demo-out/tagger.edge
 	$(BIN)/edgeserve verify demo-out/minilm.edge
 	$(BIN)/edgeserve predict demo-out/tagger.edge demo-out/photos/example.jpg
@@ -63,46 +61,42 @@ test: $(STAMP)
 check: lint types schemas
 
 lint: $(STAMP)
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
-# Type checkers need one edgeserve/ tree, so the rooms are linked into one.
 types: $(STAMP)
-	@rm -rf build/types && mkdir -p build/types/edgeserve
-	@cd build/types/edgeserve && ln -s ../../../edgeserve/* . \
-	  && for room in $(ROOMS); do ln -s ../../../$$room $$room; done
 	$(BIN)/mypy
 
 schemas: $(STAMP)
-	$(BIN)/python -P -m edgeserve.bundle.schema --check docs/schema
-	$(BIN)/python -P -m edgeserve.codes --check docs/errors.md
+	$(BIN)/python -m edgeserve.bundle.schema --check docs/schema
+	$(BIN)/python -m edgeserve.codes --check docs/errors.md
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m dev.benchmarks
 
 # Memory of converting 2.5 GB of weights; needs 15 GB of disk and 5 GB of memory.
 bench-big: $(STAMP)
-	$(BIN)/python -m benchmarks.big
+	$(BIN)/python -m dev.benchmarks.large_model
 
 # CUDA parity and throughput where there is a GPU; else it says so. Five minutes at most.
 gpu-check: $(STAMP)
-	timeout 300 $(BIN)/python -m benchmarks.gpu_check
+	timeout 300 $(BIN)/python -m dev.benchmarks.gpu_check
 
 # 60,000 requests that nobody sends by accident, at a whole endpoint.
 hostile: $(STAMP)
-	$(BIN)/python -m benchmarks.hostile
+	$(BIN)/python -m dev.benchmarks.hostile
 
 # Exit code 1: a bad artifact was not refused. What is done stands in corpus-out/results.jsonl.
 corpus: $(STAMP)
-	$(BIN)/python -m corpus --docs
+	$(BIN)/python -m dev.corpus --docs
 
 # What is done stands in zoo-out/; what rests on other code is measured again (--keep takes it).
 zoo: $(STAMP)
-	$(BIN)/python -P tests/zoo/run.py --group transformers --group plain
+	$(BIN)/python -m dev.zoo.run --group transformers --group plain
 
 zoo-ops: $(STAMP)
-	$(BIN)/python -P tests/zoo/run.py --group ops
-	$(BIN)/python -P tests/zoo/measured.py --write
+	$(BIN)/python -m dev.zoo.run --group ops
+	$(BIN)/python -m dev.zoo.op_support --write
 
 clean:
 	rm -rf $(VENV) build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

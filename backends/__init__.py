@@ -21,7 +21,7 @@ from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.session import Session
 from edgeserve.errors import BackendError
-from edgeserve.types.words import FORMAT_SPELLINGS
+from edgeserve.types.vocabulary import FORMAT_SPELLINGS
 
 __all__ = ["Backend", "Graph", "Op", "Session", "WeightInfo", "formats", "get"]
 

@@ -25,7 +25,7 @@ __all__ = ["Adapter"]
 Arrays = dict[str, np.ndarray]
 
 
-class _Fit(NamedTuple):
+class _TensorBinding(NamedTuple):
     """One input or output: its name outside and inside, and the axes that the file fixes.
 
     ``axes`` holds (axis, name of the dynamic dimension) pairs, the batch axis left out; ``scalar``
@@ -60,11 +60,11 @@ class Adapter:
         named = {dim for spec in session.io.inputs for dim in spec.shape if isinstance(dim, str)}
         free = named | {signature.batch_dim}
         self._inputs = tuple(
-            _fit(outer, inner, free)
+            _bind(outer, inner, free)
             for outer, inner in zip(signature.inputs, session.io.inputs, strict=True)
         )
         self._outputs = tuple(
-            _fit(outer, inner, free)
+            _bind(outer, inner, free)
             for outer, inner in zip(signature.outputs, session.io.outputs, strict=True)
         )
         self._buckets = [_sizes(self._inputs, io) for io in session.buckets]
@@ -143,7 +143,9 @@ class Adapter:
                         f" ({[each[name] for each in self._buckets]}), or use onnx",
                     )
 
-    def _padded(self, array: np.ndarray, fit: _Fit, bucket: Mapping[str, int]) -> np.ndarray:
+    def _padded(
+        self, array: np.ndarray, fit: _TensorBinding, bucket: Mapping[str, int]
+    ) -> np.ndarray:
         for axis, name in fit.axes:
             lack = bucket[name] - array.shape[axis]
             if lack:
@@ -155,7 +157,11 @@ class Adapter:
         return array
 
     def _cut(
-        self, array: np.ndarray, fit: _Fit, sizes: Mapping[str, int], bucket: Mapping[str, int]
+        self,
+        array: np.ndarray,
+        fit: _TensorBinding,
+        sizes: Mapping[str, int],
+        bucket: Mapping[str, int],
     ) -> np.ndarray:
         """Take the padding off an answer again."""
         left = any(step.padding == "left" for step in self._padding.values())
@@ -173,12 +179,12 @@ class Adapter:
             return run(feed)
         answers = []
         for start in range(0, rows, size):
-            piece = {name: _rows(array, start, size) for name, array in feed.items()}
+            piece = {name: _padded_rows(array, start, size) for name, array in feed.items()}
             answers.append(run(piece))
         return {n: np.concatenate([a[n] for a in answers])[:rows] for n in answers[0]}
 
 
-def _rows(array: np.ndarray, start: int, size: int) -> np.ndarray:
+def _padded_rows(array: np.ndarray, start: int, size: int) -> np.ndarray:
     piece = array[start : start + size]
     lack = size - len(piece)
     return np.concatenate([piece, *[piece[-1:]] * lack]) if lack else piece
@@ -190,27 +196,29 @@ def _fixed_batch(signature: Signature, io: IO) -> int:
     return first if signature.batch_dim is not None and isinstance(first, int) else 0
 
 
-def _fit(outer: TensorSpec, inner: TensorSpec, free: set[str | None]) -> _Fit:
+def _bind(outer: TensorSpec, inner: TensorSpec, free: set[str | None]) -> _TensorBinding:
     axes = tuple(
         (axis, dim)
         for axis, dim in enumerate(outer.shape)
         if isinstance(dim, str) and dim not in free
     )
     scalar = outer.shape == () and inner.shape == (1,)
-    return _Fit(outer.name, inner.name, inner.dtype, axes, scalar)
+    return _TensorBinding(outer.name, inner.name, inner.dtype, axes, scalar)
 
 
-def _sizes(inputs: tuple[_Fit, ...], io: IO) -> dict[str, int]:
+def _sizes(inputs: tuple[_TensorBinding, ...], io: IO) -> dict[str, int]:
     """What a signature of the file fixes the named dimensions to."""
     shapes = {spec.name: spec.shape for spec in io.inputs}
     return {name: int(shapes[fit.inner][axis]) for fit in inputs for axis, name in fit.axes}
 
 
-def _named_sizes(inputs: tuple[_Fit, ...], feed: Mapping[str, np.ndarray]) -> dict[str, int]:
+def _named_sizes(
+    inputs: tuple[_TensorBinding, ...], feed: Mapping[str, np.ndarray]
+) -> dict[str, int]:
     return {name: feed[fit.outer].shape[axis] for fit in inputs for axis, name in fit.axes}
 
 
-def _integers(array: np.ndarray, fit: _Fit) -> np.ndarray:
+def _integers(array: np.ndarray, fit: _TensorBinding) -> np.ndarray:
     """Truth values and integers to integers that hold them; else the session refuses it."""
     if array.dtype == fit.dtype or array.dtype.kind not in "biu" or "int" not in fit.dtype:
         return array

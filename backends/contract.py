@@ -21,14 +21,20 @@ import numpy as np
 import pytest
 
 from edgeserve.backends.base import Backend
-from edgeserve.backends.contract_case import Case, Fed, Feed, Made, ask, code_of
-from edgeserve.backends.contract_refusals import RefusalContract
-from edgeserve.backends.feeds import numpy_dtype
-from edgeserve.backends.session import Session
+from edgeserve.backends.contract_base import (
+    BuiltArtifact,
+    Case,
+    Feed,
+    FeedPair,
+    RefusalContract,
+    code_of,
+    run_adapted,
+)
+from edgeserve.backends.session import Session, numpy_dtype
 from edgeserve.errors import BackendError
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact, Recipe
-from edgeserve.types.words import Precision
+from edgeserve.types.vocabulary import Precision
 
 __all__ = ["BackendContract", "Case", "Feed"]
 
@@ -44,7 +50,7 @@ class BackendContract(RefusalContract):
         assert backend.routes()
         assert backend.delegates()
 
-    def test_the_artifact_describes_its_files(self, backend: Backend, made: Made) -> None:
+    def test_the_artifact_describes_its_files(self, backend: Backend, made: BuiltArtifact) -> None:
         artifact = made.artifact
         assert artifact.format == backend.format
         assert artifact.precision == "fp32"
@@ -52,7 +58,7 @@ class BackendContract(RefusalContract):
         assert artifact.provenance.route == backend.routes()[0]
         assert artifact.files == tuple(describe(made.root, f.path) for f in artifact.files)
 
-    def test_the_io_keeps_the_source_order(self, case: Case, made: Made) -> None:
+    def test_the_io_keeps_the_source_order(self, case: Case, made: BuiltArtifact) -> None:
         signature, io = case.exported.signature, made.artifact.io
         assert [s.name for s in io.inputs] == [s.name for s in signature.inputs]
         assert [s.name for s in io.outputs] == [s.name for s in signature.outputs]
@@ -81,8 +87,8 @@ class BackendContract(RefusalContract):
         self,
         backend: Backend,
         case: Case,
-        made: Made,
-        fed: Fed,
+        made: BuiltArtifact,
+        fed: FeedPair,
         tmp_path: Path,
         precision: Precision,
     ) -> None:
@@ -102,7 +108,7 @@ class BackendContract(RefusalContract):
             assert artifact.provenance.weights
 
     def _make(
-        self, backend: Backend, case: Case, made: Made, out: Path, precision: Precision
+        self, backend: Backend, case: Case, made: BuiltArtifact, out: Path, precision: Precision
     ) -> Artifact:
         if precision in backend.native:
             return backend.export(case.exported, case.root, out, precision=precision)
@@ -121,9 +127,9 @@ class BackendContract(RefusalContract):
             assert got[name].dtype == numpy_dtype(spec.dtype, name), name
             np.testing.assert_allclose(got[name], right, rtol=0, atol=case.tolerance, err_msg=name)
 
-    def test_it_answers_as_the_oracle(self, case: Case, fed: Fed, session: Session) -> None:
+    def test_it_answers_as_the_oracle(self, case: Case, fed: FeedPair, session: Session) -> None:
         self._compare(case, session, session.run(fed.file), fed.source)
-        self._compare(case, session, ask(session, case, case.feed), case.feed)
+        self._compare(case, session, run_adapted(session, case, case.feed), case.feed)
 
     @pytest.mark.parametrize("size", [1, 2, 3, 7])
     def test_it_takes_every_batch_it_declares(
@@ -134,22 +140,22 @@ class BackendContract(RefusalContract):
         low, high = signature.dims[signature.batch_dim]
         count = min(max(size, low), high)
         feed = {name: np.resize(x, (count, *x.shape[1:])) for name, x in case.feed.items()}
-        self._compare(case, session, ask(session, case, feed), feed)
+        self._compare(case, session, run_adapted(session, case, feed), feed)
 
-    def test_an_answer_repeats_bit_by_bit(self, fed: Fed, session: Session) -> None:
+    def test_an_answer_repeats_bit_by_bit(self, fed: FeedPair, session: Session) -> None:
         first = session.run(fed.file)
         for name, again in session.run(fed.file).items():
             np.testing.assert_array_equal(again, first[name], err_msg=name)
 
     def test_without_the_engines_rewrites_it_answers_the_same(
-        self, backend: Backend, case: Case, made: Made, fed: Fed
+        self, backend: Backend, case: Case, made: BuiltArtifact, fed: FeedPair
     ) -> None:
         with backend.load(made.artifact, made.root, optimize=False) as plain:
             self._compare(case, plain, plain.run(fed.file), fed.source)
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_threads_are_taken(
-        self, backend: Backend, case: Case, made: Made, fed: Fed, threads: int
+        self, backend: Backend, case: Case, made: BuiltArtifact, fed: FeedPair, threads: int
     ) -> None:
         with backend.load(made.artifact, made.root, threads=threads) as session:
             assert session.threads == threads
@@ -157,20 +163,20 @@ class BackendContract(RefusalContract):
 
     @pytest.mark.parametrize("threads", [0, -1, 100_000])
     def test_a_senseless_number_of_threads_is_refused(
-        self, backend: Backend, made: Made, threads: int
+        self, backend: Backend, made: BuiltArtifact, threads: int
     ) -> None:
         with pytest.raises(BackendError) as error:
             backend.load(made.artifact, made.root, threads=threads)
         assert code_of(error) == "EDGE-BACKEND-018"
 
     def test_threads_of_the_caller_share_a_session(
-        self, case: Case, fed: Fed, session: Session
+        self, case: Case, fed: FeedPair, session: Session
     ) -> None:
         with ThreadPoolExecutor(4) as pool:
             for got in pool.map(lambda _: session.run(fed.file), range(8)):
                 self._compare(case, session, got, fed.source)
 
-    def test_a_feed_and_an_answer_are_left_alone(self, fed: Fed, session: Session) -> None:
+    def test_a_feed_and_an_answer_are_left_alone(self, fed: FeedPair, session: Session) -> None:
         """An answer is the caller's: neither a view of the engine's memory nor of what was fed."""
         feed = {name: x.copy() for name, x in fed.file.items()}
         first = session.run(feed)
@@ -183,7 +189,9 @@ class BackendContract(RefusalContract):
         for name, x in fed.file.items():
             np.testing.assert_array_equal(feed[name], x, err_msg=name)
 
-    def test_memory_of_any_layout_is_taken(self, case: Case, fed: Fed, session: Session) -> None:
+    def test_memory_of_any_layout_is_taken(
+        self, case: Case, fed: FeedPair, session: Session
+    ) -> None:
         strided = {name: np.stack([x, x], -1)[..., 0] for name, x in fed.file.items()}
         for x in strided.values():
             x.flags.writeable = False
@@ -192,7 +200,7 @@ class BackendContract(RefusalContract):
     # what really runs
 
     def test_every_delegate_runs_or_says_that_it_cannot(
-        self, backend: Backend, case: Case, made: Made, fed: Fed
+        self, backend: Backend, case: Case, made: BuiltArtifact, fed: FeedPair
     ) -> None:
         """A build may have delegates whose driver is missing: never another one in their place."""
         ran = []
@@ -211,12 +219,12 @@ class BackendContract(RefusalContract):
         assert set(ran) <= {*backend.delegates(), "EDGE-BACKEND-005"}
         assert set(ran) != {"EDGE-BACKEND-005"}
 
-    def test_an_unusable_delegate_is_refused(self, backend: Backend, made: Made) -> None:
+    def test_an_unusable_delegate_is_refused(self, backend: Backend, made: BuiltArtifact) -> None:
         with pytest.raises(BackendError) as error:
             backend.load(made.artifact, made.root, delegate="no-such-delegate")
         assert code_of(error) == "EDGE-BACKEND-005"
 
-    def test_a_closed_session_does_not_run(self, fed: Fed, session: Session) -> None:
+    def test_a_closed_session_does_not_run(self, fed: FeedPair, session: Session) -> None:
         with session:
             session.run(fed.file)
         session.close()
@@ -224,7 +232,7 @@ class BackendContract(RefusalContract):
 
     # what it shows
 
-    def test_inspection_finds_ops_and_weights(self, backend: Backend, made: Made) -> None:
+    def test_inspection_finds_ops_and_weights(self, backend: Backend, made: BuiltArtifact) -> None:
         graph = backend.inspect(made.artifact, made.root)
         assert graph.inputs == made.artifact.io.inputs
         assert graph.outputs == made.artifact.io.outputs
@@ -232,7 +240,7 @@ class BackendContract(RefusalContract):
         assert 0 < graph.weight_bytes <= made.artifact.size
 
     def test_an_inner_tensor_can_be_tapped(
-        self, backend: Backend, case: Case, made: Made, fed: Fed
+        self, backend: Backend, case: Case, made: BuiltArtifact, fed: FeedPair
     ) -> None:
         graph = backend.inspect(made.artifact, made.root)
         outputs = {spec.name for spec in graph.outputs}
@@ -243,7 +251,7 @@ class BackendContract(RefusalContract):
             assert isinstance(got[inner], np.ndarray)
             self._compare(case, session, got, fed.source)
 
-    def test_an_unknown_tap_is_refused(self, backend: Backend, made: Made) -> None:
+    def test_an_unknown_tap_is_refused(self, backend: Backend, made: BuiltArtifact) -> None:
         with pytest.raises(BackendError) as error:
             backend.load(made.artifact, made.root, taps=["no-such-tensor"])
         assert code_of(error) == "EDGE-BACKEND-014"

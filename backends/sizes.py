@@ -16,11 +16,11 @@ from edgeserve.types.tensors import Shape, Signature
 
 __all__ = ["Sizes", "plan_sizes"]
 
-_SMALLEST = 16
+_MIN_LENGTH = 16
 #: What stands for "no upper end".
-_ENDLESS = 2**31 - 1
+_UNBOUNDED = 2**31 - 1
 #: Most buckets of what is no text: each costs the time of a conversion.
-_BUCKETS = 6
+_MAX_BUCKETS = 6
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ def plan_sizes(
     signature = exported.signature
     texts = _padded(signature, exported.processing)
     if ranged and not texts:
-        return _open(signature, examples), ()
+        return _ranged(signature, examples), ()
     lengths = {name: _lengths(*texts[name]) for name in texts}
     for name in signature.padded:
-        lengths.setdefault(name, _lengths(*signature.dims[name])[-_BUCKETS:])
+        lengths.setdefault(name, _lengths(*signature.dims[name])[-_MAX_BUCKETS:])
     fixed, notes = _fixed(signature, examples, lengths)
     count = max(map(len, lengths.values()), default=1)
     picks = [
@@ -84,13 +84,13 @@ def _fixed(
     return fixed, notes
 
 
-def _open(signature: Signature, examples: Mapping[str, tuple[int, ...]]) -> tuple[Sizes, ...]:
+def _ranged(signature: Signature, examples: Mapping[str, tuple[int, ...]]) -> tuple[Sizes, ...]:
     """One signature with ranges: batch and endless dimensions are fixed, the others are not."""
     fixed, _ = _fixed(signature, examples, ())
     ranges = {
         name: (max(1, low), high)
         for name, (low, high) in signature.dims.items()
-        if name != signature.batch_dim and low < high < _ENDLESS
+        if name != signature.batch_dim and low < high < _UNBOUNDED
     }
     return (Sizes(None, fixed, ranges),)
 
@@ -110,7 +110,7 @@ def _padded(signature: Signature, processing: Processing) -> dict[str, tuple[int
 def _lengths(low: int, high: int) -> tuple[int, ...]:
     """Powers of two from 16 up to ``high``, which is the last in any case."""
     powers = (1 << bits for bits in range(high.bit_length()))
-    return (*(n for n in powers if max(_SMALLEST, low) <= n < high), high)
+    return (*(n for n in powers if max(_MIN_LENGTH, low) <= n < high), high)
 
 
 def _example_size(signature: Signature, examples: Mapping[str, tuple[int, ...]], name: str) -> int:

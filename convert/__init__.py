@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Literal, cast
 
 from edgeserve import jobs
-from edgeserve.convert.parse import parse_source
-from edgeserve.convert.request import ExportRequest, TargetRequest
+from edgeserve.convert.request import ExportRequest, TargetRequest, parse_source
 from edgeserve.files import staged
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.source import Exported
-from edgeserve.types.words import FORMAT_SPELLINGS, Format, Precision
+from edgeserve.types.vocabulary import FORMAT_SPELLINGS, Format, Precision
 
 __all__ = ["ExportRequest", "TargetRequest", "convert", "parse_source"]
 

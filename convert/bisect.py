@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeserve import backends
+from edgeserve.convert.bisect_failure import Failure, conversion_failure, part_failure
 from edgeserve.convert.bisect_script import factory_script, part_script, run_script
-from edgeserve.convert.bisect_tries import Failure, fails, part_fails
 from edgeserve.convert.source import read_export
 from edgeserve.files import write_atomic
 from edgeserve.jobs import progress
 from edgeserve.types.base import Value
 from edgeserve.types.source import Exported
-from edgeserve.types.words import Format
+from edgeserve.types.vocabulary import Format
 
 if TYPE_CHECKING:
-    from edgeserve.backends.torch.bisect import Dissection, Part, Unit
+    from edgeserve.backends.torch.diagnose.graph_slicing import GraphSlice, GraphSlicer, OpGroup
 
-__all__ = ["BisectRequest", "Bisected", "bisect"]
+__all__ = ["BisectRequest", "BisectResult", "bisect"]
 
 
 class BisectRequest(Value, frozen=True):
@@ -46,7 +46,7 @@ class BisectRequest(Value, frozen=True):
     seconds: float = 600.0
 
 
-class Bisected(Value, frozen=True, kw_only=True):
+class BisectResult(Value, frozen=True, kw_only=True):
     """What was found.
 
     Attributes:
@@ -69,7 +69,7 @@ class Bisected(Value, frozen=True, kw_only=True):
     words: str
 
 
-def bisect(request: BisectRequest) -> Bisected:
+def bisect(request: BisectRequest) -> BisectResult:
     """Find the smallest part that fails and write the script.
 
     Raises:
@@ -79,37 +79,37 @@ def bisect(request: BisectRequest) -> Bisected:
     root = Path(request.source_folder)
     exported = read_export(root)
     if exported.format != "torch":
-        return Bisected(words="a finished ONNX file is not taken apart: its ops have no source")
+        return BisectResult(words="a finished ONNX file is not taken apart: its ops have no source")
     backend = backends.get(request.format)
     progress(f"convert the whole to {request.format}")
-    whole = fails(backend, exported, root)
+    whole = conversion_failure(backend, exported, root)
     if whole is None:
-        return Bisected(trials=1, words="converted alone it answers as PyTorch does")
-    search = _Search(whole, lambda part: part_fails(backend, part), request.seconds)
-    found = search.run(_dissect(exported, root))
-    return _written(request, exported, search, found)
+        return BisectResult(trials=1, words="converted alone it answers as PyTorch does")
+    search = _Search(whole, lambda part: part_failure(backend, part), request.seconds)
+    found = search.run(_graph_slicer(exported, root))
+    return _write_script(request, exported, search, found)
 
 
-def _dissect(exported: Exported, root: Path) -> Dissection:
+def _graph_slicer(exported: Exported, root: Path) -> GraphSlicer:
     import numpy as np
     import torch
 
     from edgeserve.backends.torch import reference_artifact
-    from edgeserve.backends.torch.bisect import Dissection
-    from edgeserve.backends.torch.program import load_program
+    from edgeserve.backends.torch.diagnose.graph_slicing import GraphSlicer
+    from edgeserve.backends.torch.program.io import load_program
 
     program = load_program(reference_artifact(exported), root)
     with np.load(root / exported.examples.path, allow_pickle=False) as held:
         examples = [torch.from_numpy(held[spec.name]) for spec in exported.signature.inputs]
-    return Dissection(program, examples)
+    return GraphSlicer(program, examples)
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FailingPart:
     """The smallest part that is known to fail, and the submodule that it lies in."""
 
-    part: Part
-    units: tuple[Unit, ...]
+    part: GraphSlice
+    units: tuple[OpGroup, ...]
     module: str | None
 
 
@@ -123,15 +123,15 @@ class _Search:
     """
 
     def __init__(
-        self, whole: Failure, trial: Callable[[Part], Failure | None], seconds: float
+        self, whole: Failure, trial: Callable[[GraphSlice], Failure | None], seconds: float
     ) -> None:
         self.failure = whole
         self.trials = 1
         self._trial = trial
         self._end = time.monotonic() + seconds
-        self._best: _Found | None = None
+        self._best: _FailingPart | None = None
 
-    def run(self, cut: Dissection) -> _Found | None:
+    def run(self, cut: GraphSlicer) -> _FailingPart | None:
         """The smallest part; None where no part fails, not even all ops at fixed sizes."""
         self._cut = cut
         blamed = [u for u in cut.units if u.operator == self.failure.operator]
@@ -147,9 +147,9 @@ class _Search:
         """Whether the time is up."""
         return time.monotonic() > self._end
 
-    def _fails(self, units: Sequence[Unit], module: str | None) -> bool:
+    def _fails(self, units: Sequence[OpGroup], module: str | None) -> bool:
         """Whether these units alone fail as the whole does; then they are the best so far."""
-        from edgeserve.backends.torch.bisect import CannotCut
+        from edgeserve.backends.torch.diagnose.graph_slicing import CannotSlice
 
         if self.late or not units:
             return False
@@ -158,11 +158,11 @@ class _Search:
         try:
             part = self._cut.part(units)
             failure = self._trial(part)
-        except CannotCut:
+        except CannotSlice:
             return False
         if failure != self.failure:
             return False
-        self._best = _Found(part, tuple(units), module)
+        self._best = _FailingPart(part, tuple(units), module)
         return True
 
     def _descend(self) -> None:
@@ -172,9 +172,9 @@ class _Search:
             if not any(self._fails(units, path) for path, units in inside):
                 return
 
-    def _children(self, found: _Found) -> list[tuple[str, list[Unit]]]:
+    def _children(self, found: _FailingPart) -> list[tuple[str, list[OpGroup]]]:
         """The submodules of the best so far, in the order in which they are run."""
-        children: dict[str, list[Unit]] = {}
+        children: dict[str, list[OpGroup]] = {}
         for unit in found.units:
             below = unit.path.index(found.module) + 1 if found.module in unit.path else 0
             if len(unit.path) > below:
@@ -191,7 +191,7 @@ class _Search:
         self._halve(lambda units, count: units[len(units) - count :], module)
 
     def _halve(
-        self, cut: Callable[[Sequence[Unit], int], Sequence[Unit]], module: str | None
+        self, cut: Callable[[Sequence[OpGroup], int], Sequence[OpGroup]], module: str | None
     ) -> None:
         assert self._best is not None
         units = self._best.units
@@ -204,9 +204,9 @@ class _Search:
                 low = middle
 
 
-def _written(
-    request: BisectRequest, exported: Exported, search: _Search, found: _Found | None
-) -> Bisected:
+def _write_script(
+    request: BisectRequest, exported: Exported, search: _Search, found: _FailingPart | None
+) -> BisectResult:
     """Write the script, run it, and put the finding into words."""
     progress("write the script and run it")
     path, failure = Path(request.script), search.failure
@@ -215,18 +215,20 @@ def _written(
     write_atomic(path, text.encode())
     confirmed, outcome = run_script(path, failure)
     operators = found.part.operators if found else ()
-    return Bisected(
+    return BisectResult(
         module=found.module if found else None,
         operators=operators,
         said=failure.said,
         trials=search.trials,
         script=True,
         confirmed=confirmed,
-        words=f"{_where(found)}{', as far as the time went' if search.late else ''}; {outcome}",
+        words=_describe_part(found)
+        + (", as far as the time went" if search.late else "")
+        + f"; {outcome}",
     )
 
 
-def _where(found: _Found | None) -> str:
+def _describe_part(found: _FailingPart | None) -> str:
     if found is None:
         return "no part of it fails alone"
     shown = ", ".join(found.part.operators[:4])

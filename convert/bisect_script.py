@@ -16,20 +16,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeserve.backends.torch.culprit import base_name
-from edgeserve.convert.bisect_tries import Failure
+from edgeserve.backends.torch.diagnose.unsupported_op import base_name
+from edgeserve.convert.bisect_failure import Failure
 from edgeserve.types.source import Exported
-from edgeserve.types.words import Format
+from edgeserve.types.vocabulary import Format
 
 if TYPE_CHECKING:
     import torch
 
-    from edgeserve.backends.torch.bisect import Part
+    from edgeserve.backends.torch.diagnose.graph_slicing import GraphSlice
 
-__all__ = ["LINES", "factory_script", "part_script", "run_script"]
+__all__ = ["MAX_LINES", "factory_script", "part_script", "run_script"]
 
 #: Most lines of a script.
-LINES = 30
+MAX_LINES = 30
 
 _LIMIT_S = 300.0
 
@@ -68,15 +68,17 @@ for wanted, answer in zip(model(*inputs), got):
 """
 
 #: What the script says of a package that nothing but Apple's systems run.
-_ELSEWHERE = "taken; only a Mac runs it"
+_ONLY_ON_MAC = "taken; only a Mac runs it"
 
 #: Letters of two messages that have to be alike; further on they name nodes of their own programs.
-_ALIKE = 30
+_COMPARED_PREFIX = 30
 
 _LAST = re.compile(r"^([\w.]*(?:Error|Exception|Symnode|SymNode)\w*)(?:: (.*))?$", re.MULTILINE)
 
 
-def part_script(format: Format, part: Part, failure: Failure, module: str | None) -> str | None:
+def part_script(
+    format: Format, part: GraphSlice, failure: Failure, module: str | None
+) -> str | None:
     """The script of a part; None where it cannot be written down in thirty lines.
 
     Args:
@@ -106,9 +108,9 @@ def part_script(format: Format, part: Part, failure: Failure, module: str | None
         *_CONVERT[format].splitlines(),
         *_COMPARE.splitlines(),
     ]
-    while len(lines) > LINES and "" in lines:
+    while len(lines) > MAX_LINES and "" in lines:
         lines.remove("")
-    return "\n".join(lines) + "\n" if len(lines) <= LINES else None
+    return "\n".join(lines) + "\n" if len(lines) <= MAX_LINES else None
 
 
 def factory_script(format: Format, exported: Exported, root: Path, failure: Failure) -> str:
@@ -155,7 +157,7 @@ def _title(format: str, failure: Failure, operators: Sequence[str] = ()) -> str:
     )
 
 
-def _constants(part: Part) -> Iterator[str]:
+def _constants(part: GraphSlice) -> Iterator[str]:
     held = dict(part.module.named_buffers())
     if any(node.op == "get_attr" and node.target not in held for node in part.module.graph.nodes):
         raise ValueError("it holds a graph of its own")
@@ -166,7 +168,7 @@ def _constants(part: Part) -> Iterator[str]:
         yield f'        self.register_buffer("{name}", {_random(tensor)})'
 
 
-def _forward(part: Part) -> Iterator[str]:
+def _forward(part: GraphSlice) -> Iterator[str]:
     nodes = list(part.module.graph.nodes)
     inputs = [node.name for node in nodes if node.op == "placeholder"]
     yield f"    def forward({', '.join(['self', *inputs])}):"
@@ -175,25 +177,25 @@ def _forward(part: Part) -> Iterator[str]:
         if node.op == "call_function":
             yield f"        {node.name} = {_call(node, names)}"
         elif node.op == "output":
-            yield f"        return {_spelt(node.args[0], names)}"
+            yield f"        return {_python_literal(node.args[0], names)}"
 
 
 def _call(node: Any, names: dict[str, str]) -> str:
-    given = [_spelt(each, names) for each in node.args]
+    given = [_python_literal(each, names) for each in node.args]
     if node.target.__name__ == "getitem":
         return f"{given[0]}[{given[1]}]"
     if not str(node.target).startswith("aten."):
         raise ValueError(f"{node.target} is no operator of ATen")
-    given += [f"{key}={_spelt(value, names)}" for key, value in node.kwargs.items()]
+    given += [f"{key}={_python_literal(value, names)}" for key, value in node.kwargs.items()]
     return f"torch.ops.{node.target}({', '.join(given)})"
 
 
-def _spelt(value: Any, names: dict[str, str]) -> str:
+def _python_literal(value: Any, names: dict[str, str]) -> str:
     """An argument as Python writes it."""
     if hasattr(value, "op") and hasattr(value, "name"):
         return names[value.name]
     if isinstance(value, tuple | list):
-        inner = ", ".join(_spelt(each, names) for each in value)
+        inner = ", ".join(_python_literal(each, names) for each in value)
         if isinstance(value, list):
             return f"[{inner}]"
         return f"({inner},)" if len(value) == 1 else f"({inner})"
@@ -247,27 +249,27 @@ def run_script(path: Path, failure: Failure) -> tuple[bool, str]:
             )
         except subprocess.TimeoutExpired:
             return False, f"{path.name} did not end in {_LIMIT_S:.0f} s"
-    if _ELSEWHERE in done.stderr and failure.wrong:
+    if _ONLY_ON_MAC in done.stderr and failure.wrong:
         return False, f"{path.name} converts the part; only a Mac can run it to show the values"
-    if done.returncode == 0 or _ELSEWHERE in done.stderr:
+    if done.returncode == 0 or _ONLY_ON_MAC in done.stderr:
         return False, f"{path.name} does not fail: the plain converter takes this part"
     said = _LAST.findall(done.stderr)
     kind, message = said[-1] if said else ("", done.stderr[-200:])
-    if _same(kind.rpartition(".")[2], message, done.stderr, failure):
+    if _same_failure(kind.rpartition(".")[2], message, done.stderr, failure):
         return True, f"{path.name} fails in the same way without edgeserve"
     shown = " ".join(f"{kind}: {message}".split())[:200]
     return False, f"{path.name} fails in another way without edgeserve: {shown}"
 
 
-def _same(kind: str, message: str, trace: str, failure: Failure) -> bool:
+def _same_failure(kind: str, message: str, trace: str, failure: Failure) -> bool:
     if failure.wrong:
         return kind == "AssertionError" and message.startswith("off by")
-    named = _squeezed(base_name(failure.operator)) if failure.operator else ""
-    if named and named in _squeezed(message):
+    named = _alphanumeric(base_name(failure.operator)) if failure.operator else ""
+    if named and named in _alphanumeric(message):
         return True
-    root = _squeezed(failure.root)[:_ALIKE]
-    return kind in failure.kinds and bool(root) and root in _squeezed(trace)
+    root = _alphanumeric(failure.root)[:_COMPARED_PREFIX]
+    return kind in failure.kinds and bool(root) and root in _alphanumeric(trace)
 
 
-def _squeezed(text: str) -> str:
+def _alphanumeric(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())

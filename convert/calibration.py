@@ -17,9 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeserve.convert.calibration_checks import Spread, check_apart, check_feed
-from edgeserve.data import Feed, Reader, fingerprint, scan, split
-from edgeserve.data.reading import RawInput
+from edgeserve.convert.calibration_checks import (
+    SampleDiversity,
+    check_feed,
+    drop_evaluation_duplicates,
+)
+from edgeserve.data import Feed, Reader, input_sha256, scan, split
+from edgeserve.data.reader import RawInput
 from edgeserve.errors import EdgeError, InputError, ProcessingError, QuantizeError
 from edgeserve.jobs import progress
 from edgeserve.processing import Processor
@@ -28,26 +32,26 @@ from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 
 __all__ = [
-    "LEAST",
-    "LEAST_GROUPS",
-    "MOST",
+    "MAX_SAMPLES",
+    "MIN_GROUPS",
+    "MIN_SAMPLES",
     "Calibration",
     "calibration",
     "calibration_key",
-    "choose",
+    "choose_samples",
 ]
 
 #: Fewest samples. Measured on EfficientNet-Lite0: 8 give the flips that 64 give, fewer were worse.
-LEAST = 8
+MIN_SAMPLES = 8
 
 #: Fewest groups they come from: one photo's crops show one photo's colours.
-LEAST_GROUPS = 2
+MIN_GROUPS = 2
 
 #: Most samples, unless another number is asked for.
-MOST = 64
+MAX_SAMPLES = 64
 
 #: Bytes of prepared feeds kept in memory; more are prepared again each time.
-_KEEP = 256 << 20
+_CACHE_BYTES = 256 << 20
 
 
 class Calibration:
@@ -61,7 +65,7 @@ class Calibration:
     """
 
     def __init__(
-        self, exported: Exported, root: Path, samples: Sequence[Sample], keep: int = _KEEP
+        self, exported: Exported, root: Path, samples: Sequence[Sample], keep: int = _CACHE_BYTES
     ) -> None:
         """Prepare and check all feeds once.
 
@@ -79,7 +83,7 @@ class Calibration:
         self._signature = exported.signature
         self._processor = _processor(exported, root)
         self._kept: list[Feed] | None = []
-        size, spread = 0, Spread(self._signature)
+        size, spread = 0, SampleDiversity(self._signature)
         for feed in self._prepared():
             spread.add(feed)
             size += sum(array.nbytes for array in feed.values())
@@ -103,7 +107,7 @@ class Calibration:
             for index, sample in enumerate(self.samples):
                 progress("calibrate", index, len(self.samples))
                 prepared = self._prepare(index, sample, reader.read(sample))
-                for feed in _singles(prepared, self._signature):
+                for feed in _split_batch(prepared, self._signature):
                     check_feed(index, sample.id, feed, self._signature)
                     yield feed
 
@@ -114,11 +118,11 @@ class Calibration:
             rows = _fixed_batch(self._signature)
             return self._processor.batch([self._processor.prepare(raw)] * rows)
         except (InputError, ProcessingError) as error:
-            raise _unusable(index, sample, error) from error
+            raise _sample_error(index, sample, error) from error
 
 
 def calibration(
-    exported: Exported, root: Path, data: str | None, seed: int = 0, count: int = MOST
+    exported: Exported, root: Path, data: str | None, seed: int = 0, count: int = MAX_SAMPLES
 ) -> Calibration:
     """Choose, prepare and check samples of a data set.
 
@@ -143,11 +147,13 @@ def calibration(
             got="none",
             hint="give inputs as your users send them: --data FOLDER (docs/data.md)",
         )
-    samples = _chosen(Path(data), exported.signature, seed, count)
+    samples = _chosen_samples(Path(data), exported.signature, seed, count)
     return Calibration(exported, root, samples)
 
 
-def calibration_key(data: Path, signature: Signature, seed: int = 0, count: int = MOST) -> str:
+def calibration_key(
+    data: Path, signature: Signature, seed: int = 0, count: int = MAX_SAMPLES
+) -> str:
     """sha256 over the samples that `calibration` would choose: what a cached artifact rests on.
 
     Raises:
@@ -155,23 +161,23 @@ def calibration_key(data: Path, signature: Signature, seed: int = 0, count: int 
     """
     digest = hashlib.sha256(f"{seed}:{count}".encode())
     with Reader(signature) as reader:
-        for sample in _chosen(data, signature, seed, count):
-            digest.update(fingerprint(reader.read(sample)).encode())
+        for sample in _chosen_samples(data, signature, seed, count):
+            digest.update(input_sha256(reader.read(sample)).encode())
     return digest.hexdigest()
 
 
-def _chosen(data: Path, signature: Signature, seed: int, count: int) -> tuple[Sample, ...]:
+def _chosen_samples(data: Path, signature: Signature, seed: int, count: int) -> tuple[Sample, ...]:
     halves = split(scan(data, signature).samples, seed)
-    chosen = choose(halves["calibration"], count, seed)
+    chosen = choose_samples(halves["calibration"], count, seed)
     with Reader(signature) as reader:
-        chosen = check_apart(chosen, halves["evaluation"], reader)
+        chosen = drop_evaluation_duplicates(chosen, halves["evaluation"], reader)
     groups = len({sample.group for sample in chosen})
-    if len(chosen) < LEAST or groups < LEAST_GROUPS:
+    if len(chosen) < MIN_SAMPLES or groups < MIN_GROUPS:
         total = len(halves["calibration"]) + len(halves["evaluation"])
         raise QuantizeError(
             "EDGE-QUANTIZE-002",
             f"calibration half of {data.name!r}",
-            wanted=f"at least {LEAST} samples of at least {LEAST_GROUPS} groups",
+            wanted=f"at least {MIN_SAMPLES} samples of at least {MIN_GROUPS} groups",
             got=f"{len(chosen)} samples of {groups} groups (of {total} in the data, "
             f"{count} allowed)",
             hint="add inputs: half of their groups is for calibration, the other half for judging",
@@ -179,7 +185,7 @@ def _chosen(data: Path, signature: Signature, seed: int, count: int) -> tuple[Sa
     return chosen
 
 
-def choose(samples: Sequence[Sample], count: int, seed: int = 0) -> tuple[Sample, ...]:
+def choose_samples(samples: Sequence[Sample], count: int, seed: int = 0) -> tuple[Sample, ...]:
     """At most ``count`` samples, spread over the groups as evenly as they allow.
 
     Groups are gone through in turn, in the order of sha256 of ``{seed}:{group}``; from each the
@@ -223,7 +229,7 @@ def _fixed_batch(signature: Signature) -> int:
     return only if isinstance(only, int) else 1
 
 
-def _singles(feed: Feed, signature: Signature) -> Iterator[Feed]:
+def _split_batch(feed: Feed, signature: Signature) -> Iterator[Feed]:
     """Feeds of one sample each, where the batch is free."""
     rows = next(iter(feed.values())).shape[0] if signature.batch_dim else 1
     if rows == 1:
@@ -233,7 +239,7 @@ def _singles(feed: Feed, signature: Signature) -> Iterator[Feed]:
         yield {name: np.ascontiguousarray(a[row : row + 1]) for name, a in feed.items()}
 
 
-def _unusable(index: int, sample: Sample, error: EdgeError) -> QuantizeError:
+def _sample_error(index: int, sample: Sample, error: EdgeError) -> QuantizeError:
     return QuantizeError(
         "EDGE-QUANTIZE-004",
         f"calibration sample {index} ({sample.id})",

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeserve.data import Feed, Reader, fingerprint
+from edgeserve.data import Feed, Reader, input_sha256
 from edgeserve.errors import QuantizeError
 from edgeserve.types.samples import Sample
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = ["Spread", "check_apart", "check_feed"]
+__all__ = ["SampleDiversity", "check_feed", "drop_evaluation_duplicates"]
 
 
 def check_feed(index: int, name: str, feed: Feed, signature: Signature) -> None:
@@ -70,7 +70,7 @@ def _unfit(thing: str, wanted: str, got: str) -> QuantizeError:
     )
 
 
-class Spread:
+class SampleDiversity:
     """Whether samples differ at all, from each other and within themselves.
 
     Attributes:
@@ -122,7 +122,7 @@ def _digest(feed: Feed) -> str:
     return digest.hexdigest()
 
 
-def check_apart(
+def drop_evaluation_duplicates(
     chosen: Sequence[Sample], judged: Sequence[Sample], reader: Reader
 ) -> tuple[Sample, ...]:
     """See that no chosen input is also one of those that the model will be judged with.
@@ -141,9 +141,9 @@ def check_apart(
     Raises:
         QuantizeError: EDGE-QUANTIZE-006, the same bytes under two group names.
     """
-    twins = _twins(chosen, judged, reader)
+    twins = _duplicates(chosen, judged, reader)
     for sample, twin in twins.items():
-        if _named(chosen, sample) or _named(judged, twin):
+        if _has_named_group(chosen, sample) or _has_named_group(judged, twin):
             raise QuantizeError(
                 "EDGE-QUANTIZE-006",
                 f"{sample} and {twin}",
@@ -156,20 +156,22 @@ def check_apart(
     return tuple(sample for sample in chosen if sample.id not in twins)
 
 
-def _named(samples: Iterable[Sample], name: str) -> bool:
+def _has_named_group(samples: Iterable[Sample], name: str) -> bool:
     """Whether the data itself said which group a sample belongs to."""
     return any(sample.id == name != sample.group for sample in samples)
 
 
-def _twins(chosen: Sequence[Sample], judged: Sequence[Sample], reader: Reader) -> dict[str, str]:
+def _duplicates(
+    chosen: Sequence[Sample], judged: Sequence[Sample], reader: Reader
+) -> dict[str, str]:
     """For each chosen sample that is also judged, the judged one's id."""
     sizes = {_size(sample) for sample in chosen}
-    prints = {sample.id: fingerprint(reader.read(sample)) for sample in chosen}
+    prints = {sample.id: input_sha256(reader.read(sample)) for sample in chosen}
     wanted = set(prints.values())
     found: dict[str, str] = {}
     for sample in judged:
         if _size(sample) in sizes:  # else the bytes differ, and need not be read
-            digest = fingerprint(reader.read(sample))
+            digest = input_sha256(reader.read(sample))
             if digest in wanted:
                 found.setdefault(digest, sample.id)
     return {name: found[digest] for name, digest in prints.items() if digest in found}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeserve.backends.torch.blame import one_line
-from edgeserve.convert.inside import named_file
+from edgeserve.backends.torch.diagnose.user_lines import one_line
+from edgeserve.convert.source_checks import resolve_named_file
 from edgeserve.errors import ConvertError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["check_model", "check_valid", "data_files", "read_proto"]
 
 #: Oldest operator set that ONNX Runtime promises to run.
-_OLDEST = 7
+_MIN_OPSET = 7
 #: Domains whose operators every build of ONNX Runtime has.
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 #: Operators of models that are below float32 already.
@@ -71,7 +71,7 @@ def data_files(model: ModelProto, folder: Path) -> list[str]:
             end = _number(said.get("offset")) + _number(said.get("length"))
             needed[name] = max(needed.get(name, 0), end)
     for name, end in needed.items():
-        size = named_file(folder, name, "external data", alone=True).stat().st_size
+        size = resolve_named_file(folder, name, "external data", alone=True).stat().st_size
         if size < end:
             raise ConvertError(
                 "EDGE-CONVERT-064",
@@ -139,14 +139,14 @@ def check_valid(path: Path, model: ModelProto, name: str) -> bool:
     import onnx
 
     try:
-        with _declaring(path, model) as whole:
+        with _with_output_shapes(path, model) as whole:
             onnx.checker.check_model(str(whole))
         if any(node.domain not in ("", "ai.onnx") for node in _nodes(model.graph)):
             return True
         try:
             onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
         except Exception:
-            bare = _undeclared(model)
+            bare = _without_shapes(model)
             onnx.shape_inference.infer_shapes(bare, check_type=True, strict_mode=True)
             return False
     except Exception as error:  # ValidationError, InferenceError
@@ -155,7 +155,7 @@ def check_valid(path: Path, model: ModelProto, name: str) -> bool:
 
 
 @contextmanager
-def _declaring(path: Path, model: ModelProto) -> Iterator[Path]:
+def _with_output_shapes(path: Path, model: ModelProto) -> Iterator[Path]:
     """The file, or for as long as it is checked one beside it whose outputs all have some shape."""
     import onnx
 
@@ -175,7 +175,7 @@ def _declaring(path: Path, model: ModelProto) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def _undeclared(model: ModelProto) -> ModelProto:
+def _without_shapes(model: ModelProto) -> ModelProto:
     """The same model without a word on the shapes of outputs and inner values."""
     import onnx
 
@@ -192,11 +192,11 @@ def _check_operators(model: ModelProto) -> None:
 
     newest = onnx.defs.onnx_opset_version()
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
-    if not versions or not _OLDEST <= versions[0] <= newest:
+    if not versions or not _MIN_OPSET <= versions[0] <= newest:
         raise ConvertError(
             "EDGE-CONVERT-073",
             "operator set",
-            wanted=f"{_OLDEST} to {newest}",
+            wanted=f"{_MIN_OPSET} to {newest}",
             got=str(versions[0]) if versions else "none",
             hint="convert it: onnx.version_converter.convert_version(model, 20)",
         )

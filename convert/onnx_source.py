@@ -16,11 +16,11 @@ import numpy as np
 
 from edgeserve import backends
 from edgeserve.backends import Graph, Session
-from edgeserve.backends.host import versions
+from edgeserve.backends.base import versions
 from edgeserve.backends.onnx.inspect import dim_word
-from edgeserve.backends.torch.npz import EXAMPLES, npz_bytes
-from edgeserve.convert.needs import check_packages
+from edgeserve.backends.torch.program.npz_io import EXAMPLES, npz_bytes
 from edgeserve.convert.onnx_checks import check_model, check_valid, data_files, read_proto
+from edgeserve.convert.source_checks import check_packages
 from edgeserve.errors import BackendError, ConvertError, FilesError
 from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, write_atomic
 from edgeserve.jobs import progress
@@ -28,23 +28,23 @@ from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.source import Exported, Source, Weight
 from edgeserve.types.tensors import IO, DType, Signature, TensorSpec
 
-__all__ = ["export_file"]
+__all__ = ["export_onnx_file"]
 
 #: Where the file and its weights lie in an export: nothing else may lie beside them.
 _FOLDER = "onnx"
 _MODEL = f"{_FOLDER}/model.onnx"
 #: Package and the module that it brings.
 _NEEDED = {"onnx": "onnx", "onnx-ir": "onnx_ir", "onnxruntime": "onnxruntime"}
-_LARGEST = 2**31 - 1
+_MAX_SIZE = 2**31 - 1
 #: Sizes tried for dynamic axes other than the batch, until the model answers; of pictures first
 #: those that people send.
 _SIZES = (8, 16, 32, 48, 64, 128, 224, 256, 512, 576, 1024, 1, 2, 3)
-_PICTURES = (224, 256, 320, 512, 640, 128, 64, 48, *_SIZES)
+_IMAGE_SIZES = (224, 256, 320, 512, 640, 128, 64, 48, *_SIZES)
 
 Feed = dict[str, np.ndarray]
 
 
-def export_file(source: Source, out: Path) -> Exported:
+def export_onnx_file(source: Source, out: Path) -> Exported:
     """Take an ONNX file over into ``out``: its bytes, a signature, examples that it answers.
 
     Raises:
@@ -57,7 +57,7 @@ def export_file(source: Source, out: Path) -> Exported:
     model = read_proto(path)
     names = data_files(model, path.parent)
     check_model(model)
-    program, data = _copied(path, names, out)
+    program, data = _copy_files(path, names, out)
     declared = check_valid(out / program.path, model, path.name)
     artifact = Artifact(
         format="onnx",
@@ -68,12 +68,12 @@ def export_file(source: Source, out: Path) -> Exported:
     )
     graph = backends.get("onnx").inspect(artifact, out)
     progress("run the model on generated examples")
-    signature, examples, notes = _tried(artifact, graph, out, declared)
+    signature, examples, notes = _infer_signature(artifact, graph, out, declared)
     return Exported(
         source=source,
         program=program,
         program_data=data,
-        examples=_written(examples, out),
+        examples=_write_examples(examples, out),
         signature=signature,
         weights=_weights(out / program.path),
         graph_sha256=_files_sha256(program, data),
@@ -83,7 +83,7 @@ def export_file(source: Source, out: Path) -> Exported:
     )
 
 
-def _copied(
+def _copy_files(
     path: Path, names: list[str], out: Path, fs: Fs = LOCAL
 ) -> tuple[FileEntry, tuple[FileEntry, ...]]:
     """The file and its external data, byte by byte, under the names that it calls them by."""
@@ -106,7 +106,7 @@ def _copied(
     return entries[0], tuple(entries[1:])
 
 
-def _tried(
+def _infer_signature(
     artifact: Artifact, graph: Graph, root: Path, right: bool
 ) -> tuple[Signature, Feed, tuple[str, ...]]:
     """A signature that holds, examples that show it, and what of the file's own words does not.
@@ -124,8 +124,8 @@ def _tried(
     except BackendError as error:
         raise _unrunnable("the model", error.got) from error
     with session:
-        examples, answers = _answered(session, declared, rows=1)
-        found = _corrected(declared, answers, right)
+        examples, answers = _run_on_generated(session, declared, rows=1)
+        found = _correct_output_shapes(declared, answers, right)
         notes = tuple(
             f"output {new.name!r} has the shape {list(new.shape)}, not {list(old.shape)} as the"
             " file says"
@@ -134,16 +134,16 @@ def _tried(
         )
         declared = found
         batched = all(_free_first(spec) for spec in (*declared.inputs, *declared.outputs))
-        batched = batched and _grows(session, declared, examples)
+        batched = batched and _is_batched(session, declared, examples)
     name = _batch_name(declared) if batched else ""
-    inputs = tuple(_named(spec, name) for spec in declared.inputs)
-    outputs = tuple(_named(spec, name) for spec in declared.outputs)
+    inputs = tuple(_with_batch_dim(spec, name) for spec in declared.inputs)
+    outputs = tuple(_with_batch_dim(spec, name) for spec in declared.outputs)
     dims = {dim for spec in inputs for dim in spec.shape if isinstance(dim, str)}
-    ranges = dict.fromkeys(sorted(dims), (1, _LARGEST))
+    ranges = dict.fromkeys(sorted(dims), (1, _MAX_SIZE))
     return Signature(inputs=inputs, outputs=outputs, dims=ranges), examples, notes
 
 
-def _corrected(io: IO, answers: Feed, right: bool) -> IO:
+def _correct_output_shapes(io: IO, answers: Feed, right: bool) -> IO:
     """The outputs' shapes as they come out where the file says nothing of them, or what is wrong.
 
     Sizes of a model with dynamic inputs stay open then: one run does not tell which are fixed.
@@ -176,13 +176,13 @@ def _batch_name(io: IO) -> str:
     return "batch" if name == f"{first.name}_dim0" else name
 
 
-def _named(spec: TensorSpec, batch: str) -> TensorSpec:
+def _with_batch_dim(spec: TensorSpec, batch: str) -> TensorSpec:
     if not batch:
         return spec
     return msgspec.structs.replace(spec, shape=(batch, *spec.shape[1:]))
 
 
-def _answered(session: Session, io: IO, rows: int) -> tuple[Feed, Feed]:
+def _run_on_generated(session: Session, io: IO, rows: int) -> tuple[Feed, Feed]:
     """Generated inputs that the model answers, and the answers.
 
     Raises:
@@ -207,25 +207,25 @@ def _feeds(io: IO, rows: int) -> Iterator[Feed]:
     """Inputs of one size after another; one only where no axis but the first is free."""
     free = any(isinstance(dim, str) for spec in io.inputs for dim in spec.shape[1:])
     first = {spec.shape[0] for spec in io.inputs if _free_first(spec)}
-    tried = _PICTURES if any(_is_picture(spec) for spec in io.inputs) else _SIZES
+    tried = _IMAGE_SIZES if any(_is_image(spec) for spec in io.inputs) else _SIZES
     for size in dict.fromkeys(tried) if free else _SIZES[:1]:
         rng = np.random.default_rng(0)
         sizes = {dim: rows for dim in first if isinstance(dim, str)}
-        yield {spec.name: _filled(spec, sizes, size, rng) for spec in io.inputs}
+        yield {spec.name: _random_tensor(spec, sizes, size, rng) for spec in io.inputs}
         others = {d for spec in io.inputs[1:] for d in spec.shape if isinstance(d, str)}
         others -= {d for d in io.inputs[0].shape if isinstance(d, str)}
         if others - first:  # nameless dimensions of a state are its batch
             sizes |= dict.fromkeys(others, rows)
-            yield {spec.name: _filled(spec, sizes, size, rng) for spec in io.inputs}
+            yield {spec.name: _random_tensor(spec, sizes, size, rng) for spec in io.inputs}
 
 
-def _is_picture(spec: TensorSpec) -> bool:
+def _is_image(spec: TensorSpec) -> bool:
     """[batch, 1 or 3 colours, height, width] with free sizes."""
     free = len(spec.shape) == 4 and all(isinstance(dim, str) for dim in spec.shape[2:])
     return free and spec.shape[1] in (1, 3)
 
 
-def _filled(
+def _random_tensor(
     spec: TensorSpec, sizes: Mapping[str, int], size: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Floats in -1..1; ones for what is called a mask; other integers 0 or 1, ids of any table.
@@ -254,7 +254,7 @@ def _check_answer(io: IO, outputs: Feed) -> None:
             )
 
 
-def _grows(session: Session, io: IO, examples: Feed) -> bool:
+def _is_batched(session: Session, io: IO, examples: Feed) -> bool:
     """Whether two samples give two answers."""
     twice = {name: np.concatenate([array, array]) for name, array in examples.items()}
     try:
@@ -264,7 +264,7 @@ def _grows(session: Session, io: IO, examples: Feed) -> bool:
     return all(outputs[spec.name].shape[0] == 2 for spec in io.outputs)
 
 
-def _written(examples: Feed, out: Path) -> FileEntry:
+def _write_examples(examples: Feed, out: Path) -> FileEntry:
     write_atomic(out / EXAMPLES, npz_bytes(examples))
     return describe(out, EXAMPLES)
 

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from edgeserve.backends.base import check_file
-from edgeserve.backends.host import versions
-from edgeserve.convert.assets import write_assets
-from edgeserve.convert.factory import Made, make
-from edgeserve.convert.labels import notes_on_labels
-from edgeserve.convert.options import Options
+from edgeserve.backends.base import check_file, versions
+from edgeserve.convert.options import FactoryOptions, check_labels, write_assets
 from edgeserve.convert.request import ExportRequest
+from edgeserve.convert.torch_source import SourceModule, call_factory
 from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import write_atomic
 from edgeserve.jobs import progress
@@ -27,7 +24,7 @@ from edgeserve.types.processing import Processing
 from edgeserve.types.source import Exported, SourceKind
 
 if TYPE_CHECKING:
-    from edgeserve.backends.torch.program import Program
+    from edgeserve.backends.torch.program.io import Program
 
 __all__ = ["SOURCE_JSON", "export_source", "read_export"]
 
@@ -52,12 +49,12 @@ def export_source(request: ExportRequest) -> Exported:
     """
     out = Path(request.out)
     if request.source.kind == "workspace":
-        exported = _reuse(Path(request.source.location), out)
+        exported = _copy_export(Path(request.source.location), out)
     else:
         progress("load the source")
         exported = _exported(request, out)
     exported = _overridden(exported, request)
-    notes = dict.fromkeys((*exported.notes, *notes_on_labels(exported.labels)))
+    notes = dict.fromkeys((*exported.notes, *check_labels(exported.labels)))
     exported = msgspec.structs.replace(exported, notes=tuple(notes))
     if exported.processing.inputs or exported.processing.outputs:
         Processor(
@@ -73,15 +70,15 @@ def export_source(request: ExportRequest) -> Exported:
 
 def _exported(request: ExportRequest, out: Path) -> Exported:
     if request.source.kind == "onnx":
-        from edgeserve.convert.onnx_source import export_file
+        from edgeserve.convert.onnx_source import export_onnx_file
 
-        return export_file(request.source, out)
+        return export_onnx_file(request.source, out)
     where = Path(request.source.location)
     if request.source.kind == "huggingface":
         from edgeserve.convert.huggingface import load_folder
-        from edgeserve.convert.huggingface.attention import first_attention
+        from edgeserve.convert.huggingface.model import try_attentions
 
-        return first_attention(
+        return try_attentions(
             lambda attention: load_folder(where, request.task, attention),
             lambda made, shapes: _export(request, made, out, shapes),
             request.shapes,
@@ -89,28 +86,28 @@ def _exported(request: ExportRequest, out: Path) -> Exported:
     return _export(request, _load(request, where), out, request.shapes)
 
 
-def _load(request: ExportRequest, where: Path) -> Made:
+def _load(request: ExportRequest, where: Path) -> SourceModule:
     if request.source.kind == "factory":
-        return make(request.source)
-    from edgeserve.convert.foreign import load_pt2
+        return call_factory(request.source)
+    from edgeserve.convert.torch_source import load_pt2
 
     return load_pt2(where, request.trust_pickle)
 
 
 def _export(
-    request: ExportRequest, made: Made, out: Path, shapes: Literal["auto", "dynamic"]
+    request: ExportRequest, made: SourceModule, out: Path, shapes: Literal["auto", "dynamic"]
 ) -> Exported:
-    from edgeserve.backends.torch.export import Wishes, export_module
-    from edgeserve.backends.torch.identity import graph_sha256, weights_of
-    from edgeserve.backends.torch.program import write_program
+    from edgeserve.backends.torch.export.export import ExportOptions, export_module
+    from edgeserve.backends.torch.program.inspect import graph_sha256, weights_of
+    from edgeserve.backends.torch.program.io import write_program
 
     options = made.options
     names = options.input_names, options.output_names
-    wishes = Wishes(options.dynamic_shapes, *names, made.probes, shapes)
+    wishes = ExportOptions(options.dynamic_shapes, *names, made.probes, shapes)
     progress("trace the module")
     program = export_module(made.module, made.examples, wishes, Path(request.source.folder))
     _check_fields(options, program)
-    program = _tried(program, options.processing)
+    program = _probe_padding(program, options.processing)
     progress("write the program")
     entry, examples = write_program(program, out)
     return Exported(
@@ -131,28 +128,32 @@ def _export(
     )
 
 
-def _tried(program: Program, processing: Processing) -> Program:
+def _probe_padding(program: Program, processing: Processing) -> Program:
     """Note the dimensions that may be padded with zeros; what a tokenizer pads is known already."""
     import torch
 
-    from edgeserve.backends.torch.padding import nonempty, open_dims, paddable
+    from edgeserve.backends.torch.export.padding_probe import (
+        bounded_dynamic_dims,
+        nonempty_inputs,
+        paddable_dims,
+    )
 
     signature = program.signature
     text = {d for name in processing.padding for d in signature.input(name).shape}
-    dims = [dim for dim in open_dims(signature) if dim not in text]
+    dims = [dim for dim in bounded_dynamic_dims(signature) if dim not in text]
     examples = [torch.from_numpy(program.examples[spec.name]) for spec in signature.inputs]
-    padded = paddable(program.program, signature, examples, dims)
+    padded = paddable_dims(program.program, signature, examples, dims)
     filled = [
         dim
         for dim in signature.dims
         if dim in padded or (dim in text and dim != signature.batch_dim)
     ]
-    full = nonempty(program.program, signature, examples, filled, processing.padding)
+    full = nonempty_inputs(program.program, signature, examples, filled, processing.padding)
     signature = msgspec.structs.replace(signature, padded=padded, nonempty=full)
     return dataclasses.replace(program, signature=signature)
 
 
-def _check_fields(options: Options, program: Program) -> None:
+def _check_fields(options: FactoryOptions, program: Program) -> None:
     names = [spec.name for spec in program.signature.outputs]
     if unknown := sorted(set(options.fields) - set(names)):
         raise ConvertError(
@@ -173,7 +174,7 @@ def _overridden(exported: Exported, request: ExportRequest) -> Exported:
     return msgspec.structs.replace(exported, **changes) if changes else exported
 
 
-def _reuse(workspace: Path, out: Path) -> Exported:
+def _copy_export(workspace: Path, out: Path) -> Exported:
     """Take a workspace's own export as it is, its files' hashes compared."""
     folder = workspace / "source"
     exported = read_export(folder)

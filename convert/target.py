@@ -13,7 +13,7 @@ import msgspec
 from edgeserve import backends
 from edgeserve.backends import Backend
 from edgeserve.convert.calibration import calibration
-from edgeserve.convert.onward import IMPORTED, onward
+from edgeserve.convert.onnx_to_torch import IMPORTED, source_for_backend
 from edgeserve.convert.request import TargetRequest
 from edgeserve.convert.source import read_export
 from edgeserve.data import Feed
@@ -53,10 +53,10 @@ def convert_target(request: TargetRequest) -> Artifact:
         return try_routes(
             backend, exported, root, out, request.routes, request.precision, request.options
         )
-    return _derive(request, backend, exported, root)
+    return _quantize(request, backend, exported, root)
 
 
-def _derive(request: TargetRequest, backend: Backend, exported: Exported, root: Path) -> Artifact:
+def _quantize(request: TargetRequest, backend: Backend, exported: Exported, root: Path) -> Artifact:
     """Quantize the fp32 artifact, the one given or one made in passing."""
     samples: Iterable[Feed] = ()
     count = 0
@@ -130,7 +130,7 @@ def try_routes(
         EdgeError: what the first route said, if none works: it is the one meant for most models.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with onward(backend, exported, root, out) as (taken, folder):
+    with source_for_backend(backend, exported, root, out) as (taken, folder):
         made = _first_route(backend, taken, folder, out, routes, precision, options, fs)
     if taken is exported:
         return made

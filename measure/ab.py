@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeserve.measure.loop import Times, once, quiet, warm_up
 from edgeserve.measure.stats import median, ratio_of_medians, spread
+from edgeserve.measure.timing import RunTimes, gc_paused, time_once, warm_up
 from edgeserve.types.base import Number, Value, number, plain
 from edgeserve.types.reports import Timing
 
@@ -88,8 +88,8 @@ def compare(
         b=_timing(times_b),
         wall=_ratio(times_a.wall, times_b.wall, seed),
         cpu=_ratio(times_a.cpu, times_b.cpu, seed),
-        extra_wall_ms=_extra(times_a.wall, times_b.wall),
-        extra_cpu_ms=_extra(times_a.cpu, times_b.cpu),
+        extra_wall_ms=_median_difference(times_a.wall, times_b.wall),
+        extra_cpu_ms=_median_difference(times_a.cpu, times_b.cpu),
     )
 
 
@@ -100,14 +100,14 @@ def _interleave(
     min_pairs: int,
     max_pairs: int,
     seed: int,
-) -> tuple[Times, Times]:
-    times = Times([], []), Times([], [])
+) -> tuple[RunTimes, RunTimes]:
+    times = RunTimes([], []), RunTimes([], [])
     coins = np.random.default_rng(seed).integers(0, 2, max_pairs)
-    with quiet():
+    with gc_paused():
         end = time.perf_counter() + seconds
         for coin in coins:
             for which in (int(coin), 1 - int(coin)):
-                wall, cpu = once((a, b)[which])
+                wall, cpu = time_once((a, b)[which])
                 times[which].wall.append(wall)
                 times[which].cpu.append(cpu)
             if time.perf_counter() > end and len(times[0].wall) >= min_pairs:
@@ -115,7 +115,7 @@ def _interleave(
     return times
 
 
-def _timing(times: Times) -> Timing:
+def _timing(times: RunTimes) -> Timing:
     return Timing(wall=spread(times.wall), cpu=spread(times.cpu))
 
 
@@ -123,5 +123,5 @@ def _ratio(a: list[float], b: list[float], seed: int) -> Ratio:
     return Ratio(*(number(v) for v in ratio_of_medians(a, b, seed=seed)))
 
 
-def _extra(a: list[float], b: list[float]) -> Number:
+def _median_difference(a: list[float], b: list[float]) -> Number:
     return number(median([x - y for x, y in zip(a, b, strict=True)]))

@@ -12,7 +12,7 @@ from edgeserve.types.base import Value
 from edgeserve.types.processing import Processing
 from edgeserve.types.reports import Measurement
 from edgeserve.types.tensors import Signature
-from edgeserve.types.words import Task
+from edgeserve.types.vocabulary import Task
 
 __all__ = ["VERB", "MeasureRequest", "measure"]
 

@@ -1,29 +1,28 @@
 """The verb `measure_artifact`: runs in a worker process of its own, so that nothing else is in it.
 
-In order: memory with the runtime imported, load, first run, warm-up, the runs that count, and with
-a raw sample the whole way from it to a decision, split over the processing steps.
+In order: memory with the runtime imported, load, first run, warm-up, the runs that count, and
+with a raw sample the whole way from it to a decision, split over the processing steps. Resident
+memory of the process is read in MiB, now and at its peak.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from edgeserve.environment import environment, usable_cores
 from edgeserve.errors import MeasureError
 from edgeserve.jobs import progress
-from edgeserve.measure import feed as feeds
-from edgeserve.measure.loop import Times, once, repeat, warm_up
-from edgeserve.measure.memory import peak_mb, resident_mb
-from edgeserve.measure.noise import noise
+from edgeserve.measure import inputs as feeds
+from edgeserve.measure.noise import LoadMeter, MachineLoad, noise_reason
 from edgeserve.measure.request import MeasureRequest
-from edgeserve.measure.split import split
 from edgeserve.measure.stats import spread
-from edgeserve.measure.surroundings import Meter, Surroundings
+from edgeserve.measure.timing import RunTimes, time_once, time_runs, time_steps, warm_up
 from edgeserve.types.base import number
 from edgeserve.types.reports import Measurement, Timing
 
@@ -31,7 +30,64 @@ if TYPE_CHECKING:
     from edgeserve.backends import Backend, Session
     from edgeserve.processing import Processor
 
-__all__ = ["measure_artifact"]
+__all__ = ["measure_artifact", "parse_status", "peak_mb", "resident_mb"]
+
+
+_STATUS = Path("/proc/self/status")
+_MB = 1024.0 * 1024.0
+
+
+def resident_mb() -> float:
+    """Resident memory now.
+
+    Raises:
+        MeasureError: EDGE-MEASURE-007, psutil is needed here and missing.
+    """
+    if _STATUS.exists():
+        return parse_status(_STATUS.read_text(), "VmRSS")
+    return float(_psutil_memory().rss) / _MB
+
+
+def peak_mb() -> float:
+    """Highest resident memory so far.
+
+    On Linux this is VmHWM and not ``ru_maxrss``, which a process inherits over fork and exec: a
+    worker started by a process that holds PyTorch would show PyTorch's memory.
+
+    Raises:
+        MeasureError: EDGE-MEASURE-007, psutil is needed here and missing.
+    """
+    if _STATUS.exists():
+        return parse_status(_STATUS.read_text(), "VmHWM")
+    if sys.platform == "win32":
+        return float(_psutil_memory().peak_wset) / _MB
+    import resource
+
+    unit = 1.0 if sys.platform == "darwin" else 1024.0  # macOS counts bytes, others KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _MB
+
+
+def parse_status(text: str, field: str) -> float:
+    """Read a memory field of ``/proc/self/status`` (kernel kB, which are KiB) in MiB."""
+    for line in text.splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024.0
+    raise ValueError(f"no {field} in /proc/self/status")
+
+
+def _psutil_memory() -> Any:
+    try:
+        import psutil  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MeasureError(
+            "EDGE-MEASURE-007",
+            "psutil",
+            wanted="the package that reads this system's memory",
+            got="not installed",
+            hint="pip install 'edgeserve[measure]'",
+        ) from error
+    return psutil.Process().memory_info()
+
 
 #: Shares of the time budget.
 _FOR_WARMUP = 0.2
@@ -41,7 +97,7 @@ _FOR_SPLIT = 0.4
 _CPU_DELEGATES = ("cpu", "xnnpack")
 
 
-class _Feed(NamedTuple):
+class _MeasuredInput(NamedTuple):
     """What is fed, and where it came from."""
 
     tensors: dict[str, np.ndarray]
@@ -52,14 +108,14 @@ class _Feed(NamedTuple):
     processor: Processor | None = None
 
 
-class _Runs(NamedTuple):
+class _TimedRuns(NamedTuple):
     """What the timed part gave."""
 
     first_ms: float
     warmup: int
     warm: bool
-    times: Times
-    around: Surroundings
+    times: RunTimes
+    around: MachineLoad
     split: dict[str, Timing]
 
 
@@ -75,7 +131,7 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
     began = time.perf_counter()
     _check(request)
     feed = _feed(request)
-    backend = _imported(request)
+    backend = _import_backend(request)
     before = resident_mb()
     progress(f"loading {request.artifact.name}")
     session, load_ms = _load(backend, request)
@@ -98,7 +154,7 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
             rss_mb=number(_peak(before)),
             rss_before_mb=number(before),
             size_bytes=request.artifact.size,
-            noisy=_noisy(runs, request, session.delegate),
+            noisy=_noise(runs, request, session.delegate),
             environment=environment(),
             wall_ms=tuple(runs.times.wall),
             cpu_ms=tuple(runs.times.cpu),
@@ -152,7 +208,7 @@ def _check_engine(session: Session, request: MeasureRequest) -> None:
         )
 
 
-def _feed(request: MeasureRequest) -> _Feed:
+def _feed(request: MeasureRequest) -> _MeasuredInput:
     """Make the tensors to feed: from the sample where there is one, else from the seed."""
     artifact, signature = request.artifact, request.signature
     batch = feeds.batch_size(artifact.io, signature, request.batch)
@@ -161,17 +217,17 @@ def _feed(request: MeasureRequest) -> _Feed:
         masks = {name for name, step in padding.items() if step.part == "attention_mask"}
         masks |= {spec.name for spec in signature.inputs if "mask" in spec.name.lower()}
         ios = artifact.buckets or (artifact.io,)
-        dims = feeds.sizes(ios, signature, batch, request.dims, padding)
+        dims = feeds.choose_sizes(ios, signature, batch, request.dims, padding)
         tensors = feeds.seeded_tensors(signature, dims, request.seed, masks)
-        return _Feed(tensors, batch, dims, "seeded tensors")
+        return _MeasuredInput(tensors, batch, dims, "seeded tensors")
     path = Path(request.sample)
     if path.suffix == ".npz":
         tensors = feeds.named_tensors(path, signature, batch)
-        return _Feed(tensors, batch, feeds.sizes_of(tensors, signature), path.name)
+        return _MeasuredInput(tensors, batch, feeds.sizes_in(tensors, signature), path.name)
     return _raw_feed(request, path, batch)
 
 
-def _raw_feed(request: MeasureRequest, path: Path, batch: int) -> _Feed:
+def _raw_feed(request: MeasureRequest, path: Path, batch: int) -> _MeasuredInput:
     """Prepare a raw sample as the Wrapper would."""
     from edgeserve.processing import Processor
 
@@ -184,23 +240,23 @@ def _raw_feed(request: MeasureRequest, path: Path, batch: int) -> _Feed:
         assets=lambda name: (folder / name).read_bytes(),
     )
     if processor.medium == "tensors":
-        raise feeds.bad_sample(path, "an .npz: this model has no processing", "a raw input")
+        raise feeds.sample_error(path, "an .npz: this model has no processing", "a raw input")
     raw = _raw(path, processor.medium)
     tensors = processor.batch([processor.prepare(raw)] * batch)
-    dims = feeds.sizes_of(tensors, request.signature)
-    return _Feed(tensors, batch, dims, path.name, raw, processor)
+    dims = feeds.sizes_in(tensors, request.signature)
+    return _MeasuredInput(tensors, batch, dims, path.name, raw, processor)
 
 
 def _raw(path: Path, medium: str) -> bytes | str:
     try:
         return path.read_text("utf-8-sig") if medium == "text" else path.read_bytes()
     except OSError as error:
-        raise feeds.bad_sample(path, "a readable file", error.strerror or str(error)) from error
+        raise feeds.sample_error(path, "a readable file", error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
-        raise feeds.bad_sample(path, "a text in UTF-8", str(error)) from error
+        raise feeds.sample_error(path, "a text in UTF-8", str(error)) from error
 
 
-def _imported(request: MeasureRequest) -> Backend:
+def _import_backend(request: MeasureRequest) -> Backend:
     """The backend, its runtime imported and the files' hashes compared: no part of loading."""
     from edgeserve.backends import get
     from edgeserve.backends.base import check_files
@@ -224,7 +280,7 @@ def _load(backend: Backend, request: MeasureRequest) -> tuple[Session, float]:
     return session, 1e3 * (time.perf_counter() - start)
 
 
-def _runs(session: Session, feed: _Feed, request: MeasureRequest) -> _Runs:
+def _runs(session: Session, feed: _MeasuredInput, request: MeasureRequest) -> _TimedRuns:
     from edgeserve.backends.adapter import Adapter
 
     adapter = Adapter(session, request.signature, request.processing.padding)
@@ -232,17 +288,17 @@ def _runs(session: Session, feed: _Feed, request: MeasureRequest) -> _Runs:
     def run() -> Mapping[str, np.ndarray]:
         return adapter.run(feed.tensors)
 
-    first, _ = once(run)
+    first, _ = time_once(run)
     progress("warming up", 1, 3)
     warmup, warm = warm_up(run, request.max_warmup, _FOR_WARMUP * request.seconds)
     progress("timing runs", 2, 3)
     share = 1.0 - (_FOR_SPLIT if feed.processor else 0.0)
-    meter = Meter()
-    times = repeat(run, request.min_runs, request.max_runs, share * request.seconds)
+    meter = LoadMeter()
+    times = time_runs(run, request.min_runs, request.max_runs, share * request.seconds)
     around = meter.stop()
     parts: dict[str, Timing] = {}
     if feed.processor and feed.raw is not None:
-        parts = split(
+        parts = time_steps(
             feed.processor,
             feed.raw,
             adapter.run,
@@ -251,15 +307,15 @@ def _runs(session: Session, feed: _Feed, request: MeasureRequest) -> _Runs:
             seconds=_FOR_SPLIT * request.seconds,
         )
     progress("timing runs", 3, 3)
-    return _Runs(first, warmup, warm, times, around, parts)
+    return _TimedRuns(first, warmup, warm, times, around, parts)
 
 
-def _timing(times: Times) -> Timing:
+def _timing(times: RunTimes) -> Timing:
     return Timing(wall=spread(times.wall), cpu=spread(times.cpu))
 
 
-def _noisy(runs: _Runs, request: MeasureRequest, delegate: str) -> str | None:
-    return noise(
+def _noise(runs: _TimedRuns, request: MeasureRequest, delegate: str) -> str | None:
+    return noise_reason(
         _timing(runs.times),
         runs.times.wall,
         runs.around,
@@ -269,9 +325,9 @@ def _noisy(runs: _Runs, request: MeasureRequest, delegate: str) -> str | None:
     )
 
 
-def _notes(runs: _Runs, request: MeasureRequest, feed: _Feed) -> tuple[str, ...]:
+def _notes(runs: _TimedRuns, request: MeasureRequest, feed: _MeasuredInput) -> tuple[str, ...]:
     ios = request.artifact.buckets or (request.artifact.io,)
-    larger = feeds.grown(ios, request.signature, feed.dims)
+    larger = feeds.padded_sizes(ios, request.signature, feed.dims)
     notes = [f"{dim} {feed.dims[dim]} runs as {size}" for dim, size in larger.items()]
     if runs.around.load is not None:
         notes.append(f"load average before the runs: {runs.around.load:.2f}")

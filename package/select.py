@@ -1,4 +1,7 @@
-"""What goes into a bundle: an allow-list, and a manifest with nothing of the workspace left."""
+"""Which bundle is asked for and what goes into it: an allow-list, and a manifest made public.
+
+Paths of the workspace, the reference and samples are left out.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,63 @@ from pathlib import Path
 
 import msgspec
 
-from edgeserve.bundle.identity import IDENTITY
-from edgeserve.bundle.rules import MODEL_NAME, referenced
+from edgeserve.bundle.rules import IDENTITY, MODEL_NAME, referenced
 from edgeserve.errors import PackageError
-from edgeserve.package.request import TARGETS, PackageRequest
 from edgeserve.types.artifact import Artifact, FileEntry, Judgement, Reason, Refused
+from edgeserve.types.base import Value
 from edgeserve.types.manifest import Manifest
 
-__all__ = ["bundle_manifest"]
+__all__ = ["TARGETS", "PackageRequest", "Packaged", "bundle_manifest"]
+
+
+#: The formats that run on each target.
+TARGETS: dict[str, tuple[str, ...]] = {
+    "android": ("onnx", "tflite"),
+    "ios": ("coreml", "onnx"),
+    "linux": ("onnx", "tflite"),
+    "web": ("onnx", "tflite"),
+}
+
+
+class PackageRequest(Value, frozen=True):
+    """Which bundle to write.
+
+    Attributes:
+        workspace: The workspace's folder.
+        out: The file to write, e.g. "model.edge"; an older one is replaced once this one is whole.
+        name: Name of the model; None: the workspace's.
+        version: Version of the model, for updates; None: the workspace's.
+        license: SPDX expression; None: the workspace's.
+        target: A key of `TARGETS`: only formats that run there; None: all.
+        artifacts: Names of artifacts (``onnx-fp32``); empty: all.
+    """
+
+    workspace: str
+    out: str
+    name: str | None = None
+    version: int | None = None
+    license: str | None = None
+    target: str | None = None
+    artifacts: tuple[str, ...] = ()
+
+
+class Packaged(Value, frozen=True):
+    """The bundle that was written.
+
+    Attributes:
+        path: Where it lies.
+        size: Its bytes.
+        sha256: Of the whole file: what to publish beside it.
+        model_id: Which model it holds.
+        artifacts: Names of the artifacts in it.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    model_id: str
+    artifacts: tuple[str, ...]
+
 
 _SPDX = re.compile(r"\(*[A-Za-z0-9.+-]+\)*( (AND|OR|WITH) \(*[A-Za-z0-9.+-]+\)*)*")
 
@@ -40,7 +92,7 @@ def bundle_manifest(manifest: Manifest, request: PackageRequest) -> Manifest:
         )
     formats = _formats(request)
     refused = [r for r in manifest.refused if not formats or r.format in formats]
-    scrub = _Scrub(request.workspace)
+    scrub = _PathScrubber(request.workspace)
     names = {artifact.name for artifact in artifacts}
     bare = msgspec.structs.replace(
         manifest,
@@ -148,7 +200,7 @@ def _license(expression: str | None) -> str | None:
     return expression
 
 
-class _Scrub:
+class _PathScrubber:
     """Takes this machine's paths out of what was written for people: reasons, messages, hints."""
 
     def __init__(self, workspace: str) -> None:

@@ -1,6 +1,7 @@
-"""Write a sealed bundle: stream by stream, beside its place, opened again before it gets its name.
+"""The verb `package`: a workspace's proven artifacts, written into one sealed bundle.
 
-The bytes follow from the manifest and the members alone, so the same workspace gives the same file.
+It is written stream by stream, beside its place, and opened again before it gets its name. The
+bytes follow from the manifest and the members alone, so the same workspace gives the same file.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgeserve.bundle import Bundle
-from edgeserve.bundle.manifest import MANIFEST
+import msgspec
+
+from edgeserve.bundle import Bundle, Workspace
+from edgeserve.bundle.manifest import MANIFEST, write_manifest
 from edgeserve.bundle.workspace import real_file
 from edgeserve.bundle.zipfmt import (
     MAX_MEMBERS,
-    Entry,
+    ZipMember,
     central_bytes,
     end64_bytes,
     end_bytes,
@@ -24,9 +27,13 @@ from edgeserve.bundle.zipfmt import (
 )
 from edgeserve.errors import PackageError
 from edgeserve.files import LOCAL, Fs, staged_file
-from edgeserve.types.artifact import FileEntry
+from edgeserve.package.select import Packaged, PackageRequest, bundle_manifest
+from edgeserve.types.artifact import Artifact, FileEntry
+from edgeserve.types.base import decode
+from edgeserve.types.reports import Report
 
-__all__ = ["write_bundle"]
+__all__ = ["package", "write_bundle"]
+
 
 _CHUNK = 1 << 20
 
@@ -99,7 +106,7 @@ def _chunks(root: Path, entry: FileEntry) -> Iterator[bytes]:
 
 
 def _stream(
-    entries: list[Entry], manifest: bytes, files: tuple[FileEntry, ...], root: Path
+    entries: list[ZipMember], manifest: bytes, files: tuple[FileEntry, ...], root: Path
 ) -> Iterator[bytes]:
     """The bundle's bytes from first to last."""
     yield local_bytes(entries[0])
@@ -112,3 +119,52 @@ def _stream(
     yield directory
     yield end64_bytes(len(entries), len(directory), offset)
     yield end_bytes(len(entries), len(directory), offset)
+
+
+def package(request: PackageRequest, fs: Fs = LOCAL) -> Packaged:
+    """Write the bundle that ``request`` asks for. Reads the workspace without locking it.
+
+    Raises:
+        PackageError: EDGE-PACKAGE-001 to -009 (`edgeserve explain` tells each).
+        BundleError: the workspace or its manifest breaks a rule.
+        FilesError: EDGE-FILES-001, the bundle cannot be written; an older one is untouched.
+    """
+    workspace = Workspace(request.workspace)
+    out = Path(request.out)
+    if out.is_dir():
+        raise PackageError(
+            "EDGE-PACKAGE-006",
+            str(out),
+            wanted="a file to write",
+            got="a folder",
+            hint=f"name the bundle, e.g. -o {out / 'model.edge'}",
+        )
+    manifest = bundle_manifest(workspace.manifest, request)
+    for artifact in manifest.artifacts:
+        _check_report(workspace, artifact)
+    sha256 = write_bundle(out, write_manifest(manifest), manifest.files, workspace.path, fs)
+    return Packaged(
+        path=str(out),
+        size=out.stat().st_size,
+        sha256=sha256,
+        model_id=manifest.model_id,
+        artifacts=tuple(artifact.name for artifact in manifest.artifacts),
+    )
+
+
+def _check_report(workspace: Workspace, artifact: Artifact) -> None:
+    """The verdict in the manifest is the one that the gate gave to these very bytes."""
+    path = workspace.reports / f"{artifact.name}.validate.json"
+    try:
+        report = decode(path.read_bytes(), Report)
+        said = f"{report.judgement.verdict} of {report.artifact_sha256}"
+    except (OSError, msgspec.MsgspecError):
+        said = "no readable report"
+    if said != f"{artifact.verdict} of {artifact.sha256}":
+        raise PackageError(
+            "EDGE-PACKAGE-009",
+            f"artifact {artifact.name}",
+            wanted=f"a report that says {artifact.verdict} of {artifact.sha256}",
+            got=said,
+            hint=f"run `edgeserve validate {workspace.path}`, then package",
+        )

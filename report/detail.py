@@ -5,29 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from edgeserve.report.cost import step_order
-from edgeserve.report.load import Loaded
-from edgeserve.report.page import BoxLine, CheckLine, Detail, Fact, Marked, Timed, Worst
-from edgeserve.report.sentence import (
-    figures_said,
-    labels_said,
-    metric_called,
-    metric_said,
-    sentence,
-)
-from edgeserve.report.thumbs import Thumbnails
-from edgeserve.report.words import (
+from edgeserve.report.charts import step_order
+from edgeserve.report.formatting import (
     VERDICT_WORD,
+    accuracy_sentence,
     artifact_name,
     clean,
     field_name,
-    listed,
+    flip_sentence,
+    join_phrase,
     mebibytes,
+    metric_sentence,
+    metric_title,
     milliseconds,
     percent,
     plural,
     scientific,
     shorten,
+    task_metrics,
+)
+from edgeserve.report.load import WorkspaceContents
+from edgeserve.report.thumbnails import Thumbnails
+from edgeserve.report.view_model import (
+    BoxOverlay,
+    CheckRow,
+    Detail,
+    Fact,
+    OverlayBox,
+    TimingRow,
+    WorstInputRow,
 )
 from edgeserve.types.artifact import Artifact, Provenance, Reason
 from edgeserve.types.base import plain
@@ -41,7 +47,7 @@ from edgeserve.types.reports import (
     Spread,
     WorstInput,
 )
-from edgeserve.types.words import Format, Precision, Verdict
+from edgeserve.types.vocabulary import Format, Precision, Verdict
 
 __all__ = ["detail"]
 
@@ -50,7 +56,7 @@ _WORST = 6
 
 
 def detail(
-    loaded: Loaded,
+    loaded: WorkspaceContents,
     format: Format,
     precision: Precision,
     verdict: Verdict,
@@ -75,7 +81,7 @@ def detail(
         times=_times(measured),
         noisy="; ".join(clean(m.noisy) for m in measured if m.noisy),
         origin=_origin(artifact, report),
-        said=sentence(report) if report else "",
+        said=flip_sentence(report) if report else "",
     )
 
 
@@ -88,28 +94,28 @@ def _reasons(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ..
     return tuple(Fact(clean(r.code), clean(r.message)) for r in found)
 
 
-def _check(check: Check) -> CheckLine:
+def _check(check: Check) -> CheckRow:
     figure = ""
     if check.value is not None:
         figure = scientific(check.value)
         if check.limit is not None:
             figure += f" (limit {scientific(check.limit)})"
-    return CheckLine(clean(check.name), check.ok, clean(check.detail), figure)
+    return CheckRow(clean(check.name), check.ok, clean(check.detail), figure)
 
 
 def _outputs(report: Report) -> tuple[Fact, ...]:
     facts = [_output(o, "") for o in report.outputs]
     facts += [_output(o, " (generated inputs)") for o in report.generated]
     if report.decisions:
-        facts += [Fact(clean(name), value) for name, value in figures_said(report.decisions)]
+        facts += [Fact(clean(name), value) for name, value in task_metrics(report.decisions)]
     if report.decisions and report.decisions.embedding:
         facts += _vectors(report.decisions.embedding)
     if report.labels:
         facts.append(
-            Fact(f"true labels, {clean(report.labels.metric)}", labels_said(report.labels))
+            Fact(f"true labels, {clean(report.labels.metric)}", accuracy_sentence(report.labels))
         )
     facts += [
-        Fact(f"true labels, {clean(metric_called(m))}", metric_said(m)) for m in report.metrics
+        Fact(f"true labels, {clean(metric_title(m))}", metric_sentence(m)) for m in report.metrics
     ]
     if plain(report.error) != 0.0:
         embeds = report.decisions is not None and report.decisions.embedding is not None
@@ -162,11 +168,11 @@ def _more(output: OutputDiff) -> str:
     return "".join(f"; {each}" for each in said)
 
 
-def _worst(worst: WorstInput, thumbnails: Thumbnails) -> Worst:
+def _worst(worst: WorstInput, thumbnails: Thumbnails) -> WorstInputRow:
     margin = plain(worst.margin) if worst.margin is not None else math.nan
     known = math.isfinite(margin)
     picture = None if worst.text else thumbnails(worst.path)
-    return Worst(
+    return WorstInputRow(
         id=shorten(worst.id, 44),
         text=clean(worst.text or ""),
         picture=picture,
@@ -180,19 +186,19 @@ def _worst(worst: WorstInput, thumbnails: Thumbnails) -> Worst:
     )
 
 
-def _marked(worst: WorstInput, thumbnails: Thumbnails) -> Marked | None:
+def _marked(worst: WorstInput, thumbnails: Thumbnails) -> BoxOverlay | None:
     """The boxes of both sides, to be drawn over the picture."""
     size = thumbnails.size(worst.path)
     if size is None or not worst.marks:
         return None
-    return Marked(*size, tuple(_box(mark) for mark in worst.marks))
+    return BoxOverlay(*size, tuple(_box(mark) for mark in worst.marks))
 
 
-def _box(mark: Mark) -> BoxLine:
+def _box(mark: Mark) -> OverlayBox:
     x0, y0, x1, y1 = mark.xyxy
     whose = "reference" if mark.side == "reference" else "answer"
     said = f"{whose}: {clean(mark.label)} {plain(mark.score):.2f}"
-    return BoxLine(mark.side, x0, y0, max(0.0, x1 - x0), max(0.0, y1 - y0), said)
+    return OverlayBox(mark.side, x0, y0, max(0.0, x1 - x0), max(0.0, y1 - y0), said)
 
 
 def _worst_said(report: Report | None) -> str:
@@ -234,14 +240,14 @@ def _costs(measured: Sequence[Measurement]) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _times(measured: Sequence[Measurement]) -> tuple[Timed, ...]:
+def _times(measured: Sequence[Measurement]) -> tuple[TimingRow, ...]:
     rows = []
     for m in measured:
         name = "model alone" if len(measured) == 1 else f"model alone, batch {m.batch}"
-        rows.append(Timed(name, _spread(m.run.wall), _spread(m.run.cpu)))
+        rows.append(TimingRow(name, _spread(m.run.wall), _spread(m.run.cpu)))
         for step in sorted(m.split, key=step_order):
             timing = m.split[step]
-            rows.append(Timed(shorten(step, 24), _spread(timing.wall), _spread(timing.cpu)))
+            rows.append(TimingRow(shorten(step, 24), _spread(timing.wall), _spread(timing.cpu)))
     return tuple(rows)
 
 
@@ -272,7 +278,9 @@ def _origin(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...
 
 
 def _weights(made: Provenance) -> str:
-    kinds = listed([plural(count, dtype, dtype) for dtype, count in sorted(made.weights.items())])
+    kinds = join_phrase(
+        [plural(count, dtype, dtype) for dtype, count in sorted(made.weights.items())]
+    )
     share = made.eight_bit_share
     return f"{kinds}; {percent(share)} of them in 8 bits" if share else kinds
 

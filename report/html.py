@@ -1,19 +1,302 @@
-"""The verb `render_report`: read a workspace, write one HTML file that needs nothing but itself."""
+"""The verb `render_report`: a workspace's contents become a page, written as one HTML file.
+
+The file needs nothing but itself.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 from edgeserve.errors import ReportError
 from edgeserve.files import write_atomic
-from edgeserve.report.build import build
-from edgeserve.report.load import load
-from edgeserve.report.page import Page
+from edgeserve.report import charts
+from edgeserve.report.detail import detail
+from edgeserve.report.formatting import (
+    VERDICT_MEANING,
+    VERDICT_WORD,
+    artifact_name,
+    clean,
+    join_phrase,
+    mebibytes,
+    milliseconds,
+    percent,
+    scientific,
+)
+from edgeserve.report.load import WorkspaceContents, load_workspace
+from edgeserve.report.overview import clock, key_figures, matrix
+from edgeserve.report.pareto import size_against_latency
+from edgeserve.report.plotting import Series
 from edgeserve.report.request import Rendered, ReportRequest
-from edgeserve.report.thumbs import Thumbnails
+from edgeserve.report.summary import (
+    evidence_facts,
+    headline,
+    judged_by_tensors,
+    limitation_facts,
+    not_run_here,
+)
+from edgeserve.report.thumbnails import Thumbnails
+from edgeserve.report.view_model import ArtifactRow, Fact, Page, Plot, RefusedRow
+from edgeserve.types.artifact import Artifact, Refused
+from edgeserve.types.base import plain
+from edgeserve.types.reports import Environment, Measurement, Report
+from edgeserve.types.vocabulary import Verdict
 
-__all__ = ["render_report"]
+__all__ = ["build_page", "render_report"]
+
+
+_VERDICT_ORDER: tuple[Verdict, ...] = ("pass", "degraded", "unproven", "fail")
+_MB = 1024.0 * 1024.0
+
+_BOUNDS_CAPTION = (
+    "The bar spans what the share of changed answers may be, the dot is what was seen; the diamond "
+    "counts all inputs, clear or not. An fp32 artifact within the tensor limit is judged by its "
+    "numbers; its pale bar says what answers alone could show."
+)
+_DIFFERENCES_CAPTION = (
+    "Of the output's own scale, over all inputs. fp32 has to stay below the limit; other "
+    "precisions are judged by their answers."
+)
+_SPLIT_CAPTION = "Processing counts: a faster model shortens only its own part."
+_COST_CAPTION = (
+    "Down and to the left is better; the colour is the verdict. Ringed, the Pareto front: no other "
+    "is as small, as fast and as faithful."
+)
+_LATENCY_CAPTION = (
+    "Wall time to the right of CPU time means waiting. The ticks are p50, p90 and p99."
+)
+
+_CLEAR = (
+    "An answer is clear where the reference's first choice leads by a probability of at least 0.05."
+)
+_CLEAR_NEIGHBOURS = (
+    "The answer to an input is which other one is nearest to it; it is clear where that one leads "
+    "the next by a cosine of at least 0.01."
+)
+
+#: With more artifacts than this, those that pass without remark are folded up.
+_MAX_UNFOLDED = 3
+
+
+def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
+    """Make the page: best artifacts first, everything that is unknown said to be so."""
+    manifest = loaded.manifest
+    artifacts = sorted(manifest.artifacts, key=lambda a: _rank(loaded, a))
+    details = [
+        detail(loaded, a.format, a.precision, a.verdict or "unproven", thumbnails, a)
+        for a in artifacts
+    ]
+    details += [
+        detail(loaded, r.format, r.precision, r.verdict, thumbnails, None)
+        for r in manifest.refused
+        if _key(r) in loaded.reports
+    ]
+    if len(details) > _MAX_UNFOLDED:
+        details = [replace(d, open=d.verdict != "pass") for d in details]
+    series = [_series(loaded, a) for a in artifacts]
+    return Page(
+        title=clean(manifest.name),
+        about=_about(loaded),
+        headline=headline(loaded),
+        tiles=key_figures(loaded, artifacts, [_row(loaded, a) for a in artifacts]),
+        rows=tuple(_row(loaded, a) for a in artifacts),
+        refused=tuple(_refused(loaded, r) for r in manifest.refused),
+        plots=_plots(loaded, series),
+        details=tuple(details),
+        compared=evidence_facts(loaded),
+        missing=limitation_facts(loaded),
+        environment=_environment(loaded),
+        clear=_clear(loaded),
+        matrix=matrix(loaded),
+        chart=_chart(loaded, series),
+        warnings=_warnings(loaded),
+        pictures=sum(w.picture is not None for d in details for w in d.worst),
+        texts=sum(w.text != "" for d in details for w in d.worst),
+    )
+
+
+def _clear(loaded: WorkspaceContents) -> str:
+    """What makes an answer a clear one, for the tasks that the reports are of."""
+    stats = [r.decisions for r in loaded.reports.values() if r.decisions]
+    if not stats:
+        return ""
+    return _CLEAR_NEIGHBOURS if any(s.embedding for s in stats) else _CLEAR
+
+
+def _chart(loaded: WorkspaceContents, series: list[Series]) -> Plot | None:
+    svg = size_against_latency(series, clock(loaded))
+    return Plot("Size, latency and agreement", svg, _COST_CAPTION) if svg else None
+
+
+def _key(one: Artifact | Refused) -> str:
+    return f"{one.format}-{one.precision}"
+
+
+def _rank(loaded: WorkspaceContents, artifact: Artifact) -> tuple[int, float, str]:
+    """Best verdict first, then fastest (CPU time: the steadier clock)."""
+    measured = loaded.measurements.get(artifact.name)
+    time = plain(measured[0].run.cpu.p50) if measured else float("inf")
+    return _VERDICT_ORDER.index(artifact.verdict or "unproven"), time, artifact.name
+
+
+def _about(loaded: WorkspaceContents) -> tuple[Fact, ...]:
+    m = loaded.manifest
+    facts = [
+        Fact("version", str(m.version)),
+        Fact("task", m.task),
+        Fact("model id", m.model_id[:12]),
+    ]
+    if m.license:
+        facts.append(Fact("license", clean(m.license)))
+    return tuple(facts)
+
+
+def _row(loaded: WorkspaceContents, artifact: Artifact) -> ArtifactRow:
+    verdict = artifact.verdict or "unproven"
+    report = loaded.reports.get(artifact.name)
+    measured = loaded.measurements.get(artifact.name, (None,))[0]
+    judgement = artifact.judgement
+    return ArtifactRow(
+        name=artifact_name(artifact.format, artifact.precision),
+        anchor=f"a-{artifact.name}",
+        verdict=verdict,
+        word="Not run here" if not_run_here(artifact) else VERDICT_WORD[verdict],
+        meaning="" if not_run_here(artifact) else VERDICT_MEANING[verdict],
+        size=mebibytes(artifact.size / _MB),
+        **_times(measured),
+        **_agreement(report),
+        **_difference(report),
+        executed_by=clean(judgement.executed_by if judgement else "") or "not run here",
+        noisy=clean(measured.noisy or "") if measured else "",
+        eight_bit=_eight_bit(artifact),
+    )
+
+
+def _eight_bit(artifact: Artifact) -> str:
+    """How much of it is stored small, where that was counted."""
+    share = artifact.provenance.eight_bit_share
+    return f"{percent(share)} of weights in 8 bits" if share else ""
+
+
+def _times(m: Measurement | None) -> dict[str, str]:
+    if m is None:
+        return {"wall": "not measured", "wall_note": "", "cpu": "not measured", "cpu_note": ""}
+    return {
+        "wall": milliseconds(m.run.wall.p50),
+        "wall_note": f"p90 {milliseconds(m.run.wall.p90)}",
+        "cpu": milliseconds(m.run.cpu.p50),
+        "cpu_note": f"p90 {milliseconds(m.run.cpu.p90)}",
+    }
+
+
+def _agreement(report: Report | None) -> dict[str, str]:
+    if report is None or report.decisions is None:
+        word = "not compared" if report else "not validated"
+        return {"agreement": word, "agreement_note": "", "agreement_count": "", "harm": "unknown"}
+    stats = report.decisions
+    if not stats.decided.n:
+        word = "none was clear"
+        return {"agreement": word, "agreement_note": "", "agreement_count": "", "harm": "unknown"}
+    return {
+        "agreement": percent(1.0 - plain(stats.decided.rate)),
+        "agreement_note": f"at least {percent(1.0 - plain(stats.decided.upper))}",
+        "agreement_count": f"{stats.decided.n - stats.decided.count} of {stats.decided.n} clear",
+        "harm": percent(stats.minimum_harm),
+    }
+
+
+def _difference(report: Report | None) -> dict[str, str]:
+    if report is None or not report.outputs:
+        return {"difference": "unknown", "difference_note": ""}
+    worst = max(report.outputs, key=lambda o: _badness(plain(o.relative)))
+    return {
+        "difference": scientific(worst.relative),
+        "difference_note": f"limit {scientific(report.limits.tensor)}",
+    }
+
+
+def _badness(value: float) -> float:
+    return float("inf") if value != value else value
+
+
+def _refused(loaded: WorkspaceContents, one: Refused) -> RefusedRow:
+    return RefusedRow(
+        name=artifact_name(one.format, one.precision),
+        code=clean(one.code),
+        message=clean(one.message),
+        hint=clean(one.hint),
+        path=clean(one.path or ""),
+        anchor=f"a-{_key(one)}" if _key(one) in loaded.reports else "",
+    )
+
+
+def _plots(loaded: WorkspaceContents, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
+    """The other plots in up to two columns; one that would hold a single mark is left out."""
+    judged = series + [
+        _series(loaded, r) for r in loaded.manifest.refused if _key(r) in loaded.reports
+    ]
+    found = [
+        ("Changed answers", charts.flip_bounds(judged), _BOUNDS_CAPTION),
+        ("Run times", charts.latency_histograms(series), _LATENCY_CAPTION),
+        ("Difference per output", charts.output_differences(judged), _DIFFERENCES_CAPTION),
+        ("From raw input to answer", charts.step_bars(series), _SPLIT_CAPTION),
+    ]
+    plots = [Plot(title, svg, caption) for title, svg, caption in found if svg]
+    columns = (tuple(plots[0::2]), tuple(plots[1::2]))
+    return tuple(column for column in columns if column)
+
+
+def _series(loaded: WorkspaceContents, one: Artifact | Refused) -> Series:
+    report = loaded.reports.get(_key(one))
+    measured = loaded.measurements.get(_key(one))
+    return Series(
+        name=artifact_name(one.format, one.precision),
+        verdict=one.verdict or "unproven",
+        size_mb=one.size / _MB if isinstance(one, Artifact) else None,
+        measurement=measured[0] if measured else None,
+        decisions=report.decisions if report else None,
+        outputs=report.outputs if report else (),
+        limits=report.limits if report else None,
+        by_numbers=report is not None and judged_by_tensors(report),
+    )
+
+
+def _environment(loaded: WorkspaceContents) -> tuple[Fact, ...]:
+    """Each different machine once: usually there is only one."""
+    found: list[Environment] = [r.environment for r in loaded.reports.values()]
+    found += [m.environment for some in loaded.measurements.values() for m in some]
+    unique = [e for i, e in enumerate(found) if e not in found[:i]]
+    facts = []
+    for e in unique:
+        facts += [
+            Fact("Processor", clean(f"{e.processor}, {e.machine}")),
+            Fact("Cores", f"{e.cores} usable"),
+            Fact("Instruction sets", clean(", ".join(e.features)) or "not known"),
+            Fact("System", clean(f"{e.system}, {e.python}")),
+            Fact("Packages", clean(", ".join(f"{k} {v}" for k, v in sorted(e.packages.items())))),
+        ]
+    return tuple(facts)
+
+
+def _warnings(loaded: WorkspaceContents) -> tuple[str, ...]:
+    noisy = [m for some in loaded.measurements.values() for m in some if m.noisy]
+    said = []
+    if len(noisy) > 1:
+        some = list(dict.fromkeys(artifact_name(m.format, m.precision) for m in noisy))
+        of = "" if len(some) == len(loaded.measurements) else f" of {join_phrase(some)}"
+        said.append(
+            f"Wall times{of} are not to be trusted: the machine was busy or the "
+            "runs scattered. CPU times are shown instead; each artifact below says what was wrong."
+        )
+    elif noisy:
+        name = artifact_name(noisy[0].format, noisy[0].precision)
+        said.append(f"Times of {name} are not to be trusted: {clean(noisy[0].noisy or '')}.")
+    if loaded.stale:
+        said.append(
+            f"{clean(', '.join(loaded.stale))} speaks of bytes that are no longer here: left aside."
+        )
+    return tuple(said)
 
 
 def render_report(request: ReportRequest) -> Rendered:
@@ -25,15 +308,15 @@ def render_report(request: ReportRequest) -> Rendered:
         BundleError: the manifest breaks its rules.
         FilesError: EDGE-FILES-001, the file cannot be written.
     """
-    _need()
+    _check_packages()
     workspace = Path(request.workspace)
-    page = build(load(workspace), Thumbnails(workspace))
+    page = build_page(load_workspace(workspace), Thumbnails(workspace))
     data = _html(page).encode("utf-8")
     write_atomic(Path(request.out), data)
     return Rendered(path=request.out, size=len(data))
 
 
-def _need() -> None:
+def _check_packages() -> None:
     try:
         import jinja2
         import matplotlib

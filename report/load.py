@@ -13,7 +13,7 @@ from edgeserve.types.base import Value, decode
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.reports import Measurement, Report
 
-__all__ = ["Loaded", "load"]
+__all__ = ["WorkspaceContents", "load_workspace"]
 
 T = TypeVar("T", bound=Value)
 
@@ -22,7 +22,7 @@ _LARGEST = 64 << 20
 
 
 @dataclass(frozen=True)
-class Loaded:
+class WorkspaceContents:
     """What lies in a workspace.
 
     Attributes:
@@ -40,7 +40,7 @@ class Loaded:
     stale: tuple[str, ...]
 
 
-def load(workspace: Path) -> Loaded:
+def load_workspace(workspace: Path) -> WorkspaceContents:
     """Read a workspace; whatever stage it has reached.
 
     Raises:
@@ -75,7 +75,7 @@ def load(workspace: Path) -> Loaded:
             measured.setdefault(_name(measurement), []).append(measurement)
         else:
             stale.append(file.name)
-    return Loaded(
+    return WorkspaceContents(
         workspace,
         manifest,
         reports,

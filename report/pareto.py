@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgeserve.report.series import Series, canvas
-from edgeserve.report.svg import COLOURS, drawing, embed
-from edgeserve.report.words import mebibytes, milliseconds, percent
+from edgeserve.report.formatting import mebibytes, milliseconds, percent
+from edgeserve.report.plotting import COLOURS, Series, canvas, drawing, embed
 from edgeserve.types.base import plain
 
 if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-__all__ = ["Point", "front", "size_against_latency"]
+__all__ = ["Point", "pareto_front", "size_against_latency"]
 
 #: Sizes and times nearer than this share count as equal: the next measurement may turn them round.
 _EQUAL = 0.05
@@ -52,7 +51,7 @@ def size_against_latency(series: Sequence[Series], clock: str) -> Markup | None:
     points = [point for one in series if (point := _point(one, clock))]
     if len(points) < 2:
         return None
-    best = front(points)
+    best = pareto_front(points)
     with drawing():
         figure, axes = canvas(0, 3.5)
         axes.grid(True, axis="both")
@@ -88,13 +87,13 @@ def _point(one: Series, clock: str) -> Point | None:
     )
 
 
-def front(points: Sequence[Point]) -> list[Point]:
+def pareto_front(points: Sequence[Point]) -> list[Point]:
     """The Pareto front: what no other point beats in size, time and changed answers together."""
     usable = [p for p in points if p.verdict in ("pass", "degraded")]
-    return [p for p in usable if not any(_beats(other, p) for other in usable)]
+    return [p for p in usable if not any(_dominates(other, p) for other in usable)]
 
 
-def _beats(one: Point, other: Point) -> bool:
+def _dominates(one: Point, other: Point) -> bool:
     """Whether ``one`` is nowhere worse than ``other``, and somewhere better."""
     pairs = ((one.ms, other.ms), (one.mb, other.mb))
     changed = (one.changed or 0.0, other.changed or 0.0)

@@ -9,7 +9,7 @@ alone, for a server of your own choosing.
 """
 
 from edgeserve.serve.app import App
-from edgeserve.serve.options import Options
+from edgeserve.serve.options import ServeOptions
 from edgeserve.serve.server import serve
 
-__all__ = ["App", "Options", "serve"]
+__all__ = ["App", "ServeOptions", "serve"]

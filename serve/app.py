@@ -1,4 +1,8 @@
-"""`App`: the ASGI application: who may ask, which route it is, and one answer whatever happens."""
+"""`App`: the ASGI application: who may ask, which route it is, and one answer whatever happens.
+
+Routes are the Open Inference Protocol, `predict` on raw bytes, metrics, and the OpenAPI
+description.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from edgeserve.errors import EdgeError, ServeError
-from edgeserve.serve.http import Exchange, Receive, Send, Weight
-from edgeserve.serve.keys import Keys, read_keys
-from edgeserve.serve.logs import Log
-from edgeserve.serve.metrics import Metrics
-from edgeserve.serve.options import MB, Options
-from edgeserve.serve.repository import Repository
-from edgeserve.serve.routes import Routes, find
-from edgeserve.serve.service import Service
-from edgeserve.serve.trouble import Refused, failed, refused, said
+import msgspec
 
-__all__ = ["App"]
+from edgeserve.errors import EdgeError, ServeError
+from edgeserve.serve.auth import ApiKeys, read_keys
+from edgeserve.serve.http import Exchange, InflightBytes, Receive, Send
+from edgeserve.serve.inference import InferenceResult
+from edgeserve.serve.loaded_model import LoadedModel
+from edgeserve.serve.openapi import document
+from edgeserve.serve.options import MB, ServeOptions
+from edgeserve.serve.repository import Repository
+from edgeserve.serve.request_errors import RequestRejected, error_body, model_failed, rejected
+from edgeserve.serve.service import Service
+from edgeserve.serve.telemetry import Log, Metrics
+
+__all__ = ["App", "Routes", "find_route"]
 
 
 class App:
@@ -28,7 +35,7 @@ class App:
         draining: No longer ready: answers still come, and each asks its connection to close.
     """
 
-    def __init__(self, options: Options, log: Log | None = None) -> None:
+    def __init__(self, options: ServeOptions, log: Log | None = None) -> None:
         """Read keys and bundles' manifests; models are loaded by `start`.
 
         Raises:
@@ -39,8 +46,8 @@ class App:
         self.metrics = Metrics(options.price)
         repository = Repository(options, self.log, self.metrics.changed)
         self.service = Service(options, repository, self.metrics, self.log)
-        self.keys = Keys(read_keys(options.keys))
-        self._weight = Weight(options.inflight_mb * MB)
+        self.keys = ApiKeys(read_keys(options.keys))
+        self._weight = InflightBytes(options.inflight_mb * MB)
         self._routes = Routes(self.service, self._weight)
 
     @property
@@ -67,13 +74,15 @@ class App:
         exchange.closing = self.draining
         route, key, span, code = "none", "", None, ""
         try:
-            route, handler, arguments = find(exchange)
+            route, handler, arguments = find_route(exchange)
             if route not in _UNTRACED:
-                span = self.service.traces.begin(route, exchange.headers, **_told(exchange, route))
-            if route not in _OPEN:
+                span = self.service.traces.begin(
+                    route, exchange.headers, **_span_attributes(exchange, route)
+                )
+            if route not in _KEYLESS:
                 key = self.keys.check(exchange.headers)
             await self._handle(exchange, handler, arguments)
-        except Refused as error:
+        except RequestRejected as error:
             code = error.error.code
             await self._refuse(exchange, error)
         finally:
@@ -89,16 +98,16 @@ class App:
         call: Callable[..., Awaitable[None]] = getattr(self._routes, handler)
         try:
             await call(exchange, **arguments)
-        except (Refused, asyncio.CancelledError):
+        except (RequestRejected, asyncio.CancelledError):
             raise
         except EdgeError as error:
             self.log.fault(exchange.id, arguments.get("name", ""), error)
-            raise failed(arguments.get("name", "")) from error
+            raise model_failed(arguments.get("name", "")) from error
         except Exception as error:
             self.log.fault(exchange.id, arguments.get("name", ""), error)
-            raise refused(500, _inner()) from error
+            raise rejected(500, _internal_error()) from error
 
-    async def _refuse(self, exchange: Exchange, error: Refused) -> None:
+    async def _refuse(self, exchange: Exchange, error: RequestRejected) -> None:
         if exchange.status:
             return
         model = (
@@ -108,14 +117,16 @@ class App:
         )
         if model in self.service.repository.places and error.status in (429, 503):
             self.metrics.sheds.labels(model, error.error.code).inc()
-        await exchange.answer(error.status, said(error.error, exchange.id), headers=error.headers())
+        await exchange.answer(
+            error.status, error_body(error.error, exchange.id), headers=error.headers()
+        )
 
     def _count(self, exchange: Exchange, route: str, key: str) -> None:
         parts = exchange.parts
         named = parts[2] if parts[:2] == ("v2", "models") and parts[2:] else ""
         model = named if named in self.service.repository.places else ""
         self.metrics.requests.labels(model, route, str(exchange.status)).inc()
-        if self.log.requests and route not in _OPEN:
+        if self.log.requests and route not in _KEYLESS:
             self.log.request(exchange, route, model, key)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -141,12 +152,12 @@ class App:
 
 
 #: Routes that need no key: what a load balancer asks.
-_OPEN = ("live", "ready")
+_KEYLESS = ("live", "ready")
 #: Routes whose requests are no part of anybody's trace: they come by the clock.
-_UNTRACED = (*_OPEN, "metrics")
+_UNTRACED = (*_KEYLESS, "metrics")
 
 
-def _told(exchange: Exchange, route: str) -> dict[str, str]:
+def _span_attributes(exchange: Exchange, route: str) -> dict[str, str]:
     """What the span of a request says from the start."""
     return {
         "http.request.method": exchange.method,
@@ -155,7 +166,7 @@ def _told(exchange: Exchange, route: str) -> dict[str, str]:
     }
 
 
-def _inner() -> ServeError:
+def _internal_error() -> ServeError:
     return ServeError(
         "EDGE-SERVE-900",
         "endpoint",
@@ -163,3 +174,199 @@ def _inner() -> ServeError:
         got="a fault of edgeserve",
         hint="the endpoint's log tells more under the same request id: please report it",
     )
+
+
+#: Method and path (a word in capitals stands for any part), the route's name, and who answers it.
+_TABLE: tuple[tuple[str, str, str, str], ...] = (
+    ("GET", "v2/health/live", "live", "live"),
+    ("GET", "v2/health/ready", "ready", "ready"),
+    ("GET", "v2", "server", "server"),
+    ("GET", "v2/models/stats", "statistics", "statistics"),
+    ("GET", "v2/models/NAME", "metadata", "metadata"),
+    ("GET", "v2/models/NAME/ready", "model_ready", "model_ready"),
+    ("GET", "v2/models/NAME/config", "config", "config"),
+    ("GET", "v2/models/NAME/stats", "statistics", "statistics"),
+    ("POST", "v2/models/NAME/infer", "infer", "infer"),
+    ("POST", "v2/models/NAME/predict", "predict", "predict"),
+    ("GET", "v2/models/NAME/versions/VERSION", "metadata", "metadata"),
+    ("GET", "v2/models/NAME/versions/VERSION/ready", "model_ready", "model_ready"),
+    ("GET", "v2/models/NAME/versions/VERSION/stats", "statistics", "statistics"),
+    ("POST", "v2/models/NAME/versions/VERSION/infer", "infer", "infer"),
+    ("POST", "v2/models/NAME/versions/VERSION/predict", "predict", "predict"),
+    ("POST", "v2/repository/index", "index", "index"),
+    ("POST", "v2/repository/models/NAME/load", "load", "load"),
+    ("POST", "v2/repository/models/NAME/unload", "unload", "unload"),
+    ("GET", "metrics", "metrics", "metrics"),
+    ("GET", "openapi.json", "openapi", "openapi"),
+)
+_PATTERNS = tuple(
+    (method, tuple(path.split("/")), name, call) for method, path, name, call in _TABLE
+)
+#: Longest body of a question that holds no tensors.
+_MAX_SMALL_BODY = 64 * 1024
+
+
+def find_route(exchange: Exchange) -> tuple[str, str, dict[str, str]]:
+    """The route that a request is for: its name, who answers, and the words of the path.
+
+    Raises:
+        Refused: EDGE-SERVE-016, there is none of that path, or not by that method.
+    """
+    parts = exchange.parts
+    asked = len(parts) == 4 and exchange.method == "POST" and parts[:2] == ("v2", "models")
+    if asked and parts[3] in ("infer", "predict"):  # nearly all of them, also in a flood
+        return parts[3], parts[3], {"name": parts[2]}
+    methods = []
+    for method, pattern, name, call in _PATTERNS:
+        words = _match(pattern, exchange.parts)
+        if words is not None:
+            if method == exchange.method:
+                return name, call, words
+            methods.append(method)
+    told = ServeError(
+        "EDGE-SERVE-016",
+        "request",
+        wanted=methods[0] if methods else "a path of this endpoint",
+        got=exchange.method if methods else "another",
+        hint="GET /openapi.json lists the paths",
+    )
+    raise rejected(405 if methods else 404, told)
+
+
+def _match(pattern: tuple[str, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
+    if len(pattern) != len(parts):
+        return None
+    words = {}
+    for wanted, got in zip(pattern, parts, strict=True):
+        if wanted.isupper():
+            words[wanted.lower()] = got
+        elif wanted != got:
+            return None
+    return words
+
+
+class Routes:
+    """Who answers each route.
+
+    Args:
+        service: What does the work.
+        weight: Bodies in flight.
+    """
+
+    def __init__(self, service: Service, weight: InflightBytes) -> None:
+        self._service, self._weight = service, weight
+        self._options = service.options
+
+    async def live(self, exchange: Exchange) -> None:
+        """200 while the process answers at all."""
+        await exchange.answer(200, b'{"live":true}')
+
+    async def ready(self, exchange: Exchange) -> None:
+        """200 while each model can be asked; 503 when draining."""
+        ready = self._service.ready
+        await exchange.answer(
+            200 if ready else 503, b'{"ready":true}' if ready else b'{"ready":false}'
+        )
+
+    async def server(self, exchange: Exchange) -> None:
+        """Name, version and extensions."""
+        await self._json(exchange, self._service.metadata())
+
+    async def metadata(self, exchange: Exchange, name: str, version: str | None = None) -> None:
+        """A model's inputs and outputs."""
+        await self._json(exchange, await self._service.model_metadata(name, version))
+
+    async def config(self, exchange: Exchange, name: str) -> None:
+        """The same as Triton's clients ask for it."""
+        await self._json(exchange, await self._service.model_config(name))
+
+    async def model_ready(self, exchange: Exchange, name: str, version: str | None = None) -> None:
+        """200 while the model can be asked."""
+        ready = self._service.model_ready(name, version)
+        await exchange.answer(200 if ready else 503, b"{}")
+
+    async def statistics(
+        self, exchange: Exchange, name: str | None = None, version: str | None = None
+    ) -> None:
+        """Counts and times."""
+        await self._json(exchange, self._service.statistics(name, version))
+
+    async def index(self, exchange: Exchange) -> None:
+        """All models, loaded or not."""
+        await self._small(exchange)
+        await self._json(exchange, self._service.repository.index())
+
+    async def load(self, exchange: Exchange, name: str) -> None:
+        """Load a model, or what lies in its place by now."""
+        asked = await self._small(exchange)
+        await self._service.load(name, asked.get("parameters"))
+        await exchange.answer(200, b"{}")
+
+    async def unload(self, exchange: Exchange, name: str) -> None:
+        """Put a model out."""
+        await self._small(exchange)
+        await self._service.unload(name)
+        await exchange.answer(200, b"{}")
+
+    async def metrics(self, exchange: Exchange) -> None:
+        """Prometheus' text."""
+        text = self._service.metrics.text(self._service.repository)
+        await exchange.answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def openapi(self, exchange: Exchange) -> None:
+        """The description of all this."""
+        await self._json(exchange, document(self._service.repository.places))
+
+    async def infer(self, exchange: Exchange, name: str, version: str | None = None) -> None:
+        """An inference request of the protocol."""
+        deadline = exchange.deadline(self._options.deadline_ms)
+        head = exchange.number(b"inference-header-content-length")
+        self._service.precheck(name, deadline)
+        body = await self._body(exchange, deadline)
+        done, hosted, cold = await self._service.infer(
+            exchange.id, name, version, body, head, deadline
+        )
+        await self._done(exchange, done, hosted, cold)
+
+    async def predict(self, exchange: Exchange, name: str, version: str | None = None) -> None:
+        """Raw bytes in, a decision out."""
+        deadline = exchange.deadline(self._options.deadline_ms)
+        self._service.precheck(name, deadline)
+        body = await self._body(exchange, deadline)
+        done, hosted, cold = await self._service.predict(exchange.id, name, version, body, deadline)
+        await self._done(exchange, done, hosted, cold)
+
+    async def _body(self, exchange: Exchange, deadline: float) -> bytes:
+        seconds = min(self._options.body_s, max(0.05, deadline - exchange.came))
+        return await exchange.body(self._options.body_mb * MB, seconds, self._weight)
+
+    async def _small(self, exchange: Exchange) -> dict[str, Any]:
+        body = await exchange.body(_MAX_SMALL_BODY, self._options.body_s, self._weight)
+        if not body.strip():
+            return {}
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            told = ServeError(
+                "EDGE-SERVE-010",
+                "request",
+                wanted="a JSON object",
+                got="something else",
+                hint="send an object, or no body at all",
+            )
+            raise rejected(400, told) from None
+
+    async def _json(self, exchange: Exchange, whole: object) -> None:
+        await exchange.answer(200, msgspec.json.encode(whole))
+
+    async def _done(
+        self, exchange: Exchange, done: InferenceResult, hosted: LoadedModel, cold: float
+    ) -> None:
+        headers = [(b"x-model-id", hosted.model_id.encode())]
+        if cold:
+            headers.append((b"x-cold-start-ms", str(round(cold)).encode()))
+        kind = b"application/json"
+        if done.head is not None:
+            headers.append((b"inference-header-content-length", str(done.head).encode()))
+            kind = b"application/octet-stream"
+        await exchange.answer(200, done.body, kind, headers)

@@ -11,13 +11,17 @@ from typing import Any
 from edgeserve import oip
 from edgeserve.errors import ServeError
 from edgeserve.serve.app import App
-from edgeserve.serve.grpc_messages import SERVICE, messages
-from edgeserve.serve.grpc_tensors import read, write
-from edgeserve.serve.hosted import Hosted
-from edgeserve.serve.logs import new_id
-from edgeserve.serve.options import MB, Options
-from edgeserve.serve.trouble import Refused, failed, line
-from edgeserve.serve.work import RAW, not_protocol
+from edgeserve.serve.grpc_messages import (
+    SERVICE,
+    messages,
+    read_infer_request,
+    write_infer_response,
+)
+from edgeserve.serve.inference import RAW, protocol_error
+from edgeserve.serve.loaded_model import LoadedModel
+from edgeserve.serve.options import MB, ServeOptions
+from edgeserve.serve.request_errors import RequestRejected, error_line, model_failed
+from edgeserve.serve.telemetry import new_id
 
 __all__ = ["listen"]
 
@@ -32,11 +36,11 @@ _STATUS = {
     500: "INTERNAL",
     503: "UNAVAILABLE",
 }
-_OPEN = ("ServerLive", "ServerReady")
+_KEYLESS = ("ServerLive", "ServerReady")
 
 
 @contextlib.asynccontextmanager
-async def listen(app: App, options: Options) -> AsyncIterator[int]:
+async def listen(app: App, options: ServeOptions) -> AsyncIterator[int]:
     """Answer gRPC while the block runs; gives the port.
 
     Raises:
@@ -62,7 +66,7 @@ async def listen(app: App, options: Options) -> AsyncIterator[int]:
         await server.stop(grace=60)
 
 
-def _bind(server: Any, options: Options) -> int:
+def _bind(server: Any, options: ServeOptions) -> int:
     import grpc
 
     host = f"[{options.host}]" if ":" in options.host else options.host
@@ -125,11 +129,13 @@ class _Calls:
             request_id, status, key = new_id(), "OK", ""
             began, span, told = time.monotonic(), None, {}
             try:
-                if name not in _OPEN:
-                    span = self._service.traces.begin(name, given, **_told(name, request_id))
+                if name not in _KEYLESS:
+                    span = self._service.traces.begin(
+                        name, given, **_span_attributes(name, request_id)
+                    )
                     key = self._app.keys.check(given)
                 return await getattr(self, name)(_parsed(kind, data), context, request_id)
-            except Refused as error:
+            except RequestRejected as error:
                 status, told = (
                     _STATUS.get(error.status, "UNKNOWN"),
                     {"error.type": error.error.code},
@@ -138,7 +144,7 @@ class _Calls:
             except Exception as error:
                 status = "INTERNAL"
                 self._app.log.fault(request_id, "", error)
-                await self._abort(context, failed("of this request"), status)
+                await self._abort(context, model_failed("of this request"), status)
             finally:
                 self._told(name, request_id, status, key, began)
                 ours = status in ("INTERNAL", "UNAVAILABLE", "UNKNOWN")
@@ -148,7 +154,7 @@ class _Calls:
 
     def _told(self, name: str, request_id: str, status: str, key: str, began: float) -> None:
         self._service.metrics.requests.labels("", f"grpc:{name}", status).inc()
-        if self._app.log.requests and name not in _OPEN:
+        if self._app.log.requests and name not in _KEYLESS:
             self._app.log.event(
                 "request",
                 request_id=request_id,
@@ -158,12 +164,12 @@ class _Calls:
                 ms=round(1e3 * (time.monotonic() - began), 3),
             )
 
-    async def _abort(self, context: Any, error: Refused, status: str) -> None:
+    async def _abort(self, context: Any, error: RequestRejected, status: str) -> None:
         import grpc
 
         told = [(k.decode(), v.decode()) for k, v in error.headers()]
         context.set_trailing_metadata((*told, ("edgeserve-code", error.error.code)))
-        await context.abort(grpc.StatusCode[status], line(error.error))
+        await context.abort(grpc.StatusCode[status], error_line(error.error))
 
     async def ServerLive(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
         return self._kinds["ServerLiveResponse"](live=True)
@@ -186,9 +192,14 @@ class _Calls:
     async def ModelInfer(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
         deadline = self._deadline(context)
         name, version = message.model_name, message.model_version or None
-        self._service.glance(name, deadline)
+        self._service.precheck(name, deadline)
         answer, hosted, cold = await self._service.ask(
-            request_id, name, version, lambda hosted: _read(message, hosted), write, deadline
+            request_id,
+            name,
+            version,
+            lambda hosted: _read(message, hosted),
+            write_infer_response,
+            deadline,
         )
         told = [("x-model-id", hosted.model_id)]
         if cold:
@@ -220,7 +231,7 @@ class _Calls:
         return time.monotonic() + (most if left is None else min(left, 3600.0))
 
 
-def _told(name: str, request_id: str) -> dict[str, str]:
+def _span_attributes(name: str, request_id: str) -> dict[str, str]:
     """What the span of a call says from the start."""
     return {
         "rpc.system": "grpc",
@@ -229,11 +240,11 @@ def _told(name: str, request_id: str) -> dict[str, str]:
     }
 
 
-def _read(message: Any, hosted: Hosted) -> oip.Request:
+def _read(message: Any, hosted: LoadedModel) -> oip.InferRequest:
     try:
-        return read(message, {RAW: 1 << 16} | hosted.most)
+        return read_infer_request(message, {RAW: 1 << 16} | hosted.most)
     except oip.BadMessage as error:
-        raise not_protocol(error) from error
+        raise protocol_error(error) from error
 
 
 def _parsed(kind: Any, data: bytes) -> Any:
@@ -243,7 +254,7 @@ def _parsed(kind: Any, data: bytes) -> Any:
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise not_protocol(oip.BadMessage("bytes that are no such message")) from None
+        raise protocol_error(oip.BadMessage("bytes that are no such message")) from None
 
 
 def _bytes(value: str | bytes) -> bytes:

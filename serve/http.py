@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from edgeserve.errors import ServeError
-from edgeserve.serve.logs import new_id
 from edgeserve.serve.options import MB
-from edgeserve.serve.trouble import Refused, refused
+from edgeserve.serve.request_errors import RequestRejected, rejected
+from edgeserve.serve.telemetry import new_id
 
-__all__ = ["Exchange", "Receive", "Send", "Weight", "inflate"]
+__all__ = ["Exchange", "InflightBytes", "Receive", "Send", "inflate"]
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -25,7 +25,7 @@ _NUMBER = re.compile(rb"[0-9]{1,12}")
 _WORTH_PACKING = 1024
 
 
-class Weight:
+class InflightBytes:
     """Bytes of bodies that the endpoint holds at one time, over all connections."""
 
     def __init__(self, most: int) -> None:
@@ -45,7 +45,7 @@ class Weight:
                 got="as many bytes in flight as it may hold",
                 hint="try again after Retry-After",
             )
-            raise refused(503, told, retry_after=1.0)
+            raise rejected(503, told, retry_after=1.0)
         self.held += count
 
 
@@ -83,7 +83,7 @@ class Exchange:
         if value is None:
             return None
         if not _NUMBER.fullmatch(value.strip()):
-            raise refused(400, _bad_header(name, "a whole number of at most 12 digits"))
+            raise rejected(400, _bad_header(name, "a whole number of at most 12 digits"))
         return int(value)
 
     def deadline(self, default_ms: float) -> float:
@@ -91,7 +91,7 @@ class Exchange:
         given = self.number(b"x-request-deadline-ms")
         return self.came + (default_ms if given is None else min(given, 3_600_000)) / 1e3
 
-    async def body(self, limit: int, seconds: float, weight: Weight) -> bytes:
+    async def body(self, limit: int, seconds: float, weight: InflightBytes) -> bytes:
         """The body, unpacked.
 
         Raises:
@@ -104,7 +104,7 @@ class Exchange:
             packed = await asyncio.wait_for(self._all(limit, weight), seconds)
         except TimeoutError:
             self.closing = True
-            raise refused(408, _slow(seconds)) from None
+            raise rejected(408, _body_timeout(seconds)) from None
         encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding in (b"", b"identity"):
             return packed
@@ -112,14 +112,14 @@ class Exchange:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, inflate, packed, encoding, limit)
 
-    async def _all(self, limit: int, weight: Weight) -> bytes:
+    async def _all(self, limit: int, weight: InflightBytes) -> bytes:
         pieces: list[bytes] = []
         length = 0
         while not self._ended:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._ended = True
-                raise refused(400, _bad_header(b"content-length", "the whole body"))
+                raise rejected(400, _bad_header(b"content-length", "the whole body"))
             piece = message.get("body", b"")
             length += len(piece)
             if length > limit:
@@ -130,16 +130,16 @@ class Exchange:
             self._ended = not message.get("more_body", False)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _hold(self, count: int, weight: Weight) -> None:
+    def _hold(self, count: int, weight: InflightBytes) -> None:
         weight.add(count)
         self._held += count
 
-    def release(self, weight: Weight) -> None:
+    def release(self, weight: InflightBytes) -> None:
         """The bodies are done with."""
         weight.held -= self._held
         self._held = 0
 
-    def _too_long(self, limit: int) -> Refused:
+    def _too_long(self, limit: int) -> RequestRejected:
         self.closing = True
         told = ServeError(
             "EDGE-SERVE-013",
@@ -148,7 +148,7 @@ class Exchange:
             got="more",
             hint="send less at a time, or raise --body-mb",
         )
-        return refused(413, told)
+        return rejected(413, told)
 
     async def answer(
         self,
@@ -178,14 +178,14 @@ class Exchange:
             return body, b""
         wanted = self.headers.get(b"accept-encoding", b"").lower()
         names = {part.partition(b";")[0].strip() for part in wanted.split(b",")}
-        if b"gzip" in names and not _is_lazy(names):
+        if b"gzip" in names and not _names_many_encodings(names):
             return _deflate(body, 31), b"gzip"
-        if b"deflate" in names and not _is_lazy(names):
+        if b"deflate" in names and not _names_many_encodings(names):
             return _deflate(body, 15), b"deflate"
         return body, b""
 
 
-def _is_lazy(names: set[bytes]) -> bool:
+def _names_many_encodings(names: set[bytes]) -> bool:
     """Whether these are the encodings that an HTTP library always names, asked or not.
 
     Packing floats costs many times what the run of a small model costs and saves a few per cent, so
@@ -207,12 +207,12 @@ def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
     """
     bits = {b"gzip": 31, b"deflate": 15}.get(encoding)
     if bits is None:
-        raise refused(415, _not_unpacked("an encoding other than gzip and deflate"))
+        raise rejected(415, _not_unpacked("an encoding other than gzip and deflate"))
     unpacker = zlib.decompressobj(bits)
     try:
         whole = unpacker.decompress(packed, limit + 1)
     except zlib.error as error:
-        raise refused(400, _not_unpacked("damaged data")) from error
+        raise rejected(400, _not_unpacked("damaged data")) from error
     if len(whole) > limit:
         told = ServeError(
             "EDGE-SERVE-013",
@@ -221,9 +221,9 @@ def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
             got="more",
             hint="send less at a time, or raise --body-mb",
         )
-        raise refused(413, told)
+        raise rejected(413, told)
     if not unpacker.eof or unpacker.unused_data:
-        raise refused(400, _not_unpacked("data that ends early, or goes on after its end"))
+        raise rejected(400, _not_unpacked("data that ends early, or goes on after its end"))
     return whole
 
 
@@ -255,7 +255,7 @@ def _not_unpacked(got: str) -> ServeError:
     )
 
 
-def _slow(seconds: float) -> ServeError:
+def _body_timeout(seconds: float) -> ServeError:
     return ServeError(
         "EDGE-SERVE-015",
         "request body",

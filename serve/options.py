@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from edgeserve.errors import ServeError
 from edgeserve.types.base import Value
-from edgeserve.wrapper.fallback.fields import is_this_machine
+from edgeserve.wrapper.fallback.policy import is_loopback
 
-__all__ = ["MB", "Options", "wrong_option"]
+__all__ = ["MB", "ServeOptions", "option_error"]
 
 MB = 1 << 20
 
 
-class Options(Value, frozen=True, kw_only=True):
+class ServeOptions(Value, frozen=True, kw_only=True):
     """Settings of an endpoint.
 
     Attributes:
@@ -87,33 +87,33 @@ class Options(Value, frozen=True, kw_only=True):
         )
         _at_most(65535, port=self.port, grpc_port=self.grpc_port)
         if self.port and self.port == self.grpc_port:
-            raise wrong_option("grpc_port", "another port than that of REST", repr(self.grpc_port))
+            raise option_error("grpc_port", "another port than that of REST", repr(self.grpc_port))
         if not 0 < self.body_s < float("inf"):
-            raise wrong_option("body_s", "a number above 0", repr(self.body_s))
+            raise option_error("body_s", "a number above 0", repr(self.body_s))
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise wrong_option("tls_cert and tls_key", "both or neither", "one of them")
+            raise option_error("tls_cert and tls_key", "both or neither", "one of them")
 
     @property
     def controllable(self) -> bool:
         """Whether load and unload are allowed."""
         if self.control is not None:
             return self.control
-        return self.keys is not None or is_this_machine(self.host)
+        return self.keys is not None or is_loopback(self.host)
 
 
 def _at_least(low: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not low <= value < float("inf"):
-            raise wrong_option(name, f"a number from {low} up", repr(value))
+            raise option_error(name, f"a number from {low} up", repr(value))
 
 
 def _at_most(high: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and value > high:
-            raise wrong_option(name, f"a number up to {high}", repr(value))
+            raise option_error(name, f"a number up to {high}", repr(value))
 
 
-def wrong_option(name: str, wanted: str, got: str) -> ServeError:
+def option_error(name: str, wanted: str, got: str) -> ServeError:
     """The coded error for an option that cannot be used: EDGE-SERVE-002."""
     return ServeError(
         "EDGE-SERVE-002",

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from edgeserve.errors import EdgeError, ServeError
-from edgeserve.serve.hosted import Hosted, open_hosted
-from edgeserve.serve.logs import Log
-from edgeserve.serve.options import MB, Options
-from edgeserve.serve.room import Place, Room, read
-from edgeserve.serve.trouble import Refused, refused
+from edgeserve.serve.loaded_model import LoadedModel, load_model
+from edgeserve.serve.memory_budget import MemoryBudget, ModelSlot, name_and_size
+from edgeserve.serve.options import MB, ServeOptions
+from edgeserve.serve.request_errors import RequestRejected, rejected
+from edgeserve.serve.telemetry import Log
 
 __all__ = ["Repository"]
 
@@ -32,17 +32,17 @@ class Repository:
 
     def __init__(
         self,
-        options: Options,
+        options: ServeOptions,
         log: Log,
         on_change: Callable[[str, str], None] = lambda kind, name: None,
-        opener: Callable[[str, Options], Hosted] = open_hosted,
+        opener: Callable[[str, ServeOptions], LoadedModel] = load_model,
     ) -> None:
         self._options, self._log, self._changed, self._open = options, log, on_change, opener
         self._one = asyncio.Lock()
-        self.places: dict[str, Place] = {}
-        self._room = Room(options.memory_mb, options.pinned, self.places, self._evicted)
+        self.places: dict[str, ModelSlot] = {}
+        self._room = MemoryBudget(options.memory_mb, options.pinned, self.places, self._evicted)
         for path in options.bundles:
-            name, least = read(path)
+            name, least = name_and_size(path)
             if name in self.places:
                 raise ServeError(
                     "EDGE-SERVE-003",
@@ -51,7 +51,7 @@ class Repository:
                     got="two",
                     hint="package one of them again with another --name",
                 )
-            self.places[name] = Place(name, path, measured=least)
+            self.places[name] = ModelSlot(name, path, measured=least)
             self._room.check(name, least)
         if other := [name for name in options.pinned if name not in self.places]:
             raise ServeError(
@@ -73,7 +73,7 @@ class Repository:
         try:
             for place in self.places.values():
                 await self._ensure(place)
-        except Refused as refusal:
+        except RequestRejected as refusal:
             raise refusal.error from None
 
     @property
@@ -85,7 +85,7 @@ class Repository:
             if p.wanted
         )
 
-    def place(self, name: str, version: str | None = None) -> Place:
+    def place(self, name: str, version: str | None = None) -> ModelSlot:
         """The model of a name.
 
         Raises:
@@ -93,13 +93,13 @@ class Repository:
         """
         place = self.places.get(name)
         if place is None or (version and place.hosted and place.hosted.version != version):
-            raise refused(404, _unknown(name, version))
+            raise rejected(404, _unknown_model(name, version))
         return place
 
     @asynccontextmanager
     async def use(
         self, name: str, version: str | None = None
-    ) -> AsyncIterator[tuple[Hosted, float]]:
+    ) -> AsyncIterator[tuple[LoadedModel, float]]:
         """Hold a model while the block runs; also the milliseconds that loading it took just now.
 
         Raises:
@@ -112,20 +112,20 @@ class Repository:
             self.place(name, version)
         hosted = place.hosted
         if hosted is None:
-            raise refused(503, _not_ready(place))
+            raise rejected(503, _not_ready(place))
         with hosted.held():
             yield hosted, cold
 
-    async def _on_demand(self, place: Place) -> float:
+    async def _on_demand(self, place: ModelSlot) -> float:
         if not place.wanted or not (self._options.lazy or self._options.memory_mb):
-            raise refused(503, _not_ready(place))
+            raise rejected(503, _not_ready(place))
         began = time.monotonic()
         try:
             await self._ensure(place)
-        except Refused:
+        except RequestRejected:
             raise
         except EdgeError as error:
-            raise refused(503, _not_ready(place)) from error
+            raise rejected(503, _not_ready(place)) from error
         return 1e3 * (time.monotonic() - began)
 
     async def load(self, name: str) -> None:
@@ -140,14 +140,14 @@ class Repository:
             await self._ensure(place, again=True)
         except EdgeError as error:
             if place.hosted is not None:
-                raise refused(503, _not_replaced(place, place.hosted, error)) from error
-            raise refused(503, _not_ready(place)) from error
+                raise rejected(503, _not_replaced(place, place.hosted, error)) from error
+            raise rejected(503, _not_ready(place)) from error
 
     async def unload(self, name: str) -> None:
         """Put a model out; requests that hold it are still answered (errors as `load`)."""
         place = self.place(name)
         place.wanted = False
-        self._room.put_out(place)
+        self._room.evict(place)
 
     def index(self) -> list[dict[str, Any]]:
         """As the repository extension has it."""
@@ -165,7 +165,7 @@ class Repository:
             for place in self.places.values()
         ]
 
-    def loaded(self) -> list[Hosted]:
+    def loaded(self) -> list[LoadedModel]:
         """The models that are open."""
         return [place.hosted for place in self.places.values() if place.hosted]
 
@@ -174,9 +174,9 @@ class Repository:
         for hosted in self.loaded():
             await hosted.lane.idle()
         for place in self.places.values():
-            self._room.put_out(place)
+            self._room.evict(place)
 
-    async def _ensure(self, place: Place, again: bool = False) -> None:
+    async def _ensure(self, place: ModelSlot, again: bool = False) -> None:
         async with place.lock:
             if place.hosted and not again:
                 return
@@ -200,11 +200,11 @@ class Repository:
             if old is not None:
                 old.retire()
 
-    def _evicted(self, oldest: Place, place: Place) -> None:
+    def _evicted(self, oldest: ModelSlot, place: ModelSlot) -> None:
         self._changed("evictions", oldest.name)
         self._log.event("evict", model=oldest.name, for_model=place.name)
 
-    async def _opened(self, place: Place) -> Hosted:
+    async def _opened(self, place: ModelSlot) -> LoadedModel:
         loop = asyncio.get_running_loop()
         try:
             hosted = await loop.run_in_executor(None, self._open, place.path, self._options)
@@ -224,7 +224,7 @@ class Repository:
         return hosted
 
 
-def _unknown(name: str, version: str | None) -> ServeError:
+def _unknown_model(name: str, version: str | None) -> ServeError:
     named = f"model {name[:60]!r}" + (f" version {version[:20]!r}" if version else "")
     return ServeError(
         "EDGE-SERVE-017",
@@ -235,7 +235,7 @@ def _unknown(name: str, version: str | None) -> ServeError:
     )
 
 
-def _not_ready(place: Place) -> ServeError:
+def _not_ready(place: ModelSlot) -> ServeError:
     return ServeError(
         "EDGE-SERVE-018",
         f"model {place.name}",
@@ -247,7 +247,7 @@ def _not_ready(place: Place) -> ServeError:
     )
 
 
-def _not_replaced(place: Place, old: Hosted, error: EdgeError) -> ServeError:
+def _not_replaced(place: ModelSlot, old: LoadedModel, error: EdgeError) -> ServeError:
     """The old one goes on answering: whoever asked for the load must not think that it is gone."""
     return ServeError(
         "EDGE-SERVE-018",

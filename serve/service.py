@@ -9,18 +9,14 @@ from typing import Any, TypeVar
 
 from edgeserve import __version__, oip
 from edgeserve.errors import InputError, ServeError
-from edgeserve.serve import work
-from edgeserve.serve.batch import Batcher
-from edgeserve.serve.figures import Times
-from edgeserve.serve.hosted import Hosted
-from edgeserve.serve.lag import Lag
-from edgeserve.serve.lane import Ran
-from edgeserve.serve.logs import Log
-from edgeserve.serve.metrics import Metrics
-from edgeserve.serve.options import Options
+from edgeserve.serve import inference
+from edgeserve.serve.admission import JobResult, LoopLag
+from edgeserve.serve.inference import DynamicBatcher
+from edgeserve.serve.loaded_model import LoadedModel
+from edgeserve.serve.options import ServeOptions
 from edgeserve.serve.repository import Repository
-from edgeserve.serve.traces import Traces
-from edgeserve.serve.trouble import Refused, failed, of_error, refused
+from edgeserve.serve.request_errors import RequestRejected, model_failed, rejected, rejection_of
+from edgeserve.serve.telemetry import Log, Metrics, RequestTimes, Traces
 from edgeserve.types.tensors import TensorSpec
 
 __all__ = ["EXTENSIONS", "Service"]
@@ -43,13 +39,13 @@ class Service:
     """
 
     def __init__(
-        self, options: Options, repository: Repository, metrics: Metrics, log: Log
+        self, options: ServeOptions, repository: Repository, metrics: Metrics, log: Log
     ) -> None:
         self.options, self.repository, self.metrics, self.log = options, repository, metrics, log
         self.draining = False
-        self.lag = Lag()
+        self.lag = LoopLag()
         self.traces = Traces()
-        self._batcher = Batcher(options.batch, options.batch_delay_ms / 1e3)
+        self._batcher = DynamicBatcher(options.batch, options.batch_delay_ms / 1e3)
 
     @property
     def ready(self) -> bool:
@@ -119,7 +115,7 @@ class Service:
                 got="a configuration or files from outside",
                 hint="replace the bundle at its path instead",
             )
-            raise refused(400, told)
+            raise rejected(400, told)
         await self.repository.load(name)
 
     async def unload(self, name: str) -> None:
@@ -135,9 +131,9 @@ class Service:
                 got="not allowed on this endpoint",
                 hint="start it with --control, and with --keys where others can reach it",
             )
-            raise refused(403, told)
+            raise rejected(403, told)
 
-    def glance(self, name: str, deadline: float) -> None:
+    def precheck(self, name: str, deadline: float) -> None:
         """Turn away before the body is read what would be turned away after."""
         place = self.repository.places.get(name)
         if place and place.hosted:
@@ -152,23 +148,25 @@ class Service:
         body: bytes,
         head: int | None,
         deadline: float,
-    ) -> tuple[work.Done, Hosted, float]:
+    ) -> tuple[inference.InferenceResult, LoadedModel, float]:
         """Answer an inference request in the protocol's bytes."""
         async with self.repository.use(name, version) as (hosted, cold):
             if self._batcher.applies(hosted):
                 ran = await self._batched(request_id, hosted, body, head, deadline)
             else:
                 ran = await self._run(
-                    request_id, hosted, lambda: work.infer(hosted, body, head), deadline
+                    request_id, hosted, lambda: inference.infer(hosted, body, head), deadline
                 )
             return self._counted(ran, hosted), hosted, cold
 
     async def predict(
         self, request_id: str, name: str, version: str | None, body: bytes, deadline: float
-    ) -> tuple[work.Done, Hosted, float]:
+    ) -> tuple[inference.InferenceResult, LoadedModel, float]:
         """Answer one raw input."""
         async with self.repository.use(name, version) as (hosted, cold):
-            ran = await self._run(request_id, hosted, lambda: work.predict(hosted, body), deadline)
+            ran = await self._run(
+                request_id, hosted, lambda: inference.predict(hosted, body), deadline
+            )
             return self._counted(ran, hosted), hosted, cold
 
     async def ask(
@@ -176,58 +174,62 @@ class Service:
         request_id: str,
         name: str,
         version: str | None,
-        read: Callable[[Hosted], oip.Request],
-        write: Callable[[oip.Answer], T],
+        read: Callable[[LoadedModel], oip.InferRequest],
+        write: Callable[[oip.InferResponse], T],
         deadline: float,
-    ) -> tuple[T, Hosted, float]:
+    ) -> tuple[T, LoadedModel, float]:
         """Answer a request in another's clothes, which are taken off and put on in the thread."""
         async with self.repository.use(name, version) as (hosted, cold):
 
-            def job() -> tuple[T, work.Done]:
+            def job() -> tuple[T, inference.InferenceResult]:
                 start = time.perf_counter()
-                answer, times, samples = work.answer_of(hosted, read(hosted), start)
+                answer, times, samples = inference.answer_request(hosted, read(hosted), start)
                 written = time.perf_counter()
                 made = write(answer)
                 after = times.after + time.perf_counter() - written
-                return made, work.Done(b"", None, dataclasses.replace(times, after=after), samples)
+                return made, inference.InferenceResult(
+                    b"", None, dataclasses.replace(times, after=after), samples
+                )
 
             ran = await self._run(request_id, hosted, job, deadline)
             made, done = ran.result
-            self._counted(Ran(done, ran.queued, ran.worked), hosted)
+            self._counted(JobResult(done, ran.queued, ran.worked), hosted)
             return made, hosted, cold
 
     async def _run(
-        self, request_id: str, hosted: Hosted, job: Callable[[], Any], deadline: float
-    ) -> Ran[Any]:
+        self, request_id: str, hosted: LoadedModel, job: Callable[[], Any], deadline: float
+    ) -> JobResult[Any]:
         """Run a job in the model's lane; what goes wrong is counted, logged, told as it may be."""
         began = time.monotonic()
         try:
             return await hosted.lane.run(job, deadline)
-        except (Refused, InputError) as error:
+        except (RequestRejected, InputError) as error:
             hosted.figures.fail(time.monotonic() - began)
-            raise of_error(error, hosted.name) from error
+            raise rejection_of(error, hosted.name) from error
         except Exception as error:
             hosted.figures.fail(time.monotonic() - began)
             self.log.fault(request_id, hosted.name, error)
-            raise failed(hosted.name) from error
+            raise model_failed(hosted.name) from error
 
     async def _batched(
-        self, request_id: str, hosted: Hosted, body: bytes, head: int | None, deadline: float
-    ) -> Ran[work.Done]:
+        self, request_id: str, hosted: LoadedModel, body: bytes, head: int | None, deadline: float
+    ) -> JobResult[inference.InferenceResult]:
         """Read, run with others, and write."""
         began = time.monotonic()
         try:
             return await self._batcher.infer(hosted, body, head, deadline)
-        except (Refused, InputError) as error:
+        except (RequestRejected, InputError) as error:
             hosted.figures.fail(time.monotonic() - began)
-            raise of_error(error, hosted.name) from error
+            raise rejection_of(error, hosted.name) from error
         except Exception as error:
             hosted.figures.fail(time.monotonic() - began)
             self.log.fault(request_id, hosted.name, error)
-            raise failed(hosted.name) from error
+            raise model_failed(hosted.name) from error
 
-    def _counted(self, ran: Ran[work.Done], hosted: Hosted) -> work.Done:
-        times: Times = dataclasses.replace(ran.result.times, queued=ran.queued)
+    def _counted(
+        self, ran: JobResult[inference.InferenceResult], hosted: LoadedModel
+    ) -> inference.InferenceResult:
+        times: RequestTimes = dataclasses.replace(ran.result.times, queued=ran.queued)
         hosted.figures.add(times, ran.result.samples, ran.result.shared)
         self.metrics.answered(hosted.name, times)
         told = {"edgeserve.model": hosted.name, "edgeserve.model_id": hosted.model_id}

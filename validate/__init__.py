@@ -5,9 +5,9 @@
     for report in validate("out", data="photos"):
         print(report.format, report.judgement.verdict)
 
-The verbs that workers run are `edgeserve.validate.answers.collect_answers` (the reference, once),
-`edgeserve.validate.gate.judge` (one artifact) and `edgeserve.validate.golden.make_golden`. The
-rules stand in ``docs/verdicts.md``.
+The verbs that workers run are `edgeserve.validate.collect.collect_answers` (the reference, once),
+`edgeserve.validate.judge.judge` (one artifact) and `edgeserve.validate.golden.make.make_golden`.
+The rules stand in ``docs/verdicts.md``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def validate(
     Raises:
         EdgeError: there is no workspace, the data cannot be used, or the reference cannot be asked.
     """
-    from edgeserve.validate.every import judge_workspace
+    from edgeserve.validate.verdict import judge_workspace
 
     return judge_workspace(
         Path(workspace),

@@ -4,34 +4,69 @@ In order, and the first that has something to say decides:
 
 1. an invariant is broken                                              -> fail
 2. the reference's own outputs carry no evidence                       -> unproven
-3. fp32 within the tensor limit, measured against the reference's own tensors, or with every decided
+3. fp32 within the tensor limit, measured against the reference's own tensors, or with every
+  decided
    answer of the reference reproduced                                  -> pass
 4. fp32 beyond it, and nothing but tensors to go by                    -> fail
    quantized, and nothing but tensors to go by: noise of each field    -> pass, degraded, fail
 5. decided inputs: the bounds of their flip rate against the limits    -> pass, degraded, fail
 6. otherwise                                                           -> unproven (more data)
+
+Noise is signal to noise (SNR) by field and channel. The signal is what the reference's values do
+around their mean, so that an offset counts for nothing. By default a field needs 20 dB to pass
+(the noise is a tenth of the signal) and 10 dB to be degraded (a third); each single channel may
+have 10 dB less, down to noise as large as the channel's own signal. fp16 rounds a hundred times
+finer than 8 bits and needs 20 dB more to pass; what counts as harm is the same.
+
+`judge_workspace` judges every artifact of a workspace, each in a worker; `crash_report` is the
+report on one whose worker died.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from edgeserve.decisions import DECIDED_MARGIN
+from edgeserve import jobs
+from edgeserve.bundle import Workspace
+from edgeserve.environment import environment
 from edgeserve.errors import EdgeError
-from edgeserve.types.artifact import Judgement, Reason
+from edgeserve.tasks import DECIDED_MARGIN
+from edgeserve.types.artifact import Artifact, Judgement, Reason
 from edgeserve.types.base import Number, plain
-from edgeserve.types.reports import DecisionStats, Limits, OutputDiff, Rate
-from edgeserve.types.words import Precision, Task, Verdict
-from edgeserve.validate.bounds import first_settled, lower_bound, upper_bound
-from edgeserve.validate.noise import by_noise, called
+from edgeserve.types.records import Runtime
+from edgeserve.types.reports import Check, DecisionStats, Limits, OutputDiff, Rate, Report
+from edgeserve.types.vocabulary import Precision, Task, Verdict
+from edgeserve.validate.compare.output_fields import describe_field as field_called
+from edgeserve.validate.reference_store import read_answers
+from edgeserve.validate.requests import Answers, AnswersRequest, JudgeRequest
+from edgeserve.validate.stats.binomial import groups_needed, lower_bound, upper_bound
 
-__all__ = ["GROSS", "Evidence", "by_bounds", "crashed", "decide", "drift_limit", "more_groups"]
+__all__ = [
+    "CHANNEL_ALLOWANCE",
+    "COLLECT_VERB",
+    "GROSS_ERROR",
+    "JUDGE_VERB",
+    "Evidence",
+    "crash_report",
+    "crash_verdict",
+    "decide",
+    "describe_diff",
+    "drift_limit",
+    "judge_workspace",
+    "more_groups",
+    "snr_shortfall",
+    "snr_verdict",
+    "verdict_by_bounds",
+]
+
 
 #: A float32 output that is off by a tenth of its own scale is another function, not rounding.
-GROSS = 0.1
+GROSS_ERROR = 0.1
 
-_Word = tuple[Verdict, tuple[Reason, ...]]
+_Outcome = tuple[Verdict, tuple[Reason, ...]]
 
 
 def drift_limit(task: Task) -> float:
@@ -109,7 +144,7 @@ def decide(evidence: Evidence, executed_by: str) -> Judgement:
     )
 
 
-def crashed(error: EdgeError, executed_by: str = "") -> Judgement:
+def crash_verdict(error: EdgeError, executed_by: str = "") -> Judgement:
     """The verdict on an artifact whose worker died, hung or met an unexpected error.
 
     Raises:
@@ -125,27 +160,27 @@ def crashed(error: EdgeError, executed_by: str = "") -> Judgement:
     return Judgement(verdict="fail", reasons=(reason,), executed_by=executed_by)
 
 
-def _broken(evidence: Evidence) -> _Word | None:
+def _broken(evidence: Evidence) -> _Outcome | None:
     return ("fail", evidence.broken) if evidence.broken else None
 
 
-def _no_evidence(evidence: Evidence) -> _Word | None:
+def _no_evidence(evidence: Evidence) -> _Outcome | None:
     return ("unproven", evidence.vacuous) if evidence.vacuous else None
 
 
-def _tensors(evidence: Evidence) -> _Word | None:
+def _tensors(evidence: Evidence) -> _Outcome | None:
     if evidence.precision != "fp32":
-        return by_noise(evidence) if evidence.task == "tensors" else None
+        return snr_verdict(evidence) if evidence.task == "tensors" else None
     if evidence.within:
         return _within(evidence)
     beyond = (_beyond(evidence),)
     if evidence.task == "tensors":
         return "fail", beyond
-    gross = evidence.worst is None or _distance(evidence.worst) > GROSS
+    gross = evidence.worst is None or _distance(evidence.worst) > GROSS_ERROR
     return ("fail", beyond) if gross and evidence.decisions is None else None
 
 
-def _within(evidence: Evidence) -> _Word | None:
+def _within(evidence: Evidence) -> _Outcome | None:
     """The tensor rule holds; it is the reference's word only where the reference was compared."""
     if evidence.own_tensors:
         return "pass", ()
@@ -163,13 +198,13 @@ def _beyond(evidence: Evidence) -> Reason:
     if worst is None:
         return Reason(code="EDGE-CHECK-030", message="no output could be compared")
     message = (
-        f"{called(worst)} differs by {plain(worst.relative):.3g} of its scale"
+        f"{describe_diff(worst)} differs by {plain(worst.relative):.3g} of its scale"
         f" (on {worst.worst}), limit {evidence.limits.tensor:g}"
     )
     return Reason(code="EDGE-CHECK-030", message=message)
 
 
-def _synthetic(evidence: Evidence) -> _Word | None:
+def _synthetic(evidence: Evidence) -> _Outcome | None:
     rate = evidence.synthetic
     if evidence.decisions is not None or rate is None:
         return None
@@ -179,15 +214,15 @@ def _synthetic(evidence: Evidence) -> _Word | None:
     return "fail", (Reason(code="EDGE-CHECK-045", message=message), *_tensor_note(evidence))
 
 
-def _decisions(evidence: Evidence) -> _Word:
+def _decisions(evidence: Evidence) -> _Outcome:
     stats = evidence.decisions
     if stats is None:
         message = "no data to compare decisions on"
         return "unproven", (Reason(code="EDGE-CHECK-043", message=message), *_tensor_note(evidence))
-    cause = _processing(evidence)
+    cause = _processing_mismatch(evidence)
     if stats.decided.n == 0:
         return "unproven", (*cause, _undecided(evidence, stats), *_tensor_note(evidence))
-    verdict = by_bounds(stats.decided, evidence.limits)
+    verdict = verdict_by_bounds(stats.decided, evidence.limits)
     flips = _flips(stats, evidence.limits, verdict)
     both = (*flips, *cause) if verdict == "fail" else (*cause, *flips)
     return verdict, (*both, *_tensor_note(evidence))
@@ -201,7 +236,7 @@ def _undecided(evidence: Evidence, stats: DecisionStats) -> Reason:
     return Reason(code="EDGE-CHECK-044", message=message)
 
 
-def _processing(evidence: Evidence) -> tuple[Reason, ...]:
+def _processing_mismatch(evidence: Evidence) -> tuple[Reason, ...]:
     """The file computes what the program does, so a drift of scores comes in before the model."""
     if evidence.own_tensors or not evidence.within or not evidence.drifts:
         return ()
@@ -214,7 +249,7 @@ def _processing(evidence: Evidence) -> tuple[Reason, ...]:
     return (Reason(code="EDGE-CHECK-046", message=message),)
 
 
-def by_bounds(rate: Rate, limits: Limits) -> Verdict:
+def verdict_by_bounds(rate: Rate, limits: Limits) -> Verdict:
     """What the bounds of a flip rate say, against the limits."""
     if plain(rate.upper) <= limits.pass_flips:
         return "pass"
@@ -261,16 +296,161 @@ def more_groups(rate: Rate, limits: Limits) -> int | None:
     The verdict aimed at is the one that the rate itself points to. None: already settled, nothing
     observed, or the rate lies too close to a limit.
     """
-    if rate.n == 0 or by_bounds(rate, limits) != "unproven":
+    if rate.n == 0 or verdict_by_bounds(rate, limits) != "unproven":
         return None
     share, now = plain(rate.rate), int(plain(rate.n_eff))
-    total = first_settled(_aim(share, limits), now + 1)
+    total = groups_needed(_settled_at(share, limits), now + 1)
     return None if total is None else total - now
 
 
-def _aim(share: float, limits: Limits) -> Callable[[int], bool]:
+def _settled_at(share: float, limits: Limits) -> Callable[[int], bool]:
     """Whether so many groups settle it, for a flip rate that stays at ``share``."""
     if share > limits.degraded_flips:
         return lambda n: lower_bound(share * n, n) > limits.degraded_flips
     limit = limits.pass_flips if share <= limits.pass_flips else limits.degraded_flips
     return lambda n: upper_bound(share * n, n) <= limit
+
+
+#: By how many dB a single channel may be noisier than its field.
+CHANNEL_ALLOWANCE = 10.0
+
+#: By how many dB a precision's rounding is finer than that of 8 bits.
+_EXTRA_SNR: dict[Precision, float] = {"fp16": 20.0}
+
+
+def snr_verdict(evidence: Evidence) -> tuple[Verdict, tuple[Reason, ...]]:
+    """The verdict on a quantized file by its noisiest field; whole numbers must be equal."""
+    known = [
+        (snr_shortfall(diff, evidence), diff) for diff in evidence.outputs if diff.snr is not None
+    ]
+    if known:
+        lack, diff = max(known, key=lambda pair: pair[0])
+        if lack > _required_snr(evidence) - evidence.limits.degraded_snr:
+            return "fail", (Reason(code="EDGE-CHECK-063", message=_snr_message(diff, evidence)),)
+        if lack > 0:
+            return "degraded", (
+                Reason(code="EDGE-CHECK-064", message=_snr_message(diff, evidence)),
+            )
+    for diff in evidence.whole:
+        if plain(diff.max_abs) > 0:
+            message = f"{describe_diff(diff)} holds whole numbers, and other ones on {diff.worst}"
+            return "unproven", (Reason(code="EDGE-CHECK-032", message=message),)
+    return "pass", ()
+
+
+def snr_shortfall(diff: OutputDiff, evidence: Evidence) -> float:
+    """By how many dB a field misses the limit for ``pass``; negative where it keeps it."""
+    least = min(_decibels(diff.snr), _decibels(diff.channel_snr) + CHANNEL_ALLOWANCE)
+    return _required_snr(evidence) - least
+
+
+def _required_snr(evidence: Evidence) -> float:
+    return evidence.limits.snr + _EXTRA_SNR.get(evidence.precision, 0.0)
+
+
+def _decibels(value: object) -> float:
+    """As a number; what is not known or no number counts as nothing but noise."""
+    found = float("nan") if value is None else float(str(value))
+    return found if found == found else float("-inf")
+
+
+def _snr_message(diff: OutputDiff, evidence: Evidence) -> str:
+    field, channel, wanted = (
+        _decibels(diff.snr),
+        _decibels(diff.channel_snr),
+        _required_snr(evidence),
+    )
+    said = f"{describe_diff(diff)}: signal to noise {field:.3g} dB, limit {wanted:g}"
+    if diff.noisiest is not None and channel + CHANNEL_ALLOWANCE < field:
+        said += f"; channel {diff.noisiest}: {channel:.3g} dB, limit {wanted - CHANNEL_ALLOWANCE:g}"
+    return said
+
+
+def describe_diff(diff: OutputDiff) -> str:
+    """A field in words; see `edgeserve.validate.compare.output_fields.describe_field`."""
+    return field_called(diff.field, diff.output, diff.part)
+
+
+#: Addresses of the verbs.
+COLLECT_VERB = "edgeserve.validate.collect:collect_answers"
+JUDGE_VERB = "edgeserve.validate.judge:judge"
+
+
+def judge_workspace(
+    workspace: Path,
+    data: str | None,
+    reference: str | None,
+    limits: Limits | None,
+    folder: Path,
+    timeout: float,
+) -> tuple[Report, ...]:
+    """See `edgeserve.validate.validate`."""
+    opened = Workspace(workspace)
+    manifest = opened.manifest
+    samples = opened.samples.absolute()
+    stored = read_answers(samples)
+    user = str(folder.absolute())
+    asked = AnswersRequest(
+        source_folder=str(opened.source.absolute()),
+        out=str(samples),
+        folder=user,
+        data=data or (stored.data if stored else None),
+        reference=reference or (None if stored else manifest.reference),
+        golden=0,
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        answers = jobs.run(
+            COLLECT_VERB, asked, Answers, Path(scratch) / "answers", timeout=timeout, path=[user]
+        )
+        return tuple(
+            _judge_in_worker(
+                JudgeRequest(
+                    artifact=artifact,
+                    root=str(workspace.absolute()),
+                    limits=limits or Limits(),
+                    source_folder=asked.source_folder,
+                    samples=asked.out,
+                ),
+                answers,
+                Path(scratch) / artifact.name,
+                timeout,
+            )
+            for artifact in manifest.artifacts
+        )
+
+
+def _judge_in_worker(
+    request: JudgeRequest, answers: Answers, folder: Path, timeout: float
+) -> Report:
+    try:
+        return jobs.run(JUDGE_VERB, request, Report, folder, timeout=timeout)
+    except EdgeError as error:
+        return crash_report(request, answers, error)
+
+
+def crash_report(request: JudgeRequest, answers: Answers, error: EdgeError) -> Report:
+    """The report on an artifact whose worker died, hung or met an unexpected error.
+
+    Raises:
+        EdgeError: ``error`` itself, when it is none of these.
+    """
+    judgement = crash_verdict(error)
+    artifact: Artifact = request.artifact
+    return Report(
+        artifact_sha256=artifact.sha256,
+        format=artifact.format,
+        precision=artifact.precision,
+        runtime=Runtime(name=artifact.format, version="", delegate=request.delegate or ""),
+        reference=answers.reference,
+        preprocessing=answers.preprocessing,
+        inputs="none",
+        limits=request.limits,
+        checks=(Check(name="survives", ok=False, detail=judgement.reasons[0].message),),
+        outputs=(),
+        decisions=None,
+        worst=(),
+        judgement=judgement,
+        environment=environment(),
+        seconds=0.0,
+        notes=answers.notes,
+    )

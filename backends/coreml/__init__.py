@@ -13,13 +13,12 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from edgeserve.backends.base import Backend
+from edgeserve.backends.base import Backend, too_old, versions
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.host import too_old, versions
 from edgeserve.backends.session import Session
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
-from edgeserve.types.words import Precision
+from edgeserve.types.vocabulary import Precision
 
 __all__ = ["CoremlBackend"]
 
@@ -67,9 +66,9 @@ class CoremlBackend(Backend):
         options: Mapping[str, str],
     ) -> Artifact:
         from edgeserve.backends.coreml.export import export_coreml
-        from edgeserve.backends.coreml.order import Order
+        from edgeserve.backends.coreml.export_request import CoremlExportRequest
 
-        order = Order(exported, route, cast(Precision, precision), dict(options))
+        order = CoremlExportRequest(exported, route, cast(Precision, precision), dict(options))
         return export_coreml(order, root, out, self.tools())
 
     def _quantize(

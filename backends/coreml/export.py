@@ -18,21 +18,26 @@ from typing import Any
 import numpy as np
 from torch.export import ExportedProgram
 
-from edgeserve.backends.coreml.edges import check_edges, input_types, output_types
-from edgeserve.backends.coreml.flexible import opened, try_open
-from edgeserve.backends.coreml.image import check_picture
-from edgeserve.backends.coreml.library import checked_at_the_end, coremltools
-from edgeserve.backends.coreml.lowerings import register_lowerings
-from edgeserve.backends.coreml.lowerings.node_names import part_names
-from edgeserve.backends.coreml.merge import merge, read_package
+from edgeserve.backends.coreml.convert_errors import convert_error, fixed_size_error
+from edgeserve.backends.coreml.coremltools_import import coremltools, validate_once
+from edgeserve.backends.coreml.dynamic_ranges import check_dynamic_ranges, dynamic_io
+from edgeserve.backends.coreml.export_request import (
+    TARGETS,
+    WHOLE,
+    CoremlExportRequest,
+    check_converted_io,
+    check_image_input,
+    input_types,
+    output_types,
+)
 from edgeserve.backends.coreml.metadata import describe_package, sources_of
-from edgeserve.backends.coreml.order import TARGETS, WHOLE, Order
-from edgeserve.backends.coreml.package import ENTRY, write_package
-from edgeserve.backends.coreml.program import Fixed, SourceProgram, load_source
-from edgeserve.backends.coreml.refusals import refusal, unfit
+from edgeserve.backends.coreml.package import ENTRY, merge_functions, read_package, write_package
+from edgeserve.backends.coreml.passes import register_lowerings
+from edgeserve.backends.coreml.passes.argument_checks import rename_ambiguous_nodes
+from edgeserve.backends.coreml.program import FixedProgram, SourceProgram, load_source
 from edgeserve.backends.coreml.spec import signatures
 from edgeserve.backends.sizes import Sizes, plan_sizes
-from edgeserve.backends.torch.program import log_warnings
+from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.errors import EdgeError
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
 from edgeserve.types.source import Exported
@@ -42,7 +47,9 @@ __all__ = ["export_coreml"]
 _NEWER = re.compile(r"target\.(iOS\d+)")
 
 
-def export_coreml(order: Order, root: Path, out: Path, tools: dict[str, str]) -> Artifact:
+def export_coreml(
+    order: CoremlExportRequest, root: Path, out: Path, tools: dict[str, str]
+) -> Artifact:
     """Convert ``root/exported.program`` into ``out/model.mlpackage``.
 
     Raises:
@@ -59,7 +66,7 @@ def export_coreml(order: Order, root: Path, out: Path, tools: dict[str, str]) ->
     ranged, _ = plan_sizes(order.exported, shapes, ranged=order.picture is None)
     if ranged[0].ranges:
         try:
-            return _made(order, source, ranged, examples, out, tools)
+            return _convert_and_write(order, source, ranged, examples, out, tools)
         except EdgeError as error:
             print(f"sizes {dict(ranged[0].ranges)} cannot stay open: {error}", flush=True)
             shutil.rmtree(out / ENTRY, ignore_errors=True)
@@ -67,12 +74,12 @@ def export_coreml(order: Order, root: Path, out: Path, tools: dict[str, str]) ->
     for note in notes:
         print(note, flush=True)
     if order.picture is not None:
-        check_picture(order.exported, order.picture, sizes[-1])
-    return _made(order, source, sizes, examples, out, tools)
+        check_image_input(order.exported, order.picture, sizes[-1])
+    return _convert_and_write(order, source, sizes, examples, out, tools)
 
 
-def _made(
-    order: Order,
+def _convert_and_write(
+    order: CoremlExportRequest,
     source: SourceProgram,
     sizes: Sequence[Sizes],
     examples: Mapping[str, np.ndarray],
@@ -81,17 +88,17 @@ def _made(
 ) -> Artifact:
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
         parts = _convert_all(order, source, sizes, Path(stage))
-        spec, weights = _joined(parts, Path(stage))
+        spec, weights = _merge_parts(parts, Path(stage))
         sources = {part.name or "main": part.sources for part in parts}
         describe_package(spec, order.exported, order.options, sources, source.modules)
         files = write_package(spec, weights, out)
     found = signatures(spec)
-    check_edges(found, order, sizes)
+    check_converted_io(found, order, sizes)
     if sizes[0].ranges:
-        found = (opened(found[0], order.exported.signature, sizes[0]),)
+        found = (dynamic_io(found[0], order.exported.signature, sizes[0]),)
         arrays = [examples[spec.name] for spec in order.exported.signature.inputs]
         program, signature = source.program, order.exported.signature
-        try_open(out / ENTRY, program, signature, sizes[0], arrays, order.precision)
+        check_dynamic_ranges(out / ENTRY, program, signature, sizes[0], arrays, order.precision)
     return Artifact(
         format="coreml",
         precision=order.precision,
@@ -104,7 +111,7 @@ def _made(
 
 
 def _provenance(
-    order: Order, version: int, rewrites: tuple[str, ...], tools: dict[str, str]
+    order: CoremlExportRequest, version: int, rewrites: tuple[str, ...], tools: dict[str, str]
 ) -> Provenance:
     target = coremltools().target(version).name
     recipe = Recipe(precision=order.precision, options={**order.options, "target": target})
@@ -126,43 +133,47 @@ class _Part:
     rewrites: tuple[str, ...]
 
 
-def _joined(parts: Sequence[_Part], stage: Path) -> tuple[Any, Path]:
+def _merge_parts(parts: Sequence[_Part], stage: Path) -> tuple[Any, Path]:
     if len(parts) == 1:
         return read_package(parts[0].folder)
-    return merge({str(part.name): part.folder for part in parts}, stage)
+    return merge_functions({str(part.name): part.folder for part in parts}, stage)
 
 
 def _convert_all(
-    order: Order, source: SourceProgram, sizes: Sequence[Sizes], stage: Path
+    order: CoremlExportRequest, source: SourceProgram, sizes: Sequence[Sizes], stage: Path
 ) -> list[_Part]:
     target = order.target(len(sizes))
     parts = []
-    for each, fixed in zip(sizes, _fix(source, sizes, order), strict=True):
+    for each, fixed in zip(sizes, _fixed_programs(source, sizes, order), strict=True):
         folder = stage / f"{each.name or 'main'}.mlpackage"
-        part_names(fixed.program)
+        rename_ambiguous_nodes(fixed.program)
         try:
             made = _call(order, fixed.program, each, folder, target)
         except Exception as error:  # the converter raises many kinds
             user = Path(order.exported.source.folder)
-            raise refusal(error, fixed.program, source, user) from error
+            raise convert_error(error, fixed.program, source, user) from error
         parts.append(_Part(each.name, folder, sources_of(made, source), fixed.rewrites))
     return parts
 
 
-def _fix(source: SourceProgram, sizes: Sequence[Sizes], order: Order) -> Iterator[Fixed]:
+def _fixed_programs(
+    source: SourceProgram, sizes: Sequence[Sizes], order: CoremlExportRequest
+) -> Iterator[FixedProgram]:
     try:
         yield from source.fixed(sizes, whole=order.route == WHOLE)
     except Exception as error:  # torch raises many kinds
         shown = [dict(each.dims) for each in sizes]
-        raise unfit(error, source, shown, Path(order.exported.source.folder)) from error
+        raise fixed_size_error(error, source, shown, Path(order.exported.source.folder)) from error
 
 
-def _call(order: Order, program: ExportedProgram, sizes: Sizes, folder: Path, target: str) -> Any:
+def _call(
+    order: CoremlExportRequest, program: ExportedProgram, sizes: Sizes, folder: Path, target: str
+) -> Any:
     """Call the converter, again where it says that an op needs a newer system; a PyMIL program."""
     ct = coremltools()
     precision = ct.precision.FLOAT16 if order.precision == "fp16" else ct.precision.FLOAT32
     try:
-        with log_warnings(), checked_at_the_end():
+        with log_warnings(), validate_once():
             model = ct.convert(
                 program,
                 source="pytorch",

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edgeserve.backends.coreml.origin import Origin
+from edgeserve.backends.coreml.metadata import SourceMap
 from edgeserve.backends.coreml.spec import block_of, name_of, operations_of, read_spec
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["Constant", "constants_of", "inspect_coreml"]
+__all__ = ["ConstantTensor", "constants_of", "inspect_coreml"]
 
 #: Bits of MIL's data types, by the name the message has for them.
 _BITS = {
@@ -41,7 +41,7 @@ _BITS = {
 _ZERO_POINTS = {"offset", "zero_point"}
 
 
-class Constant(NamedTuple):
+class ConstantTensor(NamedTuple):
     """A constant tensor of a program.
 
     Attributes:
@@ -71,7 +71,7 @@ def inspect_coreml(artifact: Artifact, root: Path) -> Graph:
     spec = read_spec(artifact, root)
     functions = spec.mlProgram.functions
     name = artifact.io.signature or "main"
-    origin = Origin.of(spec)
+    origin = SourceMap.of(spec)
     ops = tuple(
         _op(operation, origin, name)
         for operation in operations_of(block_of(functions[name]))
@@ -87,7 +87,7 @@ def inspect_coreml(artifact: Artifact, root: Path) -> Graph:
     )
 
 
-def constants_of(function: Any) -> Iterator[Constant]:
+def constants_of(function: Any) -> Iterator[ConstantTensor]:
     """Constant tensors of a function: weights, also compressed ones, and their scales.
 
     Sizes, axes, indices and other plain integers are no weights, nor are zero points.
@@ -111,22 +111,22 @@ def _values(operation: Any) -> dict[str, Any]:
     return {k: v for k, v in operation.attributes.items() if k != "name"} | inline
 
 
-def _constant(name: str, value: Any) -> Constant | None:
+def _constant(name: str, value: Any) -> ConstantTensor | None:
     """A value as a constant tensor; None for scalars, texts and integers in the message."""
     kind = value.type.tensorType
     shape = tuple(int(dim.constant.size) for dim in kind.dimensions)
     word = kind.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number[kind.dataType].name
     if value.WhichOneof("value") == "blobFileValue":
         blob = value.blobFileValue
-        return Constant(name, word.lower(), shape, (blob.fileName, int(blob.offset)))
+        return ConstantTensor(name, word.lower(), shape, (blob.fileName, int(blob.offset)))
     if not word.startswith(("FLOAT", "BFLOAT")) or not shape:
         return None
-    return Constant(name, word.lower(), shape, None)
+    return ConstantTensor(name, word.lower(), shape, None)
 
 
-def _weights(constants: list[Constant]) -> tuple[WeightInfo, ...]:
+def _weights(constants: list[ConstantTensor]) -> tuple[WeightInfo, ...]:
     """Each stored tensor once, by name: functions share what lies at the same place."""
-    places: dict[object, Constant] = {}
+    places: dict[object, ConstantTensor] = {}
     for each in constants:
         places.setdefault(each.place or (each.name, each.shape), each)
     return tuple(
@@ -135,7 +135,7 @@ def _weights(constants: list[Constant]) -> tuple[WeightInfo, ...]:
     )
 
 
-def _op(operation: Any, origin: Origin, function: str) -> Op:
+def _op(operation: Any, origin: SourceMap, function: str) -> Op:
     source = origin.source(function, operation)
     return Op(
         name=name_of(operation),

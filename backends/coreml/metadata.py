@@ -1,21 +1,27 @@
-"""What a package says of itself: a line for people, labels and task, and where each op is from.
+"""What a package says of itself: description, labels, task, and the source op of each value.
 
 All of it comes from the source's own values. What coremltools notes (the day, its versions) is
-dropped: it would make other bytes every day.
+dropped: it would make other bytes every day. A later change of the program renames values by
+endings of its own; `SourceMap` leads them back to the names that the export noted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from edgeserve.backends.coreml.program import SourceProgram
+from edgeserve.backends.coreml.spec import block_of, name_of, operations_of
+from edgeserve.errors import QuantizeError
 from edgeserve.types.source import Exported
 
-__all__ = ["MODULES", "SOURCES", "as_json", "describe_package", "sources_of"]
+__all__ = ["MODULES", "SOURCES", "SourceMap", "as_json", "describe_package", "sources_of"]
+
 
 #: Keys of the user-defined metadata: {function: {source op: [values it became]}} and
 #: {source op: module}.
@@ -71,15 +77,15 @@ def describe_package(
     metadata.license = options.get("license", "")
     used = {source for found in sources.values() for source in found}
     named = {source: modules[source] for source in used if modules[source]}
-    _note(metadata, SOURCES, sources)
-    _note(metadata, MODULES, named)
-    _note(metadata, "edgeserve.task", exported.task)
-    _note(metadata, "edgeserve.labels", list(exported.labels))
-    _note(metadata, "edgeserve.fields", exported.fields)
-    _note(metadata, "edgeserve.processing", msgspec.to_builtins(exported.processing))
+    _add_entry(metadata, SOURCES, sources)
+    _add_entry(metadata, MODULES, named)
+    _add_entry(metadata, "edgeserve.task", exported.task)
+    _add_entry(metadata, "edgeserve.labels", list(exported.labels))
+    _add_entry(metadata, "edgeserve.fields", exported.fields)
+    _add_entry(metadata, "edgeserve.processing", msgspec.to_builtins(exported.processing))
 
 
-def _note(metadata: Any, key: str, value: Any) -> None:
+def _add_entry(metadata: Any, key: str, value: Any) -> None:
     """One entry as JSON, text as it is; nothing where there is nothing to say."""
     if value:
         text = value if isinstance(value, str) else as_json(value)
@@ -96,3 +102,82 @@ def _summary(exported: Exported, options: Mapping[str, str]) -> str:
     labels = f" with {len(exported.labels)} labels" if exported.labels else ""
     task = "model" if exported.task == "tensors" else f"{exported.task} model"
     return f"{name}: {task}{labels}".removeprefix(": ")
+
+
+_RENAMED_SUFFIX = re.compile(r"(_cast_fp16|_to_fp16|__post__dequant|_quantized)+$")
+
+
+@dataclass(frozen=True)
+class SourceMap:
+    """The notes of one package.
+
+    Attributes:
+        sources: For each function, and in it for each value, the source op.
+        modules: For each source op the module that held it ("features.0"), where known.
+    """
+
+    sources: Mapping[str, Mapping[str, str]]
+    modules: Mapping[str, str]
+
+    @classmethod
+    def of(cls, spec: Any) -> SourceMap:
+        """Read the notes of a ``Model`` message; a package of somebody else's making has none."""
+        notes = spec.description.metadata.userDefined
+        try:
+            found = json.loads(notes.get(SOURCES) or "{}")
+            modules = json.loads(notes.get(MODULES) or "{}")
+            sources = {
+                function: {
+                    value: source for source, values in by_source.items() for value in values
+                }
+                for function, by_source in found.items()
+            }
+        except (ValueError, AttributeError, TypeError):
+            return cls({}, {})
+        return cls(sources, modules)
+
+    def source(self, function: str, operation: Any) -> str | None:
+        """The source op of an operation of a function."""
+        known = self.sources.get(function, {})
+        names = [*(value.name for value in operation.outputs), name_of(operation)]
+        plain = (_RENAMED_SUFFIX.sub("", name) for name in names)
+        return next((known[name] for name in (*names, *plain) if name in known), None)
+
+    def kept(self, function: str, block: Any, keep: Sequence[str]) -> Iterator[Any]:
+        """The operations of a block that came from ops or modules named in ``keep``.
+
+        A module's path stands for everything inside it.
+
+        Raises:
+            QuantizeError: EDGE-QUANTIZE-009, nothing came from one of them.
+        """
+        missing = set(keep)
+        for operation in operations_of(block):
+            source = self.source(function, operation)
+            module = self.modules.get(source or "", "")
+            hits = {e for e in keep if e in (source, module) or module.startswith(f"{e}.")}
+            missing -= hits
+            if hits:
+                yield operation
+        if missing:
+            raise QuantizeError(
+                "EDGE-QUANTIZE-009",
+                f"keep_float {sorted(missing)[0]!r}",
+                wanted="a module's path or a node of the exported program that the file knows",
+                got="nothing that came from it",
+                hint="`edgeserve inspect` shows source and module",
+            )
+
+    def describe(self, spec: Any) -> None:
+        """Note the origin of the values that a changed message has now."""
+        changed: dict[str, dict[str, list[str]]] = {}
+        for function in self.sources:
+            found: dict[str, list[str]] = {}
+            for operation in operations_of(block_of(spec.mlProgram.functions[function])):
+                source = self.source(function, operation)
+                if source is not None and operation.type != "const":
+                    names = [*(value.name for value in operation.outputs), name_of(operation)]
+                    found.setdefault(source, []).extend(dict.fromkeys(names))
+            changed[function] = found
+        if changed:
+            spec.description.metadata.userDefined[SOURCES] = as_json(changed)

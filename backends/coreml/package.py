@@ -1,21 +1,27 @@
-"""Writing a ``.mlpackage`` so that the same model gives the same bytes.
+"""Writing a ``.mlpackage``, the same bytes for the same model; merging and splitting them.
 
 coremltools names the items of a package by random numbers, notes the day, and serialises maps in
-any order. Here items are named by what they hold, and nothing else is written.
+any order. Here items are named by what they hold, and nothing else is written. Packages of one
+function each become one package of several functions (multifunction), whose weights are stored
+once.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgeserve.backends.coreml.coremltools_import import coremltools, validate_once
 from edgeserve.backends.coreml.spec import DATA, MODEL, WEIGHTS
+from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, sha256_file
 from edgeserve.types.artifact import FileEntry
 
-__all__ = ["ENTRY", "write_package"]
+__all__ = ["ENTRY", "merge_functions", "read_package", "split_functions", "write_package"]
+
 
 #: The artifact's entry: a folder.
 ENTRY = "model.mlpackage"
@@ -75,3 +81,58 @@ def _manifest(items: dict[str, dict[str, str]], root: str) -> bytes:
         "rootModelIdentifier": root,
     }
     return (json.dumps(manifest, indent=4, sort_keys=True) + "\n").encode()
+
+
+def merge_functions(parts: Mapping[str, Path], stage: Path) -> tuple[Any, Path]:
+    """Make one package of several; the last function is its default.
+
+    Args:
+        parts: The packages by the names that their functions are to have.
+        stage: An existing folder for what is made on the way.
+
+    Returns:
+        The ``Model`` message and the folder of its weights, which lies in ``stage``.
+    """
+    utils = coremltools().utils
+    plan = utils.MultiFunctionDescriptor()
+    for name, folder in parts.items():
+        plan.add_function(str(folder), src_function_name="main", target_function_name=name)
+        plan.default_function_name = name
+    merged = stage / "merged.mlpackage"
+    with log_warnings(), validate_once():
+        utils.save_multifunction(plan, str(merged))
+    return read_package(merged)
+
+
+def split_functions(spec: Any, weights: Path, stage: Path) -> dict[str, Path]:
+    """The opposite of `merge_functions`: a package for each function, its function called "main".
+
+    Args:
+        spec: A ``Model`` message with several functions.
+        weights: The folder of its weights.
+        stage: An existing folder to write into.
+    """
+    made = {}
+    for description in spec.description.functions:
+        alone = type(spec)()
+        alone.CopyFrom(spec)
+        alone.description.Clear()
+        alone.description.input.extend(description.input)
+        alone.description.output.extend(description.output)
+        functions = alone.mlProgram.functions
+        kept = type(functions[description.name])()
+        kept.CopyFrom(functions[description.name])
+        functions.clear()
+        functions["main"].CopyFrom(kept)
+        folder = stage / description.name
+        folder.mkdir()
+        write_package(alone, weights, folder)
+        made[description.name] = next(folder.iterdir())
+    return made
+
+
+def read_package(folder: Path) -> tuple[Any, Path]:
+    """The ``Model`` message of a package that coremltools or edgeserve has just written."""
+    spec = coremltools().proto.Model_pb2.Model()
+    spec.ParseFromString((folder / DATA / MODEL).read_bytes())
+    return spec, folder / DATA / WEIGHTS

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeserve.backends.coreml.lowerings.decompose import decompose
+from edgeserve.backends.coreml.passes.decompose import decompose
 from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.torch import reference_artifact
-from edgeserve.backends.torch.blame import one_line
+from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import TensorSpec
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-__all__ = ["Fixed", "SourceProgram", "load_source"]
+__all__ = ["FixedProgram", "SourceProgram", "load_source"]
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedProgram:
     """A program for fixed sizes, and the rewrites that changed it on the way."""
 
     program: ExportedProgram
@@ -50,7 +50,7 @@ class SourceProgram:
     traces: dict[str, str]
     modules: dict[str, str | None]
 
-    def fixed(self, sizes: Sequence[Sizes], whole: bool) -> Iterator[Fixed]:
+    def fixed(self, sizes: Sequence[Sizes], whole: bool) -> Iterator[FixedProgram]:
         """The same program for each of these sizes alone, in core ATen.
 
         Several are traced once, with the sizes in which they differ left open, and filled in. One
@@ -67,46 +67,49 @@ class SourceProgram:
             yield self._ranged(sizes[0], whole)
             return
         if len(sizes) > 1 and (common := self._open(sizes, whole)) is not None:
-            from edgeserve.backends.torch.specialize import specialize
+            from edgeserve.backends.torch.passes.specialize import specialize
 
             for each in sizes:
                 shapes = [each.of(spec.shape) for spec in self.inputs]
                 made = specialize(common.program, shapes)
-                yield _narrowed(Fixed(made, common.rewrites), self._examples(each), whole)
+                yield _limit_rank(FixedProgram(made, common.rewrites), self._examples(each), whole)
             return
         for each in sizes:
             yield self._closed(each, whole)
 
-    def _closed(self, sizes: Sizes, whole: bool) -> Fixed:
+    def _closed(self, sizes: Sizes, whole: bool) -> FixedProgram:
         """Traced for one choice of sizes."""
         import torch
 
-        from edgeserve.backends.torch.program import log_warnings
-        from edgeserve.backends.torch.rewrites import apply
-        from edgeserve.backends.torch.rewrites.parts import functional, with_sizes
+        from edgeserve.backends.torch.passes import apply_passes
+        from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
+        from edgeserve.backends.torch.program.io import log_warnings
 
         examples = self._examples(sizes)
         with log_warnings():
             module: Any = self.program.module()
-            rewrites = apply(module, _rewrites(whole))
+            rewrites = apply_passes(module, _passes(whole))
             plain = functional(module, examples)
-            again = [] if plain is module else _rewrites(whole)
+            again = [] if plain is module else _passes(whole)
             module = with_sizes(plain, examples)
-            rewrites += apply(module, [*again, *_sized_rewrites()])
+            rewrites += apply_passes(module, [*again, *_sized_passes()])
             program = decompose(torch.export.export(module, examples), whole)
-            return _narrowed(Fixed(program, rewrites), examples, whole)
+            return _limit_rank(FixedProgram(program, rewrites), examples, whole)
 
     def _examples(self, sizes: Sizes) -> tuple[torch.Tensor, ...]:
         return tuple(_example(spec, sizes) for spec in self.inputs)
 
-    def _open(self, sizes: Sequence[Sizes], whole: bool) -> Fixed | None:
+    def _open(self, sizes: Sequence[Sizes], whole: bool) -> FixedProgram | None:
         """Traced with the sizes that differ left open; None where torch cannot do that."""
         import torch
 
-        from edgeserve.backends.torch.program import log_warnings
-        from edgeserve.backends.torch.rewrites import apply
-        from edgeserve.backends.torch.rewrites.settle_outputs import needs_sizes, settle_outputs
-        from edgeserve.backends.torch.rewrites.spell_complex import has_complex
+        from edgeserve.backends.torch.passes import apply_passes
+        from edgeserve.backends.torch.passes.canonicalize import (
+            normalize_outputs,
+            outputs_need_sizes,
+        )
+        from edgeserve.backends.torch.passes.lower_complex import has_complex
+        from edgeserve.backends.torch.program.io import log_warnings
 
         first, last = sizes[0].dims, sizes[-1].dims
         free = {name for name in first if first[name] != last[name]} | set(sizes[0].ranges)
@@ -117,24 +120,24 @@ class SourceProgram:
         examples = self._examples(sizes[len(sizes) // 2])
         with log_warnings():
             module: Any = self.program.module()
-            rewrites = apply(module, _rewrites(whole))
-            if needs_sizes(module) or has_complex(module):
+            rewrites = apply_passes(module, _passes(whole))
+            if outputs_need_sizes(module) or has_complex(module):
                 return None
-            rewrites += apply(module, (settle_outputs,))
+            rewrites += apply_passes(module, (normalize_outputs,))
             try:
                 program = torch.export.export(module, examples, dynamic_shapes=dynamic)
-                return Fixed(decompose(program, whole), rewrites)
+                return FixedProgram(decompose(program, whole), rewrites)
             except Exception as error:  # torch raises many kinds; one size at a time may do
                 print(f"lengths are traced one by one: {one_line(error)}", flush=True)
                 return None
 
-    def _ranged(self, sizes: Sizes, whole: bool) -> Fixed:
+    def _ranged(self, sizes: Sizes, whole: bool) -> FixedProgram:
         """Open in the dimensions with ranges.
 
         Raises:
             ValueError: that cannot be; the log says why.
         """
-        from edgeserve.backends.torch.rewrites.merge_axes import has_many_axes
+        from edgeserve.backends.torch.passes.merge_axes import has_many_axes
 
         found = self._open((sizes,), whole)
         if found is None or has_many_axes(found.program.graph_module):
@@ -152,8 +155,8 @@ def load_source(exported: Exported, root: Path) -> SourceProgram:
     Raises:
         BackendError: EDGE-BACKEND-012.
     """
-    from edgeserve.backends.torch.inspect import module_path
-    from edgeserve.backends.torch.program import load_program
+    from edgeserve.backends.torch.program.inspect import module_path
+    from edgeserve.backends.torch.program.io import load_program
 
     program = load_program(reference_artifact(exported), root)
     traces, modules = {}, {}
@@ -164,56 +167,66 @@ def load_source(exported: Exported, root: Path) -> SourceProgram:
     return SourceProgram(program, exported.signature.inputs, traces, modules)
 
 
-def _rewrites(whole: bool) -> list[Any]:
+def _passes(whole: bool) -> list[Any]:
     """What is rewritten whatever the sizes."""
-    from edgeserve.backends.torch import rewrites
-    from edgeserve.backends.torch.rewrites.drop_state import drop_state
-    from edgeserve.backends.torch.rewrites.name_relu6 import float_bounds, name_relu6
+    from edgeserve.backends.torch import passes
+    from edgeserve.backends.torch.passes.canonicalize import (
+        canonicalize_clip_bounds,
+        canonicalize_relu6,
+    )
+    from edgeserve.backends.torch.passes.functionalize import functionalize_buffers
 
     always = [
-        rewrites.fold_batch_norm,
-        rewrites.drop_asserts,
-        rewrites.drop_idle,
-        drop_state,
-        rewrites.keep_inputs,
-        rewrites.choose_by_mask,
-        rewrites.plain_names,
-        rewrites.spell_alpha,
-        rewrites.spell_divisor,
-        rewrites.copy_contiguous,
-        rewrites.blank_blind_rows,
-        float_bounds,
+        passes.fold_batch_norm,
+        passes.remove_asserts,
+        passes.remove_noops,
+        functionalize_buffers,
+        passes.functionalize_inputs,
+        passes.lower_masked_write,
+        passes.canonicalize_ops,
+        passes.lower_alpha,
+        passes.lower_divisor,
+        passes.copy_contiguous,
+        passes.zero_fully_masked_rows,
+        canonicalize_clip_bounds,
     ]
-    return [*always, name_relu6] if whole else always
+    return [*always, canonicalize_relu6] if whole else always
 
 
-def _sized_rewrites() -> list[Any]:
+def _sized_passes() -> list[Any]:
     """What is rewritten once the sizes are fixed."""
-    from edgeserve.backends.torch import rewrites
-    from edgeserve.backends.torch.rewrites.settle_outputs import settle_outputs
+    from edgeserve.backends.torch import passes
+    from edgeserve.backends.torch.passes.canonicalize import normalize_outputs
 
     return [
-        rewrites.spell_complex,
-        rewrites.spread_uneven,
-        rewrites.pool_adaptively,
-        rewrites.pool_by_slices,
-        rewrites.unfold_by_convolution,
-        rewrites.roll_by_slices,
-        rewrites.resize_by_lookup,
-        rewrites.resize_by_matrices,
-        rewrites.fold_constants,
-        settle_outputs,
+        passes.lower_complex,
+        passes.lower_output_padded_conv3d,
+        passes.lower_adaptive_pool,
+        passes.pool_by_slices,
+        passes.unfold_by_convolution,
+        passes.roll_by_slices,
+        passes.resize_by_lookup,
+        passes.resize_by_matrices,
+        passes.fold_constants,
+        normalize_outputs,
     ]
 
 
-def _narrowed(fixed: Fixed, examples: tuple[torch.Tensor, ...], whole: bool) -> Fixed:
+def _limit_rank(
+    fixed: FixedProgram, examples: tuple[torch.Tensor, ...], whole: bool
+) -> FixedProgram:
     """In five axes or fewer and without strides, where taking apart has brought such."""
     import torch
 
-    from edgeserve.backends.torch.program import log_warnings
-    from edgeserve.backends.torch.rewrites import apply, drop_asserts, merge_axes, relabel_strides
-    from edgeserve.backends.torch.rewrites.merge_axes import has_many_axes
-    from edgeserve.backends.torch.rewrites.parts import with_sizes
+    from edgeserve.backends.torch.passes import (
+        apply_passes,
+        lower_as_strided,
+        merge_axes,
+        remove_asserts,
+    )
+    from edgeserve.backends.torch.passes.fx_utils import with_sizes
+    from edgeserve.backends.torch.passes.merge_axes import has_many_axes
+    from edgeserve.backends.torch.program.io import log_warnings
 
     graph = fixed.program.graph_module
     strided = any("as_strided" in str(node.target) for node in graph.graph.nodes)
@@ -221,11 +234,11 @@ def _narrowed(fixed: Fixed, examples: tuple[torch.Tensor, ...], whole: bool) -> 
         return fixed
     with log_warnings():
         module: Any = fixed.program.module()
-        drop_asserts(module)
+        remove_asserts(module)
         module = with_sizes(module, examples)
-        rewrites = apply(module, (relabel_strides, merge_axes))
+        rewrites = apply_passes(module, (lower_as_strided, merge_axes))
         program = decompose(torch.export.export(module, examples), whole)
-    return Fixed(program, fixed.rewrites + rewrites)
+    return FixedProgram(program, fixed.rewrites + rewrites)
 
 
 def _example(spec: TensorSpec, sizes: Sizes) -> torch.Tensor:

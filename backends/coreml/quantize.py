@@ -15,26 +15,34 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.backends.coreml.choices import left_out
-from edgeserve.backends.coreml.flexible import is_open
+from edgeserve.backends.coreml.activation_quantization import (
+    Ranges,
+    float_operations,
+    measure_ranges,
+)
+from edgeserve.backends.coreml.coremltools_import import coremltools, validate_once
+from edgeserve.backends.coreml.dynamic_ranges import has_dynamic_sizes
+from edgeserve.backends.coreml.export_request import TARGETS
 from edgeserve.backends.coreml.inspect import constants_of
-from edgeserve.backends.coreml.library import checked_at_the_end, coremltools
-from edgeserve.backends.coreml.merge import merge, read_package, split
-from edgeserve.backends.coreml.order import TARGETS
-from edgeserve.backends.coreml.origin import Origin
-from edgeserve.backends.coreml.package import ENTRY, write_package
-from edgeserve.backends.coreml.ranges import Ranges, measure_ranges
+from edgeserve.backends.coreml.metadata import SourceMap
+from edgeserve.backends.coreml.package import (
+    ENTRY,
+    merge_functions,
+    read_package,
+    split_functions,
+    write_package,
+)
 from edgeserve.backends.coreml.spec import (
     DATA,
     WEIGHTS,
     block_of,
+    check_unlisted_files,
     name_of,
-    only_listed,
     operations_of,
     read_spec,
     signatures,
 )
-from edgeserve.backends.torch.program import log_warnings
+from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.errors import BackendError, QuantizeError
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
 
@@ -44,7 +52,17 @@ PRECISIONS = ("w8", "w8a8")
 
 #: Operations whose constant tensors are weights: of others (a table that is added) 8 bits are too
 #: few, and there is little to save.
-_WEIGHTED = {"conv", "conv_transpose", "einsum", "gather", "gru", "linear", "lstm", "matmul", "rnn"}
+_WEIGHT_OPS = {
+    "conv",
+    "conv_transpose",
+    "einsum",
+    "gather",
+    "gru",
+    "linear",
+    "lstm",
+    "matmul",
+    "rnn",
+}
 
 #: For each precision the values of the recipe's options, the default first. coremltools quantizes
 #: activations in float16 only.
@@ -90,24 +108,26 @@ def quantize_coreml(
             got="one that is not derived from fp32",
             hint=f"ask for --precision {PRECISIONS[-1]}",
         )
-    recipe = _resolved(recipe)
+    recipe = _resolve_options(recipe)
     parent = read_spec(artifact, root)
-    only_listed(artifact, root)
-    origin = Origin.of(parent)
+    check_unlisted_files(artifact, root)
+    origin = SourceMap.of(parent)
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
         weights = root / artifact.entry / DATA / WEIGHTS
         parts = {"main": root / artifact.entry}
         if artifact.buckets:
-            parts = split(parent, weights, Path(stage))
+            parts = split_functions(parent, weights, Path(stage))
         made = {
-            name: _quantized(folder, _Keeping(origin, name, recipe.keep_float), recipe, samples)
+            name: _quantized(folder, _KeepFloat(origin, name, recipe.keep_float), recipe, samples)
             for name, folder in parts.items()
         }
-        spec, weights = merge(made, Path(stage)) if artifact.buckets else read_package(made["main"])
+        spec, weights = (
+            merge_functions(made, Path(stage)) if artifact.buckets else read_package(made["main"])
+        )
         spec.description.CopyFrom(parent.description)
         origin.describe(spec)
         files = write_package(spec, weights, out)
-    found = (artifact.io,) if is_open(artifact.io) else signatures(spec)
+    found = (artifact.io,) if has_dynamic_sizes(artifact.io) else signatures(spec)
     options = {**recipe.options, "target": coremltools().target(spec.specificationVersion).name}
     return Artifact(
         format="coreml",
@@ -126,7 +146,7 @@ def quantize_coreml(
     )
 
 
-def _resolved(recipe: Recipe) -> Recipe:
+def _resolve_options(recipe: Recipe) -> Recipe:
     """The recipe with all options that count for its precision."""
     options = dict(recipe.options)
     for name, values in _OPTIONS[recipe.precision].items():
@@ -142,10 +162,10 @@ def _resolved(recipe: Recipe) -> Recipe:
 
 
 @dataclass(frozen=True)
-class _Keeping:
+class _KeepFloat:
     """What stays float in one function."""
 
-    origin: Origin
+    origin: SourceMap
     function: str
     keep: tuple[str, ...]
 
@@ -155,26 +175,26 @@ class _Keeping:
 
 
 def _quantized(
-    folder: Path, keeping: _Keeping, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
+    folder: Path, keeping: _KeepFloat, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
 ) -> Path:
     """Quantize a package of one function; where coremltools has put the result."""
     ct = coremltools()
     least = ct.target[TARGETS[1 if recipe.precision == "w8a8" else 0]].value
-    with log_warnings(), checked_at_the_end():
+    with log_warnings(), validate_once():
         model = ct.models.MLModel(str(folder), skip_model_load=True)
         if recipe.options["compute"] == "fp16":
-            model = _made_anew(model, least, ct.PassPipeline(), ct.precision.FLOAT16)
+            model = _reconvert(model, least, ct.PassPipeline(), ct.precision.FLOAT16)
         pipeline = ct.PassPipeline.EMPTY
         if recipe.precision == "w8a8":
             pipeline = ct.PassPipeline()  # its passes pull quantized operations together
             ranges = measure_ranges(Path(model.package_path), samples)
             _quantize_activations(pipeline, model, keeping, recipe, ranges)
         _quantize_weights(pipeline, model, keeping)
-        model = _made_anew(model, least, pipeline, ct.precision.FLOAT32)
+        model = _reconvert(model, least, pipeline, ct.precision.FLOAT32)
     return Path(model.package_path)
 
 
-def _made_anew(model: Any, least: int, pipeline: Any, precision: Any) -> Any:
+def _reconvert(model: Any, least: int, pipeline: Any, precision: Any) -> Any:
     """The model after some passes over its program; its edges keep their dtypes."""
     from coremltools.converters.mil.frontend.milproto.load import load
 
@@ -191,7 +211,7 @@ def _made_anew(model: Any, least: int, pipeline: Any, precision: Any) -> Any:
     )
 
 
-def _first(pipeline: Any, name: str, **options: Any) -> None:
+def _prepend_pass(pipeline: Any, name: str, **options: Any) -> None:
     """Put a pass at a pipeline's head."""
     pipeline.insert_pass(0, name)
     if options:
@@ -199,7 +219,7 @@ def _first(pipeline: Any, name: str, **options: Any) -> None:
 
 
 def _quantize_activations(
-    pipeline: Any, model: Any, keeping: _Keeping, recipe: Recipe, ranges: Ranges
+    pipeline: Any, model: Any, keeping: _KeepFloat, recipe: Recipe, ranges: Ranges
 ) -> None:
     """The passes of coremltools' own function, with our ranges: its own measures on a Mac only."""
     if not ranges:
@@ -217,17 +237,17 @@ def _quantize_activations(
         mode="linear_symmetric" if signed else "linear", dtype="int8" if signed else "uint8"
     )
     main = _main(model)
-    out = [*keeping.operations(main), *left_out(block_of(main), ranges)]
+    out = [*keeping.operations(main), *float_operations(block_of(main), ranges)]
     kept = dict.fromkeys(map(name_of, out))
     for name, floats in (("suffix", {"linear": None}), ("prefix", {})):
         plan = optimize.OptimizationConfig(
             global_config=config, op_type_configs=floats, op_name_configs=kept
         )
         of = f"compression::insert_{name}_quantize_dequantize_pair"
-        _first(pipeline, of, config=plan, activation_stats=ranges)
+        _prepend_pass(pipeline, of, config=plan, activation_stats=ranges)
 
 
-def _quantize_weights(pipeline: Any, model: Any, keeping: _Keeping) -> None:
+def _quantize_weights(pipeline: Any, model: Any, keeping: _KeepFloat) -> None:
     """Store weights in 8 bits, symmetric, with a scale for each output channel."""
     from coremltools.optimize import coreml as optimize
 
@@ -246,7 +266,7 @@ def _quantize_weights(pipeline: Any, model: Any, keeping: _Keeping) -> None:
         mode="linear_symmetric", dtype="int8", granularity="per_channel", weight_threshold=0
     )
     plan = optimize.OptimizationConfig(op_name_configs=dict.fromkeys(names, config))
-    _first(pipeline, "compression::linear_quantize_weights", config=plan)
+    _prepend_pass(pipeline, "compression::linear_quantize_weights", config=plan)
 
 
 def _main(model: Any) -> Any:
@@ -254,7 +274,7 @@ def _main(model: Any) -> Any:
 
 
 def _weights(function: Any, kept: set[str]) -> list[str]:
-    """Names of the constants of two axes or more that only operations of `_WEIGHTED` read."""
+    """Names of the constants of two axes or more that only operations of `_WEIGHT_OPS` read."""
     candidates = {
         each.name
         for each in constants_of(function)
@@ -262,7 +282,7 @@ def _weights(function: Any, kept: set[str]) -> list[str]:
     }
     read: dict[str, list[bool]] = {}
     for operation in operations_of(block_of(function)):
-        good = operation.type in _WEIGHTED and not kept & {v.name for v in operation.outputs}
+        good = operation.type in _WEIGHT_OPS and not kept & {v.name for v in operation.outputs}
         for argument in operation.inputs.values():
             for each in argument.arguments:
                 read.setdefault(each.name, []).append(good)

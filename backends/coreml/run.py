@@ -12,8 +12,8 @@ import numpy as np
 
 from edgeserve import __version__
 from edgeserve.backends.base import check_files
-from edgeserve.backends.coreml.library import coremltools, quiet
-from edgeserve.backends.coreml.spec import only_listed, read_spec
+from edgeserve.backends.coreml.coremltools_import import coremltools, quiet
+from edgeserve.backends.coreml.spec import check_unlisted_files, read_spec
 from edgeserve.backends.session import Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, MilError
@@ -39,7 +39,7 @@ def open_session(
             -016 a file that is not listed.
     """
     read_spec(artifact, root)
-    only_listed(artifact, root)
+    check_unlisted_files(artifact, root)
     if delegate == "coreml":
         return CoremlSession(artifact, root, threads, taps)
     return InterpreterSession(artifact, root, threads, taps)
@@ -87,19 +87,19 @@ class InterpreterSession(Session):
         return _interpreter(*given, tuple(tap for tap in self._taps if tap in made))
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        from edgeserve.backends.torch.threads import torch_threads
+        from edgeserve.backends.torch.program.run import torch_threads
 
         engine = self._engine(self.buckets[self._bucket(feed)].signature)
         given = {n: array[0] if n in engine.images else array for n, array in feed.items()}
         with torch_threads(self.threads):
             found: dict[str, np.ndarray] = engine.run(given)
-        return found | _halves(engine, self._taps, found)
+        return found | _fp16_taps(engine, self._taps, found)
 
     def _close(self) -> None:
         self._loaded = {}
 
 
-def _halves(
+def _fp16_taps(
     engine: Any, taps: tuple[str, ...], found: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """The taps that the program holds in float16, as such; nothing is lost, they are rounded."""
@@ -122,10 +122,10 @@ def _interpreter(
         with quiet():
             return Interpreter(root / artifact.entry, function=function, taps=taps)
     except MilError as error:
-        raise _refused(artifact, error) from error
+        raise _backend_error(artifact, error) from error
 
 
-def _refused(artifact: Artifact, error: MilError) -> BackendError:
+def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
     """What the interpreter refused, in the words that every backend uses."""
     if error.code == _NO_TAP:
         return BackendError(
@@ -187,7 +187,7 @@ class CoremlSession(Session):
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         model = self._models[self.buckets[self._bucket(feed)].signature]
-        given = {name: _given(array) for name, array in feed.items()}
+        given = {name: _model_input(array) for name, array in feed.items()}
         found = model.predict(given)
         return {
             spec.name: _shaped(np.asarray(found[spec.name], dtype=spec.dtype), spec.shape)
@@ -204,7 +204,7 @@ def _shaped(array: np.ndarray, shape: Shape) -> np.ndarray:
     return array.reshape(sizes) if len(sizes) == len(shape) else array
 
 
-def _given(array: np.ndarray) -> Any:
+def _model_input(array: np.ndarray) -> Any:
     """A picture as Core ML takes it; other arrays as they are."""
     if array.dtype != np.uint8:
         return array

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from edgeserve.backends.coreml.library import coremltools
-from edgeserve.backends.torch.blame import one_line
+from edgeserve.backends.coreml.coremltools_import import coremltools
+from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, DType, TensorSpec
@@ -17,8 +17,8 @@ __all__ = [
     "MODEL",
     "WEIGHTS",
     "block_of",
+    "check_unlisted_files",
     "name_of",
-    "only_listed",
     "operations_of",
     "read_spec",
     "signatures",
@@ -129,7 +129,7 @@ def name_of(operation: Any) -> str:
     return str(operation.attributes["name"].immediateValue.tensor.strings.values[0])
 
 
-def only_listed(artifact: Artifact, root: Path) -> None:
+def check_unlisted_files(artifact: Artifact, root: Path) -> None:
     """Refuse a package with files that the artifact does not list: no hash covers those.
 
     Raises:

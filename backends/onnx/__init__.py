@@ -9,9 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgeserve.backends.base import Backend
+from edgeserve.backends.base import Backend, too_old, versions
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.host import too_old, versions
 from edgeserve.backends.session import Session
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
@@ -59,9 +58,9 @@ class OnnxBackend(Backend):
 
             return export_by_optimum(exported, out)
         if exported.format == "onnx":
-            from edgeserve.backends.onnx.adopt import adopt_onnx
+            from edgeserve.backends.onnx.model_file import import_onnx
 
-            return adopt_onnx(exported, root, out)
+            return import_onnx(exported, root, out)
         from edgeserve.backends.onnx.export import export_onnx
 
         return export_onnx(exported, root, out, route, self.tools())
@@ -97,6 +96,6 @@ class OnnxBackend(Backend):
         return inspect_onnx(artifact, root)
 
     def saturating(self, artifact: Artifact, root: Path) -> tuple[str, ...]:
-        from edgeserve.backends.onnx.pairs import saturating
+        from edgeserve.backends.onnx.cpu_int8 import saturating_layers
 
-        return saturating(root / artifact.entry) if artifact.precision == "w8a8" else ()
+        return saturating_layers(root / artifact.entry) if artifact.precision == "w8a8" else ()

@@ -47,12 +47,12 @@ def clean(
     model.metadata_props.clear()
     model.graph.metadata_props.clear()
     for node in all_nodes(model):
-        _keep_source(node, modules)
+        _keep_source_metadata(node, modules)
     for value in _values(model):
         value.metadata_props.clear()
         value.doc_string = None
         _name_dims(value, symbols)
-    _name(model.graph, signature)
+    _apply_signature(model.graph, signature)
 
 
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -71,7 +71,7 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
         yield from node.outputs
 
 
-def _keep_source(node: ir.Node, modules: Mapping[str, str | None]) -> None:
+def _keep_source_metadata(node: ir.Node, modules: Mapping[str, str | None]) -> None:
     source = node.metadata_props.get(TRACE, "")
     node.metadata_props.clear()
     node.doc_string = None
@@ -96,14 +96,14 @@ def _name_dims(value: ir.Value, symbols: Mapping[str, str]) -> None:
     value.shape = ir.Shape(dims)
 
 
-def _name(graph: ir.Graph, signature: Signature) -> None:
+def _apply_signature(graph: ir.Graph, signature: Signature) -> None:
     """Give inputs and outputs their names and shapes; an inner value in the way gives way."""
     wanted: list[tuple[ir.Value, TensorSpec]] = [
         *zip(graph.inputs, signature.inputs, strict=True),
         *zip(graph.outputs, signature.outputs, strict=True),
     ]
     names = {spec.name for _, spec in wanted}
-    for value in [*graph.inputs, *graph.initializers.values(), *_made(graph)]:
+    for value in [*graph.inputs, *graph.initializers.values(), *_produced_values(graph)]:
         if value.name in names:
             value.name = f"{value.name}__inner"
     for value, spec in wanted:
@@ -111,7 +111,7 @@ def _name(graph: ir.Graph, signature: Signature) -> None:
         value.shape = _shape(spec.shape)
 
 
-def _made(graph: ir.Graph) -> Iterator[ir.Value]:
+def _produced_values(graph: ir.Graph) -> Iterator[ir.Value]:
     import onnx_ir as ir
 
     for node in ir.traversal.RecursiveGraphIterator(graph):

@@ -1,4 +1,7 @@
-"""What an ONNX file holds, read through onnx_ir."""
+"""What an ONNX file holds, read through onnx_ir; and inner tensors as extra outputs (taps).
+
+Taps are added in memory only.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
-from edgeserve.backends.torch.blame import one_line
+from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, DType, TensorSpec
@@ -16,7 +19,8 @@ from edgeserve.types.tensors import IO, DType, TensorSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["dim_word", "inspect_onnx", "io_of", "read"]
+__all__ = ["dim_word", "inspect_onnx", "io_of", "read", "with_taps"]
+
 
 _DTYPES: dict[str, DType] = {
     "FLOAT": "float32",
@@ -144,3 +148,40 @@ def _weights(model: ir.Model) -> tuple[WeightInfo, ...]:
                     shape=tuple(int(size) for size in tensor.shape.numpy()),
                 )
     return tuple(sorted(found.values(), key=lambda weight: weight.name))
+
+
+def with_taps(path: Path, taps: tuple[str, ...]) -> bytes:
+    """The model at ``path`` with the tensors named in ``taps`` appended to its outputs.
+
+    Raises:
+        BackendError: EDGE-BACKEND-014 no such tensor in the main graph, -004 onnx_ir is not
+        installed.
+    """
+    try:
+        import onnx_ir as ir
+    except ImportError as error:
+        raise BackendError(
+            "EDGE-BACKEND-004",
+            "taps",
+            wanted="onnx_ir, which edits the graph",
+            got="not installed",
+            hint="pip install 'edgeserve[convert]'",
+        ) from error
+    model = read(path)
+    values = {
+        value.name: value
+        for node in all_nodes(model)
+        for value in node.outputs
+        if node.graph is model.graph
+    }
+    outputs = {value.name for value in model.graph.outputs}
+    if unknown := [tap for tap in taps if tap not in values or tap in outputs]:
+        raise BackendError(
+            "EDGE-BACKEND-014",
+            "taps",
+            wanted="names of inner tensors, as inspect shows them",
+            got=f"{unknown}",
+            hint="run `edgeserve inspect` for the names",
+        )
+    model.graph.outputs.extend(values[tap] for tap in taps)
+    return bytes(ir.to_proto(model).SerializeToString())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from edgeserve.backends.onnx.clean import SOURCE, all_nodes
 from edgeserve.backends.onnx.inspect import io_of, read
-from edgeserve.backends.onnx.write import MODEL, check, listed, save
+from edgeserve.backends.onnx.model_file import MODEL, check_model, file_entries, save
 from edgeserve.errors import ConvertError
 from edgeserve.jobs import progress
 from edgeserve.types.artifact import Artifact, Provenance
@@ -31,9 +31,9 @@ __all__ = [
     "PINS",
     "check_optimum",
     "environment_folder",
+    "environment_python",
     "export_by_optimum",
-    "python_of",
-    "ready_mark",
+    "ready_marker",
 ]
 
 #: The environment's name, and the route's.
@@ -55,10 +55,10 @@ PINS = (
 )
 
 #: The input that tells two texts in one row apart.
-_TYPES = "token_type_ids"
+_SEGMENT_IDS = "token_type_ids"
 
 _SCRIPT = Path(__file__).with_name("optimum_script.py")
-_MARK = "edgeserve-env.json"
+_MARKER = "edgeserve-env.json"
 
 
 def environment_folder(name: str) -> Path:
@@ -69,19 +69,19 @@ def environment_folder(name: str) -> Path:
     return data / "env" / f"{name}-py{sys.version_info.major}{sys.version_info.minor}"
 
 
-def ready_mark(folder: Path) -> Path:
+def ready_marker(folder: Path) -> Path:
     """The file that stands in an environment once it is whole: its pins, one a line."""
-    return folder / _MARK
+    return folder / _MARKER
 
 
-def python_of(name: str) -> Path:
+def environment_python(name: str) -> Path:
     """The Python of an environment that has been made.
 
     Raises:
         ConvertError: EDGE-CONVERT-080, it has not, or by another version of edgeserve.
     """
     folder = environment_folder(name)
-    mark = ready_mark(folder)
+    mark = ready_marker(folder)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not mark.exists() or mark.read_text().split() != list(PINS) or not python.exists():
         raise ConvertError(
@@ -111,7 +111,7 @@ def check_optimum(kind: str) -> Path:
             got=kind,
             hint="leave --via out, or give the model's folder as SOURCE",
         )
-    return python_of(NAME)
+    return environment_python(NAME)
 
 
 def export_by_optimum(exported: Exported, out: Path) -> Artifact:
@@ -130,15 +130,15 @@ def export_by_optimum(exported: Exported, out: Path) -> Artifact:
 
         onnx_ir.external_data.load_to_model(model)
         versions = (Path(stage) / "versions.txt").read_text().split()
-    _fit(model, exported.signature)
+    _match_signature(model, exported.signature)
     save(model, out)
-    check(out, exported.signature.inputs, exported.signature.outputs)
+    check_model(out, exported.signature.inputs, exported.signature.outputs)
     tools = dict(line.split("==") for line in versions)
     return Artifact(
         format="onnx",
         precision="fp32",
         entry=MODEL,
-        files=listed(out),
+        files=file_entries(out),
         io=io_of(read(out / MODEL)),
         provenance=Provenance(route=NAME, tools=tools),
     )
@@ -161,7 +161,7 @@ def _run(python: Path, folder: Path, out: Path, task: str) -> None:
         raise _failed("a model.onnx", lines[-1] if lines else f"exit {done.returncode}")
 
 
-def _fit(model: ir.Model, signature: Signature) -> None:
+def _match_signature(model: ir.Model, signature: Signature) -> None:
     """The signature's inputs and outputs, in its order; nothing that others wrote about the file.
 
     Raises:
@@ -173,9 +173,9 @@ def _fit(model: ir.Model, signature: Signature) -> None:
     from edgeserve import __version__
 
     graph = model.graph
-    _fill_types(graph, {spec.name for spec in signature.inputs})
-    inputs = _matched("inputs", list(graph.inputs), signature.inputs, whole=True)
-    outputs = _matched("outputs", list(graph.outputs), signature.outputs, whole=False)
+    _fill_segment_ids(graph, {spec.name for spec in signature.inputs})
+    inputs = _match_values("inputs", list(graph.inputs), signature.inputs, whole=True)
+    outputs = _match_values("outputs", list(graph.outputs), signature.outputs, whole=False)
     graph.inputs[:] = inputs
     graph.outputs[:] = outputs
     RemoveUnusedNodesPass()(model)
@@ -194,13 +194,13 @@ def _fit(model: ir.Model, signature: Signature) -> None:
         node.metadata_props[SOURCE] = node.name
 
 
-def _fill_types(graph: ir.Graph, wanted: set[str]) -> None:
+def _fill_segment_ids(graph: ir.Graph, wanted: set[str]) -> None:
     """Segments that the source does not take are all zero, as the network itself has it."""
     import onnx_ir as ir
 
     named = {value.name: value for value in graph.inputs}
-    spare, ids = named.get(_TYPES), named.get("input_ids")
-    if spare is None or ids is None or _TYPES in wanted:
+    spare, ids = named.get(_SEGMENT_IDS), named.get("input_ids")
+    if spare is None or ids is None or _SEGMENT_IDS in wanted:
         return
     zeros = ir.node("Sub", [ids, ids], name="edgeserve_no_segments")
     graph.insert_before(graph[0], zeros)
@@ -210,7 +210,7 @@ def _fill_types(graph: ir.Graph, wanted: set[str]) -> None:
     graph.inputs.remove(spare)
 
 
-def _matched(
+def _match_values(
     word: str, values: list[ir.Value], specs: tuple[TensorSpec, ...], whole: bool
 ) -> list[ir.Value]:
     """A file's values in the signature's order: by name, or the only one by itself."""

@@ -1,26 +1,64 @@
-"""Other precisions of an ONNX artifact: fp16, w8 and w8a8, derived from its fp32 file."""
+"""Other precisions of an ONNX artifact: fp16, w8 and w8a8, derived from its fp32 file.
+
+Nodes that came from the ops or modules in a recipe's ``keep_float`` stay float.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, ShapeInferencePass
 
-from edgeserve.backends.host import versions
-from edgeserve.backends.onnx.choices import resolved
-from edgeserve.backends.onnx.half import to_half
+from edgeserve.backends.base import versions
+from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
+from edgeserve.backends.onnx.cpu_int8 import resolve_options
+from edgeserve.backends.onnx.fp16 import to_fp16
 from edgeserve.backends.onnx.inspect import io_of, read
-from edgeserve.backends.onnx.kept import kept_nodes
-from edgeserve.backends.onnx.static import quantize_static
-from edgeserve.backends.onnx.weights import quantize_weights
-from edgeserve.backends.onnx.write import MODEL, check, listed, save
+from edgeserve.backends.onnx.model_file import MODEL, check_model, file_entries, save
+from edgeserve.backends.onnx.qdq import quantize_static
+from edgeserve.backends.onnx.weight_only import quantize_weights
 from edgeserve.errors import BackendError, QuantizeError
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
 
-__all__ = ["PRECISIONS", "quantize_onnx"]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgeserve.types.artifact import Recipe
+
+__all__ = ["PRECISIONS", "keep_float_nodes", "quantize_onnx"]
+
+
+def keep_float_nodes(model: ir.Model, recipe: Recipe) -> set[str]:
+    """Names of the nodes that came from the ops or modules in ``recipe.keep_float``.
+
+    A module's path stands for everything inside it. The model's nodes must have unique names.
+
+    Raises:
+        QuantizeError: EDGE-QUANTIZE-009, nothing in the file came from one of them.
+    """
+    found: set[str] = set()
+    for entry in recipe.keep_float:
+        nodes = {node.name or "" for node in all_nodes(model) if _came_from(node, entry)}
+        if not nodes:
+            raise QuantizeError(
+                "EDGE-QUANTIZE-009",
+                f"keep_float {entry!r}",
+                wanted="a module's path or a node of the exported program that the file knows",
+                got="nothing that came from it",
+                hint="`edgeserve inspect` shows source and module",
+            )
+        found |= nodes
+    return found
+
+
+def _came_from(node: ir.Node, entry: str) -> bool:
+    module = node.metadata_props.get(MODULE, "")
+    return entry in (node.metadata_props.get(SOURCE), module) or module.startswith(f"{entry}.")
+
 
 PRECISIONS = ("fp16", "w8", "w8a8")
 
@@ -61,23 +99,23 @@ def quantize_onnx(
             got="one that this version does not make",
             hint=f"ask for --precision {PRECISIONS[-1]}",
         )
-    recipe = resolved(recipe)
+    recipe = resolve_options(recipe)
     model = _loaded(root / artifact.entry)
-    kept = kept_nodes(model, recipe)
+    kept = keep_float_nodes(model, recipe)
     if recipe.precision == "fp16":
-        to_half(model, kept)
+        to_fp16(model, kept)
     elif recipe.precision == "w8":
-        _weights_only(model, kept)
+        _quantize_weight_only(model, kept)
     else:
         model = quantize_static(model, artifact, root, recipe, kept, samples)
         quantize_weights(model, kept)
     save(model, out)
-    check(out, artifact.io.inputs, artifact.io.outputs)
+    check_model(out, artifact.io.inputs, artifact.io.outputs)
     return Artifact(
         format="onnx",
         precision=recipe.precision,
         entry=MODEL,
-        files=listed(out),
+        files=file_entries(out),
         io=io_of(read(out / MODEL)),
         provenance=Provenance(
             parent=artifact.sha256,
@@ -104,7 +142,7 @@ def _loaded(path: Path) -> ir.Model:
     return model
 
 
-def _weights_only(model: ir.Model, kept: set[str]) -> None:
+def _quantize_weight_only(model: ir.Model, kept: set[str]) -> None:
     if not quantize_weights(model, kept):
         raise QuantizeError(
             "EDGE-QUANTIZE-011",

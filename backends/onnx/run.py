@@ -35,7 +35,7 @@ _PROVIDERS: dict[str, str] = {
 _QUIET = 4
 
 #: Where weights outside a single-file model may lie: nowhere.
-_NOWHERE = "/nonexistent"
+_NO_FOLDER = "/nonexistent"
 
 
 def usable_delegates() -> tuple[str, ...]:
@@ -106,20 +106,20 @@ def _model(artifact: Artifact, root: Path, taps: tuple[str, ...], options: Any) 
     A lone file may not point to weights outside itself; of several, each must be listed and hashed.
     """
     path = root / artifact.entry
-    folder = path.parent if len(artifact.files) > 1 else Path(_NOWHERE)
+    folder = path.parent if len(artifact.files) > 1 else Path(_NO_FOLDER)
     if len(artifact.files) > 1:
-        _only_listed(artifact, root)
+        _check_unlisted_files(artifact, root)
     options.add_session_config_entry(
         "session.model_external_initializers_file_folder_path", str(folder)
     )
     if taps:
-        from edgeserve.backends.onnx.taps import with_taps
+        from edgeserve.backends.onnx.inspect import with_taps
 
         return with_taps(path, taps)
     return str(path) if len(artifact.files) > 1 else path.read_bytes()
 
 
-def _only_listed(artifact: Artifact, root: Path) -> None:
+def _check_unlisted_files(artifact: Artifact, root: Path) -> None:
     """Refuse a folder that holds files which the artifact does not list: no hash covers those."""
     listed = {root / entry.path for entry in artifact.files}
     for path in (root / artifact.entry).parent.rglob("*"):

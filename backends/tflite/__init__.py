@@ -9,9 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgeserve.backends.base import Backend
+from edgeserve.backends.base import Backend, too_old, versions
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.host import too_old, versions
 from edgeserve.backends.session import Session
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported

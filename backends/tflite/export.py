@@ -1,13 +1,16 @@
-"""From an exported program to ``model.tflite``, through ``litert_torch``.
+"""From an exported program to ``model.tflite``, through ``litert_torch``, and a first run.
 
 A file has fixed sizes, and one signature for each where there are several (buckets): those share
-their weights. It bears the signature's names and nothing of the machine it was made on.
+their weights. It bears the signature's names and nothing of the machine it was made on. Some
+files convert and then have an op that the engine does not run: so a finished file is run once
+(`smoke_run`).
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,73 +22,110 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from edgeserve.backends.sizes import Sizes, plan_sizes
-from edgeserve.backends.tflite.decompositions import take_apart_unknown
-from edgeserve.backends.tflite.edges import check_edges, edges
-from edgeserve.backends.tflite.labels import mark, path_of
-from edgeserve.backends.tflite.names import SINGLE, rename
-from edgeserve.backends.tflite.refusals import Blame
-from edgeserve.backends.tflite.schema import MODEL, read_bytes, write_model
-from edgeserve.backends.tflite.trial import try_file
+from edgeserve.backends.tflite.convert_errors import ErrorTranslator
+from edgeserve.backends.tflite.inspect import (
+    check_converted_io,
+    definition_of,
+    fit_to_spec,
+    read_signatures,
+)
+from edgeserve.backends.tflite.lowerings import register_decompositions
+from edgeserve.backends.tflite.schema import MODEL, op_type, read_bytes, write_model
+from edgeserve.backends.tflite.tensor_names import SINGLE, path_of, rename, source_of, tag_sources
 from edgeserve.backends.torch import reference_artifact
-from edgeserve.backends.torch.program import load_program, log_warnings
-from edgeserve.backends.torch.rewrites import (
-    apply,
-    blank_blind_rows,
-    choose_by_mask,
+from edgeserve.backends.torch.passes import (
+    apply_passes,
+    canonicalize_ops,
     copy_contiguous,
-    drop_asserts,
-    drop_expand,
-    drop_idle,
     expand_to_cat,
     fold_batch_norm,
     fold_constants,
-    plain_names,
-    pool_adaptively,
+    lower_adaptive_pool,
+    lower_alpha,
+    lower_complex,
+    lower_conv_transpose3d,
+    lower_division,
+    lower_divisor,
+    lower_masked_write,
+    lower_padding,
     pool_by_slices,
+    remove_asserts,
+    remove_expand,
+    remove_noops,
     resize_by_lookup,
     resize_by_matrices,
-    spell_alpha,
-    spell_complex,
-    spell_division,
-    spell_divisor,
-    spell_padding,
     split_groups,
-    spread_transposed,
     unfold_by_convolution,
+    zero_fully_masked_rows,
 )
-from edgeserve.backends.torch.rewrites.parts import functional, with_sizes
+from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
+from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.files import describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
-from edgeserve.types.tensors import Signature
+from edgeserve.types.tensors import IO, Signature
 
-__all__ = ["export_tflite"]
+__all__ = ["export_tflite", "smoke_run"]
+
+
+_OP = re.compile(r"builtin opcode '(\w+)'|Node number \d+ \((\w+)\)")
+
+
+def smoke_run(
+    data: bytes, model: Any, io: IO, examples: Mapping[str, np.ndarray], blame: ErrorTranslator
+) -> None:
+    """Run one signature on the source's example inputs.
+
+    Raises:
+        UnsupportedOp: EDGE-OP-012.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    feed = {spec.name: fit_to_spec(examples[spec.name], spec) for spec in io.inputs}
+    try:
+        engine = Interpreter(model_content=data, num_threads=1)
+        engine.get_signature_runner(io.signature or SINGLE)(**feed)
+    except Exception as error:  # the engine raises ValueError and RuntimeError
+        said = _OP.search(str(error))
+        type = (said[1] or said[2]) if said else "of the model"
+        raise blame.unrunnable(type, _first_source(model, io, type), error) from error
+
+
+def _first_source(model: Any, io: IO, type: str) -> str | None:
+    """The source op of the first op of that type."""
+    graph = model.subgraphs[definition_of(model, io.signature).subgraphIndex]
+    for op in graph.operators:
+        if op_type(model, op) == type:
+            source = source_of(type, graph.tensors[op.outputs[0]].name.decode())
+            return source[1] if source else None
+    return None
+
 
 #: What is rewritten whatever the sizes, and what once they are fixed.
 _REWRITES = (
-    drop_asserts,
-    drop_idle,
+    remove_asserts,
+    remove_noops,
     fold_batch_norm,
-    plain_names,
-    spell_alpha,
-    spell_division,
-    spell_divisor,
-    choose_by_mask,
+    canonicalize_ops,
+    lower_alpha,
+    lower_division,
+    lower_divisor,
+    lower_masked_write,
     copy_contiguous,
-    blank_blind_rows,
+    zero_fully_masked_rows,
 )
 _SIZED = (
-    spell_complex,
-    spread_transposed,
+    lower_complex,
+    lower_conv_transpose3d,
     split_groups,
-    spell_padding,
-    pool_adaptively,
+    lower_padding,
+    lower_adaptive_pool,
     pool_by_slices,
     unfold_by_convolution,
     resize_by_lookup,
     resize_by_matrices,
     fold_constants,
-    drop_expand,
+    remove_expand,
     expand_to_cat,
 )
 
@@ -102,7 +142,7 @@ def export_tflite(
             for, -042 the program does not hold for one sample or a length, -043 it is too large.
     """
     program = load_program(reference_artifact(exported), root)
-    blame = Blame(mark(program), Path(exported.source.folder))
+    blame = ErrorTranslator(tag_sources(program), Path(exported.source.folder))
     examples = _examples(exported, root)
     sizes, notes = plan_sizes(exported, {name: x.shape for name, x in examples.items()})
     for note in notes:
@@ -111,12 +151,12 @@ def export_tflite(
         with log_warnings(), _without_gc():
             made = _convert(program, exported.signature, sizes)
     except Exception as error:  # the converter raises many kinds
-        raise blame.refusal(error) from error
+        raise blame.convert_error(error) from error
     model = read_bytes(made.data)
     _rename(model, exported.signature, sizes, made.outputs)
-    buckets = check_edges(edges(model), exported.signature, sizes)
+    buckets = check_converted_io(read_signatures(model), exported.signature, sizes)
     data = write_model(model)
-    try_file(data, model, buckets[0], examples, blame)
+    smoke_run(data, model, buckets[0], examples, blame)
     write_atomic(out / MODEL, data)
     return Artifact(
         format="tflite",
@@ -160,9 +200,9 @@ def _rename(
 def _convert(program: ExportedProgram, signature: Signature, sizes: Sequence[Sizes]) -> _Made:
     import litert_torch
 
-    take_apart_unknown()
+    register_decompositions()
     module: Any = program.module(check_guards=False)
-    rewrites = dict.fromkeys(apply(module, _REWRITES))
+    rewrites = dict.fromkeys(apply_passes(module, _REWRITES))
     converter = litert_torch.Converter()
     for each in sizes:
         inputs = tuple(
@@ -186,7 +226,7 @@ def _sized(
     """
     plain = functional(module, inputs)
     sized = with_sizes(plain, inputs)
-    rewrites = apply(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
+    rewrites = apply_passes(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
     for part in sized.modules():
         part.training = False  # an exported module has no eval(); its trace is fixed anyway
     return sized, rewrites

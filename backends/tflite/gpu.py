@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.backends.feeds import numpy_dtype
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import Session, numpy_dtype
 from edgeserve.backends.tflite.run import check_signatures, runtime_of
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
@@ -60,7 +59,7 @@ class GpuSession(Session):
         optimize: bool,
     ) -> None:
         if taps or not optimize:
-            raise _unusable("a GPU shows no inner tensors and always rewrites its graph")
+            raise _gpu_error("a GPU shows no inner tensors and always rewrites its graph")
         super().__init__(
             artifact.io, runtime_of("gpu"), threads or usable_cores(), artifact.buckets
         )
@@ -116,13 +115,13 @@ def _compile(path: Path) -> Any:
     try:
         model = CompiledModel.from_file(str(path), options=options)
     except RuntimeError as error:
-        raise _unusable(str(error).strip().partition("\n")[0]) from error
+        raise _gpu_error(str(error).strip().partition("\n")[0]) from error
     if not model.is_fully_accelerated():
-        raise _unusable("the GPU takes a part of the ops only")
+        raise _gpu_error("the GPU takes a part of the ops only")
     return model
 
 
-def _unusable(got: str) -> BackendError:
+def _gpu_error(got: str) -> BackendError:
     return BackendError(
         "EDGE-BACKEND-005",
         "delegate 'gpu'",

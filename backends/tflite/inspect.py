@@ -1,14 +1,19 @@
-"""What a TFLite file holds, read through the classes of its schema."""
+"""What a TFLite file holds: signatures, ops and weights, through the classes of its schema.
+
+`fit_to_spec` brings a real input of the source to the sizes of a signature, to run or calibrate
+the file with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from edgeserve.backends.graph import Graph, Op, WeightInfo
-from edgeserve.backends.tflite.edges import definition_of, edges
-from edgeserve.backends.tflite.names import SINGLE, source_of
+from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.tflite.schema import (
     inner_graphs,
     op_type,
@@ -16,10 +21,125 @@ from edgeserve.backends.tflite.schema import (
     tensor_dtype,
     tensors_of,
 )
+from edgeserve.backends.tflite.tensor_names import SINGLE, source_of
+from edgeserve.errors import BackendError, ConvertError
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.tensors import IO
+from edgeserve.types.tensors import DTYPES, IO, DType, Signature, TensorSpec
 
-__all__ = ["inspect_tflite", "shown_names"]
+__all__ = [
+    "check_converted_io",
+    "definition_of",
+    "fit_to_spec",
+    "inspect_tflite",
+    "read_signatures",
+    "shown_names",
+]
+
+
+def fit_to_spec(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """An input in the dtype and the sizes of the file: rows repeated, lengths cut or padded by 0.
+
+    Zero is padding where it counts: in an attention mask. What stands under a mask of zeros is
+    computed and thrown away, whatever it is.
+    """
+    array = array.astype(spec.dtype)
+    for axis, dim in enumerate(spec.shape):
+        size, have = int(dim), array.shape[axis]
+        if axis == 0:
+            array = array.take(np.arange(size) % have, axis)
+        elif have >= size:
+            array = array.take(range(size), axis)
+        else:
+            widths = [(0, size - have if i == axis else 0) for i in range(array.ndim)]
+            array = np.pad(array, widths)
+    return array
+
+
+#: What the source's dtypes become: the format has 64 bits, but few of its kernels do.
+_NARROWED = {"int64": "int32", "float64": "float32"}
+
+
+def read_signatures(model: Any) -> dict[str, IO]:
+    """The `IO` of each signature, by its key; `IO.signature` is None where it is the only one."""
+    several = len(model.signatureDefs) > 1
+    found = {}
+    for definition in model.signatureDefs:
+        key, graph = definition.signatureKey.decode(), model.subgraphs[definition.subgraphIndex]
+        found[key] = IO(
+            inputs=tuple(_spec(each, graph) for each in definition.inputs),
+            outputs=tuple(_spec(each, graph) for each in definition.outputs),
+            signature=key if several else None,
+        )
+    return found
+
+
+def definition_of(model: Any, signature: str | None) -> Any:
+    """The definition of a signature, by `IO.signature`."""
+    return next(
+        each
+        for each in model.signatureDefs
+        if signature is None or each.signatureKey.decode() == signature
+    )
+
+
+def _spec(each: Any, graph: Any) -> TensorSpec:
+    tensor = graph.tensors[each.tensorIndex]
+    shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
+    return TensorSpec(name=each.name.decode(), dtype=_dtype(each, tensor), shape=shape)
+
+
+def _dtype(each: Any, tensor: Any) -> DType:
+    word = tensor_dtype(tensor)
+    if word not in DTYPES:
+        raise BackendError(
+            "EDGE-BACKEND-017",
+            f"tensor {each.name.decode()!r}",
+            wanted=f"a dtype among {DTYPES}",
+            got=word,
+            hint="keep the file's inputs and outputs in float32 or an integer dtype",
+        )
+    return cast("DType", word)
+
+
+def check_converted_io(
+    found: dict[str, IO], signature: Signature, sizes: Sequence[Sizes]
+) -> tuple[IO, ...]:
+    """Hold a file's signatures against what was asked for.
+
+    Returns:
+        The signatures, smallest first.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-041.
+    """
+    made = tuple(found[each.name or SINGLE] for each in sizes if (each.name or SINGLE) in found)
+    right = len(found) == len(made) == len(sizes) and all(
+        _inputs_fit(io, signature, each) and _outputs_fit(io, signature)
+        for io, each in zip(made, sizes, strict=True)
+    )
+    if not right:
+        raise ConvertError(
+            "EDGE-CONVERT-041",
+            "model.tflite",
+            got=f"{list(found.values())}",
+            wanted=f"{[*signature.inputs, *signature.outputs]} at {[dict(s.dims) for s in sizes]}",
+            hint="report it with `edgeserve doctor --json`: the fault is not in your model",
+        )
+    return made
+
+
+def _inputs_fit(io: IO, signature: Signature, sizes: Sizes) -> bool:
+    wanted = [(s.name, _narrowed_dtype(s.dtype), sizes.of(s.shape)) for s in signature.inputs]
+    return wanted == [(s.name, s.dtype, s.shape) for s in io.inputs]
+
+
+def _outputs_fit(io: IO, signature: Signature) -> bool:
+    wanted = [(s.name, _narrowed_dtype(s.dtype), len(s.shape)) for s in signature.outputs]
+    return wanted == [(s.name, s.dtype, len(s.shape)) for s in io.outputs]
+
+
+def _narrowed_dtype(dtype: str) -> str:
+    return _NARROWED.get(dtype, dtype)
 
 
 def inspect_tflite(artifact: Artifact, root: Path) -> Graph:
@@ -28,7 +148,7 @@ def inspect_tflite(artifact: Artifact, root: Path) -> Graph:
     The others are the same graph for other sizes, over the same weights.
     """
     model = read_model(root / artifact.entry)
-    io = edges(model)[artifact.io.signature or SINGLE]
+    io = read_signatures(model)[artifact.io.signature or SINGLE]
     index = definition_of(model, io.signature).subgraphIndex
     return Graph(
         inputs=io.inputs,

@@ -1,23 +1,24 @@
-"""Other precisions of a TFLite artifact, by ai-edge-quantizer.
+"""Other precisions of a TFLite artifact, by ai-edge-quantizer, with ranges of our own calibration.
 
-All of them take and give what the float file does: the quantizer puts conversions behind inputs and
-before outputs. Weights are 8 bits per channel and symmetric, activations 8 bits per tensor.
+All of them take and give what the float file does: the quantizer puts conversions behind inputs
+and before outputs. Weights are 8 bits per channel and symmetric, activations 8 bits per tensor.
+A range is the true minimum and maximum of a tensor over the samples; the library would smooth
+them over the samples in order (a moving average), which leaves them too narrow: on photographs
+that alone turned 27 to 41 of 183 confident decisions around.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from edgeserve.backends.tflite.calibrate import calibrate
-from edgeserve.backends.tflite.edges import edges
-from edgeserve.backends.tflite.names import names_of, tidy_added
-from edgeserve.backends.tflite.plan import Wish, plan
+from edgeserve.backends.tflite.inspect import fit_to_spec, read_signatures
+from edgeserve.backends.tflite.quantization_plan import OpQuantization, plan_quantization
 from edgeserve.backends.tflite.schema import (
     MODEL,
     read_bytes,
@@ -25,12 +26,67 @@ from edgeserve.backends.tflite.schema import (
     tensors_of,
     write_model,
 )
-from edgeserve.backends.torch.blame import one_line
+from edgeserve.backends.tflite.tensor_names import SINGLE, names_of, rename_added
+from edgeserve.backends.torch.diagnose.user_lines import one_line
+from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, EdgeError, QuantizeError
 from edgeserve.files import describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
+from edgeserve.types.tensors import IO
 
-__all__ = ["PRECISIONS", "quantize_tflite"]
+__all__ = ["PRECISIONS", "calibrate", "quantize_tflite"]
+
+
+def calibrate(
+    data: bytes, buckets: Sequence[IO], samples: Iterable[Mapping[str, np.ndarray]], manager: Any
+) -> dict[str, Any]:
+    """Run the file on samples, each at every one of its sizes.
+
+    Args:
+        data: The float file.
+        buckets: Its signatures.
+        samples: Feeds in the source's signature, one sample each.
+        manager: The quantizer's recipe manager; it says which tensors matter.
+
+    Returns:
+        What the quantizer takes as calibration result, by name of the tensor.
+
+    Raises:
+        QuantizeError: EDGE-QUANTIZE-001 no samples, -010 the model overflows on one of them.
+    """
+    from ai_edge_quantizer.calibrator import Calibrator
+    from ai_edge_quantizer.utils.qsv_utils import min_max_update
+
+    calibrator = Calibrator(data, num_threads=usable_cores(), qsv_update_func=min_max_update)
+    ranges: dict[str, Any] = {}
+    for number, sample in enumerate(samples):
+        for io in buckets:
+            feed = {spec.name: fit_to_spec(sample[spec.name], spec) for spec in io.inputs}
+            calibrator.calibrate({io.signature or SINGLE: [feed]}, manager)
+        ranges = calibrator.get_model_qsvs()
+        _check_finite(ranges, number)
+    if not ranges:
+        raise QuantizeError(
+            "EDGE-QUANTIZE-001",
+            "calibration",
+            wanted="samples of real data",
+            got="none",
+            hint="give --data inputs as users will send them",
+        )
+    return ranges
+
+
+def _check_finite(ranges: Mapping[str, Any], number: int) -> None:
+    for name, held in ranges.items():
+        if not all(np.isfinite(np.asarray(end)).all() for end in held.values()):
+            raise QuantizeError(
+                "EDGE-QUANTIZE-010",
+                f"tensor {name!r}",
+                wanted="finite values",
+                got=f"NaN or infinity on sample {number}",
+                hint="run the float model on that sample, or keep the op that makes it in float",
+            )
+
 
 PRECISIONS = ("fp16", "w8", "w8a8")
 
@@ -77,12 +133,12 @@ def quantize_tflite(
             got=one_line(error),
             hint="ask for another precision; the log holds the whole message",
         ) from error
-    _check_halves(made)
-    found = edges(made)
+    _check_fp16_range(made)
+    found = read_signatures(made)
     buckets = tuple(found[io.signature or next(iter(found))] for io in artifact.buckets)
     write_atomic(out / MODEL, write_model(made))
     io = found[artifact.io.signature or next(iter(found))]
-    recipe = msgspec.structs.replace(recipe, options=_told(recipe))
+    recipe = msgspec.structs.replace(recipe, options=_resolve_options(recipe))
     return Artifact(
         format="tflite",
         precision=recipe.precision,
@@ -101,8 +157,8 @@ def _quantized(
     from ai_edge_quantizer.quantizer import Quantizer
 
     model, quantizer = read_bytes(data), Quantizer(data)
-    for wish in plan(model, recipe.precision, recipe.keep_float):
-        _ask(quantizer, wish)
+    for wish in plan_quantization(model, recipe.precision, recipe.keep_float):
+        _add_config(quantizer, wish)
     for edge in ("INPUT", "OUTPUT"):
         quantizer.update_quantization_recipe(".*", _op(edge), algorithm_key="no_quantize")
     ranges = None
@@ -111,11 +167,11 @@ def _quantized(
         ranges = calibrate(data, buckets, samples, quantizer._recipe_manager)
     result = quantizer.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
     made = read_bytes(bytes(result.quantized_model))
-    tidy_added(made, names_of(model))
+    rename_added(made, names_of(model))
     return made
 
 
-def _ask(quantizer: Any, wish: Wish) -> None:
+def _add_config(quantizer: Any, wish: OpQuantization) -> None:
     """Put a wish into the quantizer's recipe."""
     from ai_edge_quantizer.qtyping import QuantGranularity
     from ai_edge_quantizer.quantizer import AlgorithmName
@@ -140,7 +196,7 @@ def _op(type: str) -> Any:
     return TFLOperationName[{"TRANSPOSE_CONV": "CONV_2D_TRANSPOSE"}.get(type, type)]
 
 
-def _check_halves(model: Any) -> None:
+def _check_fp16_range(model: Any) -> None:
     """Refuse weights beyond the range of float16, which casting makes infinite."""
     for _, tensor in tensors_of(model):
         data = model.buffers[tensor.buffer].data
@@ -155,7 +211,7 @@ def _check_halves(model: Any) -> None:
             )
 
 
-def _told(recipe: Recipe) -> dict[str, str]:
+def _resolve_options(recipe: Recipe) -> dict[str, str]:
     """The recipe's options as they came out: the format leaves no choice where others have one."""
     others = {name: value for name, value in recipe.options.items() if name not in _FIXED}
     for name, value in _FIXED.items():

@@ -72,7 +72,7 @@ class TfliteSession(Session):
         )
         keys = check_signatures(self._engine.get_signature_list(), self.buckets, artifact.entry)
         self._runners = [self._engine.get_signature_runner(key) for key in keys]
-        self._taps = [_places(root / artifact.entry, io, taps) for io in self.buckets]
+        self._taps = [_tap_locations(root / artifact.entry, io, taps) for io in self.buckets]
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         bucket = self._bucket(feed)
@@ -83,7 +83,7 @@ class TfliteSession(Session):
             inner = {name: self._tapped(place) for name, place in self._taps[bucket].items()}
         return {spec.name: found[spec.name] for spec in self.io.outputs} | inner
 
-    def _tapped(self, place: _Place) -> np.ndarray:
+    def _tapped(self, place: _TapLocation) -> np.ndarray:
         """An inner tensor's values; of a quantized one the numbers that it stands for, float32."""
         found: np.ndarray = self._engine.get_tensor(place.tensor, place.graph)
         if place.scale is None or found.dtype.kind not in "iu":
@@ -146,7 +146,7 @@ def check_signatures(
     return keys
 
 
-class _Place(NamedTuple):
+class _TapLocation(NamedTuple):
     """Where a tensor lies, and what its integers stand for."""
 
     tensor: int
@@ -155,15 +155,15 @@ class _Place(NamedTuple):
     zero: np.float32
 
 
-def _place(model: Any, tensor: int, graph: int) -> _Place:
+def _tap_location(model: Any, tensor: int, graph: int) -> _TapLocation:
     quantized = model.subgraphs[graph].tensors[tensor].quantization
     scales = None if quantized is None else quantized.scale
     if scales is None or len(scales) != 1:
-        return _Place(tensor, graph, None, np.float32(0))
-    return _Place(tensor, graph, np.float32(scales[0]), np.float32(quantized.zeroPoint[0]))
+        return _TapLocation(tensor, graph, None, np.float32(0))
+    return _TapLocation(tensor, graph, np.float32(scales[0]), np.float32(quantized.zeroPoint[0]))
 
 
-def _places(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _Place]:
+def _tap_locations(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _TapLocation]:
     """Where the tensors to be tapped lie in a signature's graph, by name.
 
     A name is that of the largest signature's graph; in the others it is followed by ``@`` and the
@@ -174,8 +174,7 @@ def _places(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _Place]:
     """
     if not taps:
         return {}
-    from edgeserve.backends.tflite.edges import definition_of
-    from edgeserve.backends.tflite.inspect import shown_names
+    from edgeserve.backends.tflite.inspect import definition_of, shown_names
     from edgeserve.backends.tflite.schema import read_model
 
     model = read_model(path)
@@ -191,4 +190,4 @@ def _places(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _Place]:
             got=f"{unknown}",
             hint="run `edgeserve inspect` for the names",
         )
-    return {tap: _place(model, found[tap], graph) for tap in taps}
+    return {tap: _tap_location(model, found[tap], graph) for tap in taps}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edgeserve.backends.torch.blame import one_line
+from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.errors import BackendError, ConvertError
 
 __all__ = [

@@ -10,9 +10,8 @@ import shutil
 from pathlib import Path
 from typing import ClassVar
 
-from edgeserve.backends.base import Backend
+from edgeserve.backends.base import Backend, versions
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.host import versions
 from edgeserve.backends.reference import reference
 from edgeserve.backends.session import Session
 from edgeserve.files import describe
@@ -68,11 +67,11 @@ class TorchBackend(Backend):
         taps: tuple[str, ...],
         optimize: bool,
     ) -> Session:
-        from edgeserve.backends.torch.run import TorchSession
+        from edgeserve.backends.torch.program.run import TorchSession
 
         return TorchSession(artifact, root, threads, taps)
 
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
-        from edgeserve.backends.torch.inspect import inspect_program
+        from edgeserve.backends.torch.program.inspect import inspect_program
 
         return inspect_program(artifact, root)

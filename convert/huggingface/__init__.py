@@ -10,10 +10,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeserve.convert.factory import Made
-from edgeserve.convert.huggingface.attention import ATTENTION
-from edgeserve.convert.needs import check_packages
-from edgeserve.types.words import Task
+from edgeserve.convert.huggingface.model import ATTENTIONS
+from edgeserve.convert.source_checks import check_packages
+from edgeserve.convert.torch_source import SourceModule
+from edgeserve.types.vocabulary import Task
 
 __all__ = ["load_folder"]
 
@@ -27,7 +27,9 @@ _NEEDED = {
 }
 
 
-def load_folder(root: Path, task: Task | None = None, attention: Sequence[str] = ATTENTION) -> Made:
+def load_folder(
+    root: Path, task: Task | None = None, attention: Sequence[str] = ATTENTIONS
+) -> SourceModule:
     """Load a model folder as a module with examples, dynamic shapes and processing.
 
     Args:
@@ -42,13 +44,13 @@ def load_folder(root: Path, task: Task | None = None, attention: Sequence[str] =
     check_packages("a Hugging Face folder", _NEEDED)
     os.environ["HF_HUB_OFFLINE"] = "1"  # before anything of theirs is imported
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from edgeserve.convert.huggingface.folder import Folder
+    from edgeserve.convert.huggingface.audio import load_audio_model
+    from edgeserve.convert.huggingface.folder import ModelFolder
     from edgeserve.convert.huggingface.image import load_image_model
-    from edgeserve.convert.huggingface.model import plan
-    from edgeserve.convert.huggingface.sound import load_sound_model
+    from edgeserve.convert.huggingface.model import plan_network
     from edgeserve.convert.huggingface.text import load_text_model
 
-    folder = Folder(root)
-    planned = plan(folder, task, attention)
-    loads = {"text": load_text_model, "image": load_image_model, "audio": load_sound_model}
+    folder = ModelFolder(root)
+    planned = plan_network(folder, task, attention)
+    loads = {"text": load_text_model, "image": load_image_model, "audio": load_audio_model}
     return loads[planned.medium](folder, planned)

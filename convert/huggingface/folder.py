@@ -1,7 +1,9 @@
-"""A Hugging Face model folder, looked into before any library reads it.
+"""A Hugging Face model folder, checked before any library reads it; and its preprocessor.
 
 Nothing of a folder is executed: configurations are JSON, weights are safetensors. Where a folder
 asks for its own Python code, or has its weights in pickles (which can run code), it is refused.
+The preprocessor is loaded by transformers, from files alone; settings that no step expresses are
+refused.
 """
 
 from __future__ import annotations
@@ -11,10 +13,58 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from edgeserve.convert.inside import check_links, named_file
+from edgeserve.backends.torch.diagnose.user_lines import one_line
+from edgeserve.convert.source_checks import check_links, resolve_named_file
 from edgeserve.errors import ConvertError
 
-__all__ = ["CONFIG", "MODULES", "Folder", "named_folder", "read_json"]
+__all__ = [
+    "CONFIG",
+    "MODULES",
+    "ModelFolder",
+    "load_preprocessor",
+    "named_folder",
+    "read_json",
+    "unsupported_setting",
+]
+
+
+def load_preprocessor(auto: Any, folder: Path, kind: str, **more: Any) -> Any:
+    """Load it, from files alone and without running any code of the folder's.
+
+    Args:
+        auto: The class of transformers that knows its kind.
+        folder: Where ``preprocessor_config.json`` lies.
+        kind: What errors call it: "image processor".
+        more: What else the class is told.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-069.
+    """
+    from edgeserve.backends.torch.program.io import log_warnings
+
+    try:
+        with log_warnings():
+            return auto.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False, **more
+            )
+    except Exception as error:  # transformers raises many kinds here
+        wanted = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+        raise unsupported_setting(
+            kind, "preprocessor_config.json", wanted, one_line(error)
+        ) from error
+
+
+def unsupported_setting(kind: str, setting: str, wanted: str, got: str) -> ConvertError:
+    """The error for what no step expresses."""
+    return ConvertError(
+        "EDGE-CONVERT-069",
+        f"{kind}: {setting}",
+        wanted=wanted,
+        got=got,
+        hint="give the processing yourself in a factory (docs/processing.md), with your server as"
+        " --reference",
+    )
+
 
 CONFIG = "config.json"
 #: What sentence-transformers writes: the steps around the network, in order.
@@ -26,13 +76,13 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 _LARGEST = 16 << 20  # bytes of a configuration
 
 #: Keys of config.json that make the weights something else than they are said to be.
-_FOREIGN = {
+_UNSUPPORTED_KEYS = {
     "quantization_config": "a model quantized by another tool: give the one it was made from",
     "transformers_weights": "weights under another name: rename them model.safetensors",
 }
 
 
-class Folder:
+class ModelFolder:
     """A model folder whose links and configurations have been checked.
 
     Attributes:
@@ -62,7 +112,7 @@ class Folder:
                 "an adapter, which is a part of one",
                 "merge it into its base model (peft: merge_and_unload) and save that",
             )
-        for key, hint in _FOREIGN.items():
+        for key, hint in _UNSUPPORTED_KEYS.items():
             if self.config.get(key):
                 raise _no_model(f"{CONFIG}: {key!r}", "float weights", "another kind", hint)
 
@@ -74,7 +124,7 @@ class Folder:
             return []
         held = _parsed(path)
         if not isinstance(held, list) or not all(isinstance(step, dict) for step in held):
-            raise _no_model(MODULES, "a list of modules", type(held).__name__, _AGAIN)
+            raise _no_model(MODULES, "a list of modules", type(held).__name__, _HINT_DOWNLOAD)
         return held
 
     def optional(self, name: str) -> dict[str, Any]:
@@ -101,7 +151,7 @@ class Folder:
 
     def _shards(self) -> dict[str, Path]:
         names = sorted(set(map(str, self._index().values())))
-        return {name: named_file(self.network, name, _INDEX) for name in names}
+        return {name: resolve_named_file(self.network, name, _INDEX) for name in names}
 
     def _index(self) -> dict[str, Any]:
         index = read_json(self.network / _INDEX)
@@ -144,7 +194,7 @@ class Folder:
         paths = [str(step.get("path", "")) for step in self.modules]
         found = next((p for p in paths if p and (self.root / p / CONFIG).exists()), None)
         if found is None:
-            raise _no_model(CONFIG, "the network's configuration", "none", _AGAIN)
+            raise _no_model(CONFIG, "the network's configuration", "none", _HINT_DOWNLOAD)
         return found
 
     def _check_code(self) -> None:
@@ -152,11 +202,11 @@ class Folder:
         for path in sorted({*self.root.glob("*config*.json"), *self.network.glob("*config*.json")}):
             held = _parsed(path) if path.stat().st_size <= _LARGEST else None
             if isinstance(held, dict) and held.get("auto_map"):
-                raise _code(f"{path.name}: 'auto_map'", str(held["auto_map"]))
+                raise _code_error(f"{path.name}: 'auto_map'", str(held["auto_map"]))
         for step in self.modules:
             kind = str(step.get("type", ""))
             if not kind.startswith("sentence_transformers."):
-                raise _code(f"{MODULES}: type", kind or "nothing")
+                raise _code_error(f"{MODULES}: type", kind or "nothing")
 
 
 def named_folder(root: Path, name: str) -> Path:
@@ -186,7 +236,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     held = _parsed(path)
     if not isinstance(held, dict):
-        raise _no_model(path.name, "a JSON object", type(held).__name__, _AGAIN)
+        raise _no_model(path.name, "a JSON object", type(held).__name__, _HINT_DOWNLOAD)
     return held
 
 
@@ -197,7 +247,7 @@ def _parsed(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         said = str(error).splitlines()[0]
-        raise _no_model(path.name, "a configuration in JSON", said, _AGAIN) from error
+        raise _no_model(path.name, "a configuration in JSON", said, _HINT_DOWNLOAD) from error
 
 
 def _keys(path: Path) -> set[str]:
@@ -212,10 +262,10 @@ def _keys(path: Path) -> set[str]:
 
 
 def _bad_weights(thing: str, wanted: str, got: str) -> ConvertError:
-    return ConvertError("EDGE-CONVERT-064", thing, wanted=wanted, got=got, hint=_AGAIN)
+    return ConvertError("EDGE-CONVERT-064", thing, wanted=wanted, got=got, hint=_HINT_DOWNLOAD)
 
 
-def _code(thing: str, got: str) -> ConvertError:
+def _code_error(thing: str, got: str) -> ConvertError:
     return ConvertError(
         "EDGE-CONVERT-062",
         thing,
@@ -226,7 +276,7 @@ def _code(thing: str, got: str) -> ConvertError:
     )
 
 
-_AGAIN = "download or copy the model again, with all its files"
+_HINT_DOWNLOAD = "download or copy the model again, with all its files"
 
 
 def _no_model(thing: str, wanted: str, got: str, hint: str) -> ConvertError:

@@ -1,30 +1,35 @@
-"""A network of one picture: its image processor as steps, proven pixel by pixel.
+"""A network of one image: its image processor's settings as steps, verified pixel by pixel.
 
-The steps are written from the processor's settings, then both make tensors of probe pictures of odd
-sizes. So a processor with code of its own is either carried over exactly or refused.
+The steps are written from the processor's settings, then both make tensors of probe images of
+odd sizes. So a processor with code of its own is either carried over exactly or refused.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeserve.backends.torch.blame import one_line
-from edgeserve.convert.factory import Made
-from edgeserve.convert.huggingface.folder import Folder
-from edgeserve.convert.huggingface.model import Plan, labels_of, load_model
-from edgeserve.convert.huggingface.pixels import input_steps, refused
-from edgeserve.convert.huggingface.preprocessor import preprocessor
-from edgeserve.convert.options import Options
+from edgeserve.backends.torch.diagnose.user_lines import one_line
+from edgeserve.convert.huggingface.folder import ModelFolder, load_preprocessor, unsupported_setting
+from edgeserve.convert.huggingface.model import NetworkPlan, labels_of, load_model
+from edgeserve.convert.options import FactoryOptions
+from edgeserve.convert.torch_source import SourceModule
+from edgeserve.errors import ConvertError
 from edgeserve.processing import Processor
 from edgeserve.types.processing import (
+    CenterCrop,
+    Decode,
+    Filter,
     InputProcessing,
+    Layout,
     Normalize,
     OutputStep,
     Processing,
+    Resize,
     Softmax,
     Step,
     TopK,
@@ -34,7 +39,131 @@ from edgeserve.types.tensors import Signature, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["load_image_model", "load_image_processor", "proven_steps"]
+__all__ = [
+    "image_steps",
+    "load_image_model",
+    "load_image_processor",
+    "unsupported_image_setting",
+    "verified_steps",
+]
+
+
+#: Pillow's numbers for its kernels.
+_FILTERS: dict[int, Filter] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
+
+#: Switches that no step has a word for.
+_UNSUPPORTED_SWITCHES = (
+    "do_pad",
+    "do_flip_channel_order",
+    "do_grayscale",
+    "do_color_quantize",
+    "do_crop_margin",
+    "do_thumbnail",
+    "do_align_long_axis",
+    "do_image_splitting",
+    "do_pan_and_scan",
+    "apply_ocr",
+    "size_divisor",
+    "ensure_multiple_of",
+    "do_rescale_and_crop",
+)
+
+
+def image_steps(processor: Any) -> tuple[Step, ...]:
+    """What the settings of a processor of transformers say, as steps.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-069, naming the setting.
+    """
+    for name in _UNSUPPORTED_SWITCHES:
+        if getattr(processor, name, None):
+            raise unsupported_image_setting(name, "off", repr(getattr(processor, name)))
+    sized = [*_resize(processor), *_crop(processor)]
+    last = sized[-1] if sized else None
+    if last is None or (isinstance(last, Resize) and last.fit == "shortest-edge"):
+        raise unsupported_image_setting(
+            "do_resize" if last is None else "size.shortest_edge",
+            "one size for every picture (height and width, or a do_center_crop)",
+            "a size that depends on the picture",
+        )
+    return (Decode(), *sized, _normalize(processor), Layout(order="CHW"))
+
+
+def _resize(processor: Any) -> Iterable[Resize | CenterCrop]:
+    if not processor.do_resize:
+        return ()
+    kernel = _kernel(processor.resample)
+    given = {key: int(size) for key, size in dict(processor.size or {}).items() if size}
+    edge = given.get("shortest_edge")
+    pct = getattr(processor, "crop_pct", None)
+    levit = type(processor).__name__.startswith("Levit")
+    if set(given) == {"height", "width"}:
+        if pct and not _has_own_crop(processor):
+            raise unsupported_image_setting("crop_pct", "size.shortest_edge beside it", str(given))
+        return (Resize(height=given["height"], width=given["width"], filter=kernel),)
+    if edge is None or len(given) > 1:
+        raise unsupported_image_setting("size", "height and width, or shortest_edge", str(given))
+    if _has_own_crop(processor) and edge >= 384:
+        return (Resize(height=edge, width=edge, filter=kernel),)
+    target = int(edge / pct) if pct else int((256 / 224) * edge) if levit else edge
+    resize = Resize(height=target, width=target, fit="shortest-edge", filter=kernel)
+    own = [CenterCrop(height=edge, width=edge)] if _has_own_crop(processor) else []
+    return (resize, *own)
+
+
+def _has_own_crop(processor: Any) -> bool:
+    """Whether resizing itself ends in a crop to the size, or in a stretch from 384 on."""
+    return type(processor).__name__.startswith("ConvNext")
+
+
+def _kernel(resample: Any) -> Filter:
+    number = 2 if resample is None else int(resample)
+    if number not in _FILTERS:
+        raise unsupported_image_setting("resample", f"one of {_FILTERS}", str(resample))
+    return _FILTERS[number]
+
+
+def _crop(processor: Any) -> Iterable[CenterCrop]:
+    if not processor.do_center_crop:
+        return ()
+    given = {key: int(size) for key, size in dict(processor.crop_size or {}).items() if size}
+    if set(given) != {"height", "width"}:
+        raise unsupported_image_setting("crop_size", "height and width", str(given))
+    return (CenterCrop(height=given["height"], width=given["width"]),)
+
+
+def _normalize(processor: Any) -> Normalize:
+    """All of them are ``level * scale + bias``; both in float64, rounded once to float32."""
+    scale, bias = np.ones(3), np.zeros(3)
+    if processor.do_rescale:
+        scale, bias = scale * processor.rescale_factor, bias * processor.rescale_factor
+        if getattr(processor, "rescale_offset", False):
+            bias = bias - 1
+    if processor.do_normalize:
+        mean, std = _three(processor, "image_mean"), _three(processor, "image_std")
+        scale, bias = scale / std, (bias - mean) / std
+    if getattr(processor, "include_top", False):  # EfficientNet divides once more
+        std = _three(processor, "image_std")
+        scale, bias = scale / std, bias / std
+    return Normalize(scale=_float32(scale), bias=_float32(bias))
+
+
+def _three(processor: Any, name: str) -> np.ndarray:
+    value = getattr(processor, name)
+    numbers = [value] * 3 if isinstance(value, int | float) else list(value or ())
+    if len(numbers) != 3 or (name == "image_std" and not all(numbers)):
+        raise unsupported_image_setting(name, "three numbers, for R, G and B", repr(value))
+    return np.asarray(numbers, np.float64)
+
+
+def _float32(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(float(value) for value in values.astype(np.float32))
+
+
+def unsupported_image_setting(setting: str, wanted: str, got: str) -> ConvertError:
+    """The error for what cannot be carried over."""
+    return unsupported_setting("image processor", setting, wanted, got)
+
 
 _INPUT = "pixel_values"
 _BATCH = 16
@@ -44,13 +173,13 @@ _BATCH = 16
 _PROBES = ((97, 131), (333, 501), (64, 202), (255, 255))
 
 
-def load_image_model(folder: Folder, planned: Plan) -> Made:
+def load_image_model(folder: ModelFolder, planned: NetworkPlan) -> SourceModule:
     """Load a network of one picture with its image processor.
 
     Raises:
         ConvertError: EDGE-CONVERT-061 to -069.
     """
-    steps = proven_steps(load_image_processor(folder.network))
+    steps = verified_steps(load_image_processor(folder.network))
     model, notes = load_model(folder, planned)
     output = _wrap(model, planned.task)
     classifies = planned.task == "image-classification"
@@ -58,14 +187,14 @@ def load_image_model(folder: Folder, planned: Plan) -> Made:
     processing = Processing(
         inputs=(InputProcessing(name=_INPUT, steps=steps),), outputs=ends if classifies else ()
     )
-    options = Options(
+    options = FactoryOptions(
         dynamic_shapes={_INPUT: {0: ("batch", 1, _BATCH)}},
         input_names=(_INPUT,),
         task=planned.task,
         processing=processing,
         labels=labels_of(model.config) if classifies else (),
     )
-    return Made(model, {_INPUT: _example(steps)}, options, (*planned.notes, *notes))
+    return SourceModule(model, {_INPUT: _example(steps)}, options, (*planned.notes, *notes))
 
 
 def load_image_processor(folder: Path) -> Any:
@@ -76,22 +205,26 @@ def load_image_processor(folder: Path) -> Any:
     """
     import transformers
 
-    return preprocessor(transformers.AutoImageProcessor, folder, "image processor", backend="pil")
+    return load_preprocessor(
+        transformers.AutoImageProcessor, folder, "image processor", backend="pil"
+    )
 
 
-def proven_steps(processor: Any) -> tuple[Step, ...]:
+def verified_steps(processor: Any) -> tuple[Step, ...]:
     """The steps of an image processor, compared with it on the probes.
 
     Raises:
         ConvertError: EDGE-CONVERT-069, naming the setting that no step expresses, or the processor
             whose own code does something else.
     """
-    steps = input_steps(processor)
+    steps = image_steps(processor)
     for height, width in _PROBES:
-        picture = _picture(height, width)
-        difference = _difference(_made(steps, picture), _theirs(processor, picture), steps)
+        picture = _probe_image(height, width)
+        difference = _difference(
+            _steps_output(steps, picture), _processor_output(processor, picture), steps
+        )
         if difference:
-            raise refused(
+            raise unsupported_image_setting(
                 type(processor).__name__,
                 f"what its settings say of a picture {height} x {width}",
                 f"{difference}: it has steps of its own",
@@ -99,24 +232,24 @@ def proven_steps(processor: Any) -> tuple[Step, ...]:
     return steps
 
 
-def _theirs(processor: Any, picture: np.ndarray) -> np.ndarray:
+def _processor_output(processor: Any, picture: np.ndarray) -> np.ndarray:
     """What the processor makes of a picture."""
     try:
         made: np.ndarray = np.asarray(processor(picture, return_tensors="np")[_INPUT][0])
         return made
     except Exception as error:  # transformers raises many kinds here
         name = type(processor).__name__
-        raise refused(name, f"{_INPUT} of a picture", one_line(error)) from error
+        raise unsupported_image_setting(name, f"{_INPUT} of a picture", one_line(error)) from error
 
 
-def _picture(height: int, width: int) -> np.ndarray:
+def _probe_image(height: int, width: int) -> np.ndarray:
     """Noise over a slope: edges everywhere, all levels, and no two places alike."""
     rng = np.random.default_rng(height * width)
     slope = np.linspace(0, 200, height * width * 3).reshape(height, width, 3)
     return np.asarray(np.clip(slope + rng.integers(-60, 61, slope.shape), 0, 255), np.uint8)
 
 
-def _made(steps: tuple[Step, ...], picture: np.ndarray) -> np.ndarray:
+def _steps_output(steps: tuple[Step, ...], picture: np.ndarray) -> np.ndarray:
     """What the steps make of a picture."""
     spec = TensorSpec(name=_INPUT, dtype="float32", shape=("batch", 3, "height", "width"))
     any_size = (1, 1 << 16)
@@ -141,7 +274,7 @@ def _difference(ours: np.ndarray, theirs: np.ndarray, steps: tuple[Step, ...]) -
 def _example(steps: tuple[Step, ...]) -> torch.Tensor:
     import torch
 
-    return torch.from_numpy(_made(steps, _picture(*_PROBES[0])))[None]
+    return torch.from_numpy(_steps_output(steps, _probe_image(*_PROBES[0])))[None]
 
 
 def _wrap(model: Any, task: str) -> str:

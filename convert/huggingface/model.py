@@ -1,22 +1,101 @@
-"""Which network a folder holds, what task it is for, and its weights loaded without a gap."""
+"""Which network a folder holds, what task it is for, its attention, and its weights loaded in full.
+
+transformers implements a network's attention in several equivalent ways. Which of them a network
+has, and which of them can be exported, only trying tells: they are tried in a fixed order.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from edgeserve.backends.torch.blame import one_line
-from edgeserve.convert.huggingface.attention import ATTENTION
-from edgeserve.convert.huggingface.folder import Folder
+from edgeserve.backends.torch.diagnose.user_lines import one_line
+from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
-from edgeserve.types.words import Task
+from edgeserve.types.vocabulary import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["Plan", "labels_of", "load_model", "plan"]
+__all__ = [
+    "ATTENTIONS",
+    "NetworkPlan",
+    "attention_kind",
+    "labels_of",
+    "load_model",
+    "plan_network",
+    "try_attentions",
+]
+
+
+#: In this order: ``sdpa`` is one operation of PyTorch and makes the smaller graph, ``eager`` spells
+#: it out; some networks have the second one only.
+ATTENTIONS = ("sdpa", "eager")
+
+#: Refusals of an export that another attention may get over.
+_RETRIED_CODES = ("EDGE-CONVERT-013", "EDGE-CONVERT-014", "EDGE-CONVERT-015", "EDGE-CONVERT-017")
+
+Shapes = Literal["auto", "dynamic"]
+Result = TypeVar("Result")
+
+
+def attention_kind(made: SourceModule) -> str:
+    """How a loaded network computes attention; empty where it does not say."""
+    word = getattr(getattr(made.module, "config", None), "_attn_implementation", None)
+    return word if isinstance(word, str) else ""
+
+
+def try_attentions(
+    load: Callable[[Sequence[str]], SourceModule],
+    export: Callable[[SourceModule, Shapes], Result],
+    shapes: Shapes,
+) -> Result:
+    """Export by the first attention with which that works; the log tells how each of them went.
+
+    All are tried with the sizes that may vary left open before any is tried with sizes fixed.
+
+    Args:
+        load: Loads the network with the first of these that it has.
+        export: Exports it; with "auto" what cannot vary is fixed.
+        shapes: "dynamic": nothing may be fixed.
+
+    Raises:
+        ConvertError: what the first one said, if none works.
+    """
+    first: ConvertError | None = None
+    sizes: tuple[Shapes, ...] = ("dynamic",) if shapes == "dynamic" else ("dynamic", "auto")
+    for wish in sizes:
+        left: Sequence[str] = ATTENTIONS
+        while left:
+            made = load(left)
+            used = attention_kind(made)
+            try:
+                result = export(_with_attention_note(made, used, first), wish)
+            except ConvertError as error:
+                if error.code not in _RETRIED_CODES:
+                    raise
+                print(f"attention {used!r} with {wish} sizes failed: {error}", flush=True)
+                first = first or error
+                left = left[left.index(used) + 1 :] if used in left else ()
+                continue
+            print(f"attention {used!r} with {wish} sizes worked", flush=True)
+            return result
+    assert first is not None  # there is at least one attention
+    raise first
+
+
+def _with_attention_note(made: SourceModule, used: str, first: ConvertError | None) -> SourceModule:
+    """With a note where it is not the first choice."""
+    if used not in ATTENTIONS[1:]:
+        return made
+    why = f"{first.code} {first.got}" if first else "the network has no other"
+    note = f"attention is computed by {used!r}, not by {ATTENTIONS[0]!r}: {why}"
+    return dataclasses.replace(made, notes=(*made.notes, note))
+
 
 Medium = Literal["text", "image", "audio"]
 
@@ -28,11 +107,11 @@ _HEADS: dict[tuple[str, Medium], Task] = {
 }
 
 #: What networks of sounds call their input: samples, or a spectrum.
-_SOUNDS = ("input_values", "input_features")
+_AUDIO_INPUTS = ("input_values", "input_features")
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """What is made of a folder.
 
     Attributes:
@@ -49,10 +128,12 @@ class Plan:
     task: Task
     medium: Medium
     notes: tuple[str, ...] = ()
-    attention: tuple[str, ...] = ATTENTION
+    attention: tuple[str, ...] = ATTENTIONS
 
 
-def plan(folder: Folder, task: Task | None, attention: Sequence[str] = ATTENTION) -> Plan:
+def plan_network(
+    folder: ModelFolder, task: Task | None, attention: Sequence[str] = ATTENTIONS
+) -> NetworkPlan:
     """Decide what a folder is, from its configuration alone.
 
     Raises:
@@ -72,10 +153,10 @@ def plan(folder: Folder, task: Task | None, attention: Sequence[str] = ATTENTION
     if task != "feature-extraction":
         network = named
     notes = (head.why,) if head.why and task == "tensors" else ()
-    return Plan(config, network, task, medium, notes, tuple(attention))
+    return NetworkPlan(config, network, task, medium, notes, tuple(attention))
 
 
-def _config(folder: Folder) -> Any:
+def _config(folder: ModelFolder) -> Any:
     from transformers import AutoConfig
 
     try:
@@ -92,7 +173,7 @@ def _config(folder: Folder) -> Any:
     return config
 
 
-def _architecture(folder: Folder, config: Any) -> type[PreTrainedModel]:
+def _architecture(folder: ModelFolder, config: Any) -> type[PreTrainedModel]:
     """The class that config.json names, else the network without a head."""
     import transformers
 
@@ -124,7 +205,7 @@ def _medium(network: type[PreTrainedModel]) -> Medium:
     takes = set(inspect.signature(network.forward).parameters)
     if network.main_input_name == "pixel_values" and "input_ids" not in takes:
         return "image"
-    if network.main_input_name in _SOUNDS and not takes & {"input_ids", "decoder_input_ids"}:
+    if network.main_input_name in _AUDIO_INPUTS and not takes & {"input_ids", "decoder_input_ids"}:
         return "audio"
     if "input_ids" in takes and not takes & {"pixel_values", "decoder_input_ids"}:
         return "text"
@@ -138,26 +219,26 @@ def _medium(network: type[PreTrainedModel]) -> Medium:
 
 
 @dataclass(frozen=True)
-class _Head:
+class _TaskHead:
     """The task of a network's head; ``why`` says why a classifier makes no classification."""
 
     task: Task | None
     why: str = ""
 
 
-def _head(network: type[PreTrainedModel], config: Any, medium: Medium) -> _Head:
+def _head(network: type[PreTrainedModel], config: Any, medium: Medium) -> _TaskHead:
     heads = {word: task for (word, of), task in _HEADS.items() if of == medium}
     task = next((task for word, task in heads.items() if word in network.__name__), None)
     if task is None:
-        return _Head(None)
+        return _TaskHead(None)
     kind = config.problem_type or "single_label_classification"
     if config.num_labels < 2 or kind != "single_label_classification":
         said = f"{config.num_labels} label" if config.num_labels < 2 else kind
-        return _Head(None, f"scores that are no single choice ({said}): task tensors")
-    return _Head(task)
+        return _TaskHead(None, f"scores that are no single choice ({said}): task tensors")
+    return _TaskHead(task)
 
 
-def _check_task(task: Task, network: type[PreTrainedModel], medium: str, head: _Head) -> None:
+def _check_task(task: Task, network: type[PreTrainedModel], medium: str, head: _TaskHead) -> None:
     possible: list[str] = [head.task] if head.task else []
     possible += ["feature-extraction"] if medium == "text" else []
     possible.append("tensors")
@@ -189,7 +270,9 @@ def labels_of(config: Any) -> tuple[str, ...]:
     return tuple(named[index] for index in sorted(named))
 
 
-def load_model(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, tuple[str, ...]]:
+def load_model(
+    folder: ModelFolder, planned: NetworkPlan
+) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """Build the network and fill it with the folder's weights, all of them.
 
     A tensor that the folder lacks is filled with random numbers by transformers, with a warning at
@@ -207,8 +290,8 @@ def load_model(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, tuple[st
     lost = sorted(map(str, report["missing_keys"]))
     other = sorted(str(entry[0]) for entry in report["mismatched_keys"])
     if lost or other or report["error_msgs"]:
-        said = [f"{len(lost)} missing ({_few(lost)})"] if lost else []
-        said += [f"{len(other)} of another shape ({_few(other)})"] if other else []
+        said = [f"{len(lost)} missing ({_abbreviated(lost)})"] if lost else []
+        said += [f"{len(other)} of another shape ({_abbreviated(other)})"] if other else []
         raise ConvertError(
             "EDGE-CONVERT-066",
             f"weights of {planned.network.__name__}",
@@ -218,17 +301,19 @@ def load_model(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, tuple[st
             " head, --task feature-extraction",
         )
     spare = sorted(map(str, report["unexpected_keys"]))
-    notes = [f"{len(spare)} tensors of the folder are not used: {_few(spare)}"] if spare else []
-    if low := _half(files):
+    notes = (
+        [f"{len(spare)} tensors of the folder are not used: {_abbreviated(spare)}"] if spare else []
+    )
+    if low := _low_precision(files):
         notes.append(f"weights in {low}: exported in float32")
     return model, tuple(notes)
 
 
-def _loaded(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, dict[str, Any]]:
+def _loaded(folder: ModelFolder, planned: NetworkPlan) -> tuple[PreTrainedModel, dict[str, Any]]:
     import torch
     from transformers.utils import logging
 
-    from edgeserve.backends.torch.program import log_warnings
+    from edgeserve.backends.torch.program.io import log_warnings
 
     options: dict[str, Any] = {}
     takes = inspect.signature(planned.network.__init__).parameters
@@ -250,21 +335,21 @@ def _loaded(folder: Folder, planned: Plan) -> tuple[PreTrainedModel, dict[str, A
                     **options,
                 )
         except Exception as error:  # transformers raises many kinds here
-            if kind != planned.attention[-1] and _lacks(kind, error):
+            if kind != planned.attention[-1] and _is_unsupported_attention(kind, error):
                 print(f"attention {kind!r} failed: {one_line(error)}", flush=True)
                 continue
             raise _unknown(planned.network.__name__, one_line(error)) from error
     raise AssertionError("there is no attention to try")
 
 
-def _lacks(kind: str, error: Exception) -> bool:
+def _is_unsupported_attention(kind: str, error: Exception) -> bool:
     """Whether transformers says that a network, or this machine, has not this attention."""
     return (
         kind == "sdpa" and "scaled_dot_product_attention" in str(error)
     ) or "attn_implementation" in str(error)
 
 
-def _half(files: Sequence[Any]) -> str:
+def _low_precision(files: Sequence[Any]) -> str:
     """A dtype below float32 that the weights have, if one has."""
     from safetensors import safe_open
 
@@ -276,7 +361,7 @@ def _half(files: Sequence[Any]) -> str:
     return ""
 
 
-def _few(names: Sequence[str]) -> str:
+def _abbreviated(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 

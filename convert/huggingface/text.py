@@ -6,18 +6,21 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgeserve.convert.factory import Made
-from edgeserve.convert.huggingface.folder import Folder
-from edgeserve.convert.huggingface.model import Plan, labels_of, load_model
-from edgeserve.convert.huggingface.sentence import Sentence, read_sentence
+from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.huggingface.model import NetworkPlan, labels_of, load_model
+from edgeserve.convert.huggingface.sentence_transformers import (
+    SentencePooling,
+    read_sentence_pooling,
+)
 from edgeserve.convert.huggingface.tokenizer import (
     ASSET,
     load_tokenizer,
-    lost_tokens,
+    out_of_table_note,
     read_tokenizer,
-    steps_of,
+    tokenizer_steps,
 )
-from edgeserve.convert.options import Options
+from edgeserve.convert.options import FactoryOptions
+from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
 from edgeserve.types.processing import L2Normalize, OutputStep, Pool, Processing, Softmax, TopK
 
@@ -29,45 +32,51 @@ __all__ = ["load_text_model"]
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _BATCH = 64
 #: Longest row of a network that has no limit of its own.
-_UNLIMITED = 512
+_DEFAULT_LENGTH = 512
 #: Settings of networks that look at a part of the text only, by place: their masks are their own.
-_WINDOWS = ("sliding_window", "local_attention", "attention_window", "layer_types", "attn_layers")
+_WINDOWED_ATTENTION = (
+    "sliding_window",
+    "local_attention",
+    "attention_window",
+    "layer_types",
+    "attn_layers",
+)
 _EXAMPLES = ("a short example", "another one, which is a little longer than the first")
 
 Tensors = dict[str, "torch.Tensor"]
 
 
-def load_text_model(folder: Folder, planned: Plan) -> Made:
+def load_text_model(folder: ModelFolder, planned: NetworkPlan) -> SourceModule:
     """Load a network of one text with its tokenizer.
 
     Raises:
         ConvertError: EDGE-CONVERT-061 to -071.
     """
     embeds = planned.task == "feature-extraction"
-    sentence = read_sentence(folder) if embeds else Sentence()
+    sentence = read_sentence_pooling(folder) if embeds else SentencePooling()
     tokenizer = load_tokenizer(folder, sentence.lower)
     model, notes = load_model(folder, planned)
     names = _names(model, tokenizer)
-    longest = _longest(model, tokenizer, names, sentence.max_length)
+    longest = _max_length(model, tokenizer, names, sentence.max_length)
     asset = read_tokenizer(folder, tokenizer)
     examples = _examples(tokenizer, names, longest)
     output = _wrap(model, examples, planned.task)
     shortest = min(max(1, tokenizer.num_special_tokens_to_add()), longest)
     sequence = ("sequence", shortest, longest)
-    options = Options(
+    options = FactoryOptions(
         dynamic_shapes={name: {0: ("batch", 1, _BATCH), 1: sequence} for name in names},
         input_names=names,
         task=planned.task,
         processing=Processing(
-            inputs=steps_of(asset, tokenizer, names, longest),
+            inputs=tokenizer_steps(asset, tokenizer, names, longest),
             outputs=_outputs(planned, sentence, output, names),
         ),
         labels=labels_of(model.config) if planned.task == "text-classification" else (),
         assets={ASSET: asset.data},
     )
-    of_words = filter(None, [asset.note, lost_tokens(folder, tokenizer)])
+    of_words = filter(None, [asset.note, out_of_table_note(folder, tokenizer)])
     said = (*planned.notes, *sentence.notes, *notes, *of_words)
-    return Made(model, examples, options, said, _probes(names, longest, model, shortest))
+    return SourceModule(model, examples, options, said, _probes(names, longest, model, shortest))
 
 
 def _names(model: Any, tokenizer: Any) -> tuple[str, ...]:
@@ -77,7 +86,7 @@ def _names(model: Any, tokenizer: Any) -> tuple[str, ...]:
     return tuple(sorted(makes & set(takes) & set(_INPUTS), key=takes.index))
 
 
-def _longest(model: Any, tokenizer: Any, names: Sequence[str], declared: int | None) -> int:
+def _max_length(model: Any, tokenizer: Any, names: Sequence[str], declared: int | None) -> int:
     """Longest row: what is declared, the tokenizer's limit, and what the network really takes.
 
     Some networks number positions from the padding's id on, so that their tables are a little
@@ -89,10 +98,10 @@ def _longest(model: Any, tokenizer: Any, names: Sequence[str], declared: int | N
     table = getattr(model.config, "max_position_embeddings", None)
     limits = [declared or tokenizer.model_max_length, table if isinstance(table, int) else None]
     known = [limit for limit in limits if limit and 0 < limit < 1 << 30]
-    longest = min(known) if known else _UNLIMITED
+    longest = min(known) if known else _DEFAULT_LENGTH
     shorter = longest - (model.config.pad_token_id or 0) - 1
     for length in (longest, shorter):
-        if length > 0 and _takes(model, names, length):
+        if length > 0 and _accepts_length(model, names, length):
             return length
     raise ConvertError(
         "EDGE-CONVERT-067",
@@ -103,18 +112,20 @@ def _longest(model: Any, tokenizer: Any, names: Sequence[str], declared: int | N
     )
 
 
-def _takes(model: Any, names: Sequence[str], length: int) -> bool:
+def _accepts_length(model: Any, names: Sequence[str], length: int) -> bool:
     import torch
 
     try:
         with torch.no_grad():
-            model(**_row(names, length, model))
+            model(**_random_rows(names, length, model))
     except (IndexError, RuntimeError):
         return False
     return True
 
 
-def _row(names: Sequence[str], length: int, model: Any, rows: int = 1, short: int = 0) -> Tensors:
+def _random_rows(
+    names: Sequence[str], length: int, model: Any, rows: int = 1, short: int = 0
+) -> Tensors:
     """Random token ids, the last of several rows ``short`` tokens shorter than the others."""
     import torch
 
@@ -146,7 +157,10 @@ def _probes(
 ) -> tuple[list[torch.Tensor], ...]:
     """What the export is compared on besides its examples: the longest row, and a prime length."""
     prime = max(shortest, min(13, longest))
-    rows = [_row(names, longest, model), _row(names, prime, model, rows=3, short=prime // 2)]
+    rows = [
+        _random_rows(names, longest, model),
+        _random_rows(names, prime, model, rows=3, short=prime // 2),
+    ]
     return tuple([row[name] for name in names] for row in rows)
 
 
@@ -188,7 +202,7 @@ def _simple_mask(forward: Callable[..., Any], examples: Tensors, config: Any) ->
     import torch
 
     masked = config._attn_implementation == "sdpa" and "attention_mask" in examples
-    if not masked or any(getattr(config, word, None) for word in _WINDOWS):
+    if not masked or any(getattr(config, word, None) for word in _WINDOWED_ATTENTION):
         return False
     ready = examples | {"attention_mask": _as_4d(examples["attention_mask"])}
     with torch.no_grad():
@@ -201,7 +215,7 @@ def _simple_mask(forward: Callable[..., Any], examples: Tensors, config: Any) ->
 
 
 def _outputs(
-    planned: Plan, sentence: Sentence, output: str, names: Sequence[str]
+    planned: NetworkPlan, sentence: SentencePooling, output: str, names: Sequence[str]
 ) -> tuple[OutputStep, ...]:
     if planned.task == "text-classification":
         return (Softmax(output=output), TopK(output=output))

@@ -12,19 +12,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from edgeserve.backends.torch.blame import one_line
-from edgeserve.convert.huggingface.folder import Folder
-from edgeserve.convert.inside import named_file
+from edgeserve.backends.torch.diagnose.user_lines import one_line
+from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.source_checks import resolve_named_file
 from edgeserve.errors import ConvertError
 from edgeserve.files import sha256_bytes
-from edgeserve.processing.tokenizer import Encoder
+from edgeserve.processing.text.tokenizer import Encoder
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import InputProcessing, Tokenize, TokenizePart
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["ASSET", "Asset", "load_tokenizer", "lost_tokens", "read_tokenizer", "steps_of"]
+__all__ = [
+    "ASSET",
+    "TokenizerAsset",
+    "load_tokenizer",
+    "out_of_table_note",
+    "read_tokenizer",
+    "tokenizer_steps",
+]
 
 #: Name of the tokenizer in exports, workspaces and bundles.
 ASSET = "assets/tokenizer.json"
@@ -52,7 +59,7 @@ _LONG = "many words make a text that is longer than the network takes, and "
 
 
 @dataclass(frozen=True)
-class Asset:
+class TokenizerAsset:
     """The tokenizer's file.
 
     Attributes:
@@ -69,11 +76,11 @@ class Asset:
         return FileEntry(path=ASSET, size=len(self.data), sha256=sha256_bytes(self.data))
 
 
-def load_tokenizer(folder: Folder, lower: bool) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: ModelFolder, lower: bool) -> PreTrainedTokenizerBase:
     """The folder's tokenizer as transformers makes it.
 
     Args:
-        folder: See `Folder`.
+        folder: See `ModelFolder`.
         lower: Lower-case texts first, as sentence-transformers does where it is told to.
 
     Raises:
@@ -81,7 +88,7 @@ def load_tokenizer(folder: Folder, lower: bool) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    from edgeserve.backends.torch.program import log_warnings
+    from edgeserve.backends.torch.program.io import log_warnings
 
     _check_settings(folder)
     try:
@@ -99,14 +106,14 @@ def load_tokenizer(folder: Folder, lower: bool) -> PreTrainedTokenizerBase:
         got = f"{type(found).__name__}, which is Python code"
         raise _refused("a tokenizer that the library tokenizers runs", got)
     words = found.backend_tokenizer.get_vocab(with_added_tokens=False)
-    if max(words.values(), default=-1) >= (size := _table(folder.config)):
+    if max(words.values(), default=-1) >= (size := _embedding_rows(folder.config)):
         raise _refused(f"ids below the network's {size}", f"ids up to {max(words.values())}")
     if lower:
         _lower(found)
     return found
 
 
-def _check_settings(folder: Folder) -> None:
+def _check_settings(folder: ModelFolder) -> None:
     """Words stand in files of the folder: transformers would open a path given in their place."""
     settings = folder.optional("tokenizer_config.json")
     for key in ("vocab", "merges"):
@@ -119,17 +126,17 @@ def _check_settings(folder: Folder) -> None:
                 hint="remove that key, and put tokenizer.json or vocab.txt into the folder",
             )
     for name in settings.get("fast_tokenizer_files") or ():
-        named_file(folder.network, name, "tokenizer_config.json: 'fast_tokenizer_files'")
+        resolve_named_file(folder.network, name, "tokenizer_config.json: 'fast_tokenizer_files'")
 
 
-def lost_tokens(folder: Folder, tokenizer: Any) -> str:
+def out_of_table_note(folder: ModelFolder, tokenizer: Any) -> str:
     """A note on tokens that were added to the tokenizer and never to the network."""
-    size = _table(folder.config)
+    size = _embedding_rows(folder.config)
     lost = sorted(word for word, number in tokenizer.get_vocab().items() if number >= size)
     return f"a text that spells {', '.join(lost)} is an error: they have no vectors" if lost else ""
 
 
-def _table(config: dict[str, Any]) -> int:
+def _embedding_rows(config: dict[str, Any]) -> int:
     """How many ids the network has vectors for; anything where its configuration does not say."""
     size = config.get("vocab_size")
     return size if isinstance(size, int) else 1 << 62
@@ -147,7 +154,7 @@ def _lower(tokenizer: Any) -> None:
     pipeline.normalizer = Sequence([Lowercase(), *before])
 
 
-def read_tokenizer(folder: Folder, tokenizer: Any) -> Asset:
+def read_tokenizer(folder: ModelFolder, tokenizer: Any) -> TokenizerAsset:
     """The asset of a tokenizer; see the module."""
     import tokenizers
 
@@ -157,9 +164,9 @@ def read_tokenizer(folder: Folder, tokenizer: Any) -> Asset:
     made = pipeline.to_str()
     path = folder.network / "tokenizer.json"
     if path.exists() and _pipeline(path.read_text("utf-8")) == _pipeline(made):
-        return Asset(path.read_bytes())
+        return TokenizerAsset(path.read_bytes())
     why = "differs from what transformers makes of the folder" if path.exists() else "is not there"
-    return Asset(made.encode(), f"tokenizer.json {why}: written from what it makes")
+    return TokenizerAsset(made.encode(), f"tokenizer.json {why}: written from what it makes")
 
 
 def _pipeline(text: str) -> Any:
@@ -172,8 +179,8 @@ def _pipeline(text: str) -> Any:
     return {key: value for key, value in held.items() if key not in leave}
 
 
-def steps_of(
-    asset: Asset, tokenizer: Any, names: Sequence[str], max_length: int
+def tokenizer_steps(
+    asset: TokenizerAsset, tokenizer: Any, names: Sequence[str], max_length: int
 ) -> tuple[InputProcessing, ...]:
     """The step of each input, proven on the probes.
 
@@ -203,11 +210,11 @@ def steps_of(
         for name in names
     }
     assert {step.part for step in steps.values()} <= set(get_args(TokenizePart))
-    _prove(steps, lambda _: asset.data, tokenizer, max_length)
+    _compare_with_transformers(steps, lambda _: asset.data, tokenizer, max_length)
     return tuple(InputProcessing(name=name, steps=(step,)) for name, step in steps.items())
 
 
-def _prove(
+def _compare_with_transformers(
     steps: dict[str, Tokenize], assets: Callable[[str], bytes], tokenizer: Any, max_length: int
 ) -> None:
     encode = Encoder(next(iter(steps.values())), assets)

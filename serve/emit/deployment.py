@@ -8,11 +8,19 @@ from typing import Any
 
 from edgeserve.bundle import open_model
 from edgeserve.errors import ServeError
-from edgeserve.serve.options import MB, Options
+from edgeserve.serve.options import MB, ServeOptions
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import Tokenize
 
-__all__ = ["BUNDLES", "KINDS", "Deployment", "Subject", "arguments", "cannot", "subject_of"]
+__all__ = [
+    "BUNDLES",
+    "KINDS",
+    "Deployment",
+    "DeploymentSubject",
+    "arguments",
+    "deployment_error",
+    "subject_of",
+]
 
 KINDS = ("docker", "kubernetes", "kserve")
 #: Where bundles lie in an image, and where secrets are mounted.
@@ -23,7 +31,7 @@ _FETCHED = "/mnt/models"
 _BASE_MB, _TIMES = 384, 4
 
 
-class Deployment(Options, frozen=True, kw_only=True):
+class Deployment(ServeOptions, frozen=True, kw_only=True):
     """An endpoint's `Options`, and how it is to run elsewhere.
 
     Options hold inside the container. ``keys`` and ``tls_cert`` say that there are such files; they
@@ -49,25 +57,29 @@ class Deployment(Options, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.replicas < 1:
-            raise cannot("replicas", "1 or more", f"{self.replicas}")
+            raise deployment_error("replicas", "1 or more", f"{self.replicas}")
         if self.max_replicas < self.replicas:
             wanted = f"{self.replicas} or more, the replicas that there are always"
-            raise cannot("max_replicas", wanted, f"{self.max_replicas}")
+            raise deployment_error("max_replicas", wanted, f"{self.max_replicas}")
         if not 0 < self.cpus < float("inf"):
-            raise cannot("cpus", "a number above 0", f"{self.cpus}")
+            raise deployment_error("cpus", "a number above 0", f"{self.cpus}")
         if self.gpus < 0 or not float(self.gpus).is_integer():
-            raise cannot("gpus", "a whole number from 0 up", f"{self.gpus}")
+            raise deployment_error("gpus", "a whole number from 0 up", f"{self.gpus}")
         if self.port == 0:
-            raise cannot("port", "a port from 1 up, which the files name", "0: any free one")
+            raise deployment_error(
+                "port", "a port from 1 up, which the files name", "0: any free one"
+            )
         if self.image and not re.fullmatch(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}", self.image):
-            raise cannot("image", "the name of an image", repr(self.image))
+            raise deployment_error("image", "the name of an image", repr(self.image))
         if self.storage and not re.fullmatch(r"[a-z0-9+-]+://[!-~]+", self.storage):
-            raise cannot("storage", "an address such as s3://bucket/tagger.edge", self.storage)
+            raise deployment_error(
+                "storage", "an address such as s3://bucket/tagger.edge", self.storage
+            )
         if self.storage and len(self.bundles) > 1:
-            raise cannot("storage", "one bundle to fetch", f"{len(self.bundles)} bundles")
+            raise deployment_error("storage", "one bundle to fetch", f"{len(self.bundles)} bundles")
 
 
-class Subject:
+class DeploymentSubject:
     """What is deployed.
 
     Attributes:
@@ -104,7 +116,7 @@ class Subject:
         return ("serve", *sorted(formats), *(("text",) if texts else ()))
 
 
-def subject_of(said: Deployment) -> Subject:
+def subject_of(said: Deployment) -> DeploymentSubject:
     """Read the bundles.
 
     Raises:
@@ -115,7 +127,7 @@ def subject_of(said: Deployment) -> Subject:
     manifests: list[Manifest] = []
     for path in said.bundles:
         if not Path(path).is_file():
-            raise cannot(f"bundle {path}", "a sealed bundle", "a workspace, or nothing")
+            raise deployment_error(f"bundle {path}", "a sealed bundle", "a workspace, or nothing")
         with open_model(path) as model:
             manifests.append(model.manifest)
     for what, names in (
@@ -123,13 +135,15 @@ def subject_of(said: Deployment) -> Subject:
         ("names of models", [manifest.name for manifest in manifests]),
     ):
         if len(set(names)) < len(names):
-            raise cannot(what, "different ones", ", ".join(names))
+            raise deployment_error(what, "different ones", ", ".join(names))
     if other := set(said.pinned) - {manifest.name for manifest in manifests}:
-        raise cannot("pin", f"models of {', '.join(m.name for m in manifests)}", min(other))
-    return Subject(said, tuple(manifests))
+        raise deployment_error(
+            "pin", f"models of {', '.join(m.name for m in manifests)}", min(other)
+        )
+    return DeploymentSubject(said, tuple(manifests))
 
 
-def arguments(subject: Subject, fetched: bool = False) -> list[str]:
+def arguments(subject: DeploymentSubject, fetched: bool = False) -> list[str]:
     """What `edgeserve` is called with in a container.
 
     Args:
@@ -139,9 +153,9 @@ def arguments(subject: Subject, fetched: bool = False) -> list[str]:
     said, folder = subject.said, _FETCHED if fetched else BUNDLES
     words = ["serve", *(f"{folder}/{Path(path).name}" for path in said.bundles)]
     words += ["--host", "0.0.0.0", "--port", str(said.port)]
-    for name in Options.__struct_fields__:
-        value, usual = getattr(said, name), _USUAL[name]
-        if name not in _SAID_APART and value != usual:
+    for name in ServeOptions.__struct_fields__:
+        value, usual = getattr(said, name), _DEFAULTS[name]
+        if name not in _WRITTEN_SEPARATELY and value != usual:
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     for pinned in said.pinned:
         words += ["--pin", pinned]
@@ -154,7 +168,7 @@ def arguments(subject: Subject, fetched: bool = False) -> list[str]:
     return words
 
 
-def cannot(what: str, wanted: str, got: str) -> ServeError:
+def deployment_error(what: str, wanted: str, got: str) -> ServeError:
     """The coded error for what cannot be written down."""
     return ServeError(
         "EDGE-SERVE-051",
@@ -165,7 +179,7 @@ def cannot(what: str, wanted: str, got: str) -> ServeError:
     )
 
 
-_SAID_APART = (
+_WRITTEN_SEPARATELY = (
     "bundles",
     "host",
     "port",
@@ -176,8 +190,8 @@ _SAID_APART = (
     "tls_key",
     "memory_mb",
 )
-_USUAL: dict[str, Any] = {
-    name: getattr(Options(bundles=("x",)), name) for name in Options.__struct_fields__
+_DEFAULTS: dict[str, Any] = {
+    name: getattr(ServeOptions(bundles=("x",)), name) for name in ServeOptions.__struct_fields__
 }
 
 

@@ -8,7 +8,7 @@ import re
 from importlib import metadata
 
 from edgeserve import __version__
-from edgeserve.serve.emit.deployment import BUNDLES, Subject, arguments
+from edgeserve.serve.emit.deployment import BUNDLES, DeploymentSubject, arguments
 
 __all__ = ["docker", "health"]
 
@@ -20,7 +20,7 @@ _CUDA_LIBRARIES = ("nvidia/cu13/lib", "nvidia/cudnn/lib")
 _USER = 10001
 
 
-def docker(subject: Subject) -> dict[str, bytes]:
+def docker(subject: DeploymentSubject) -> dict[str, bytes]:
     """Files by name, the bundles themselves left out.
 
     Versions are those of this environment: what the bundles were tried with here is what the image
@@ -32,14 +32,14 @@ def docker(subject: Subject) -> dict[str, bytes]:
     return {
         "Dockerfile": _dockerfile(subject, "requirements.txt", cuda=False),
         "Dockerfile.cuda": _dockerfile(subject, "requirements-cuda.txt", cuda=True),
-        "requirements.txt": _listed(usual),
-        "requirements-cuda.txt": _listed([*without, _CUDA]),
+        "requirements.txt": _requirements_file(usual),
+        "requirements-cuda.txt": _requirements_file([*without, _CUDA]),
         ".dockerignore": b"*\n!bundles\n!wheels\n!requirements*.txt\n",
         "wheels/README": b"Wheels that your package index lacks, such as edgeserve's own.\n",
     }
 
 
-def health(subject: Subject) -> list[str]:
+def health(subject: DeploymentSubject) -> list[str]:
     """The command by which a container finds out whether it is ready."""
     scheme = subject.scheme.lower()
     trust = "" if scheme == "http" else ", context=__import__('ssl')._create_unverified_context()"
@@ -48,7 +48,7 @@ def health(subject: Subject) -> list[str]:
     return ["python", "-c", call]
 
 
-def _dockerfile(subject: Subject, requirements: str, cuda: bool) -> bytes:
+def _dockerfile(subject: DeploymentSubject, requirements: str, cuda: bool) -> bytes:
     base = f"python:{platform.python_version()}-slim-bookworm"
     lines = [
         f"# {', '.join(m.name for m in subject.manifests)} behind edgeserve {__version__}"
@@ -89,7 +89,7 @@ def _cuda_environment() -> list[str]:
 
 def _pinned(extras: tuple[str, ...]) -> list[str]:
     """Requirements of edgeserve with these extras and of what they bring, as installed here."""
-    first = [line for line in metadata.requires("edgeserve") or [] if _asked(line, extras)]
+    first = [line for line in metadata.requires("edgeserve") or [] if _applies(line, extras)]
     found = {"edgeserve": f"edgeserve=={__version__}"}
     left = list(first)
     while left:
@@ -99,14 +99,14 @@ def _pinned(extras: tuple[str, ...]) -> list[str]:
             continue
         try:
             found[name] = f"{name}=={metadata.version(name).partition('+')[0]}"
-            left += [one for one in metadata.requires(name) or [] if _asked(one, ())]
+            left += [one for one in metadata.requires(name) or [] if _applies(one, ())]
         except metadata.PackageNotFoundError:
             if line in first:  # what others would bring and is not here, nobody needs here
                 found[name] = line.partition(";")[0].strip()
     return sorted(found.values())
 
 
-def _asked(line: str, extras: tuple[str, ...]) -> bool:
+def _applies(line: str, extras: tuple[str, ...]) -> bool:
     """Whether a line of a package's metadata is meant without extras, or with one of these."""
     wanted = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", line)
     return wanted is None or wanted[1] in extras
@@ -118,5 +118,5 @@ def _name(line: str) -> str:
     return re.sub(r"[-_.]+", "-", found[0]).lower()
 
 
-def _listed(lines: list[str]) -> bytes:
+def _requirements_file(lines: list[str]) -> bytes:
     return ("\n".join(lines) + "\n").encode()

@@ -1,27 +1,33 @@
-"""Manifests for Kubernetes: a Deployment, its Service, and how many pods it has."""
+"""Manifests for Kubernetes (Deployment, Service, autoscaler) and KServe (serving runtime).
+
+They are written in plain YAML: maps, lists, text, numbers, nothing that two readers could take
+apart.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
-from edgeserve.serve.emit.deployment import Subject, arguments
-from edgeserve.serve.emit.yaml import document
+from edgeserve.serve.emit.deployment import DeploymentSubject, arguments
 
-__all__ = ["container", "kubernetes", "labels", "volumes"]
+__all__ = ["container", "kserve", "kubernetes", "labels", "volumes", "yaml_document"]
+
 
 _USER = 10001
 
 
-def kubernetes(subject: Subject) -> dict[str, bytes]:
+def kubernetes(subject: DeploymentSubject) -> dict[str, bytes]:
     """Files by name."""
     return {
-        "deployment.yaml": document(_deployment(subject), _needed(subject)),
-        "service.yaml": document(_service(subject)),
-        "hpa.yaml": document(_autoscaler(subject)),
+        "deployment.yaml": yaml_document(_deployment(subject), _prerequisites(subject)),
+        "service.yaml": yaml_document(_service(subject)),
+        "hpa.yaml": yaml_document(_autoscaler(subject)),
     }
 
 
-def container(subject: Subject, name: str, words: list[str]) -> dict[str, Any]:
+def container(subject: DeploymentSubject, name: str, words: list[str]) -> dict[str, Any]:
     """The container of a pod: non-root, read-only, with probes and limits."""
     said = subject.said
     ports = [{"name": "http", "containerPort": said.port, "protocol": "TCP"}]
@@ -55,18 +61,18 @@ def container(subject: Subject, name: str, words: list[str]) -> dict[str, Any]:
     }
 
 
-def volumes(subject: Subject) -> list[dict[str, Any]]:
+def volumes(subject: DeploymentSubject) -> list[dict[str, Any]]:
     """What the container mounts."""
     secrets = [{"name": name, "secret": {"secretName": name}} for name in subject.secrets]
     return [{"name": "tmp", "emptyDir": {}}, *secrets]
 
 
-def labels(subject: Subject) -> dict[str, str]:
+def labels(subject: DeploymentSubject) -> dict[str, str]:
     """On every object."""
     return {"app.kubernetes.io/name": subject.name, "app.kubernetes.io/managed-by": "edgeserve"}
 
 
-def _deployment(subject: Subject) -> dict[str, Any]:
+def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
     one = {"app.kubernetes.io/name": subject.name}
     scraped = {
         "prometheus.io/scrape": "true",
@@ -110,7 +116,7 @@ def _deployment(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _service(subject: Subject) -> dict[str, Any]:
+def _service(subject: DeploymentSubject) -> dict[str, Any]:
     ports = [{"name": "http", "port": subject.said.port, "targetPort": "http", "protocol": "TCP"}]
     if grpc := subject.said.grpc_port:
         ports.append({"name": "grpc", "port": grpc, "targetPort": "grpc", "protocol": "TCP"})
@@ -126,7 +132,7 @@ def _service(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _autoscaler(subject: Subject) -> dict[str, Any]:
+def _autoscaler(subject: DeploymentSubject) -> dict[str, Any]:
     """By processor time; down slowly, because a new pod has to load its models first."""
     busy = {"type": "Utilization", "averageUtilization": 70}
     return {
@@ -146,12 +152,12 @@ def _autoscaler(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _probe(subject: Subject, what: str, **fields: int) -> dict[str, Any]:
+def _probe(subject: DeploymentSubject, what: str, **fields: int) -> dict[str, Any]:
     get = {"path": f"/v2/health/{what}", "port": "http", "scheme": subject.scheme}
     return {"httpGet": get, "timeoutSeconds": 2, **fields}
 
 
-def _resources(subject: Subject) -> dict[str, Any]:
+def _resources(subject: DeploymentSubject) -> dict[str, Any]:
     asked = {"cpu": f"{int(1000 * subject.said.cpus)}m", "memory": f"{subject.memory_mb}Mi"}
     most: dict[str, Any] = {"memory": f"{2 * subject.memory_mb}Mi"}
     if subject.said.gpus:
@@ -159,7 +165,7 @@ def _resources(subject: Subject) -> dict[str, Any]:
     return {"requests": asked, "limits": most}
 
 
-def _needed(subject: Subject) -> str:
+def _prerequisites(subject: DeploymentSubject) -> str:
     """What has to be there before, as comment."""
     told = [f"Image: docker build -t {subject.image} . (files: --emit docker)"]
     for name in subject.secrets:
@@ -170,3 +176,109 @@ def _needed(subject: Subject) -> str:
         )
         told.append(f"Secret: kubectl create secret {kind.replace('NAME', name)}")
     return "\n".join(told)
+
+
+#: What KServe calls the container that it sends requests to.
+_CONTAINER = "kserve-container"
+
+
+def kserve(subject: DeploymentSubject) -> dict[str, bytes]:
+    """Files by name."""
+    needed = f"Image: docker build -t {subject.image} . (files: --emit docker)"
+    return {
+        "servingruntime.yaml": yaml_document(_serving_runtime(subject), needed),
+        "inferenceservice.yaml": yaml_document(_inference_service(subject)),
+    }
+
+
+def _serving_runtime(subject: DeploymentSubject) -> dict[str, Any]:
+    words = arguments(subject, fetched=bool(subject.said.storage))
+    versions = ["v2", *(["grpc-v2"] if subject.said.grpc_port else [])]
+    return {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "ServingRuntime",
+        "metadata": {"name": f"{subject.name}-edgeserve", "labels": labels(subject)},
+        "spec": {
+            "supportedModelFormats": [{"name": "edgeserve", "version": "1", "autoSelect": False}],
+            "protocolVersions": versions,
+            "containers": [container(subject, _CONTAINER, words)],
+            "volumes": volumes(subject),
+        },
+    }
+
+
+def _inference_service(subject: DeploymentSubject) -> dict[str, Any]:
+    said = subject.said
+    model: dict[str, Any] = {
+        "modelFormat": {"name": "edgeserve", "version": "1"},
+        "runtime": f"{subject.name}-edgeserve",
+        "protocolVersion": "v2",
+    }
+    if said.storage:
+        model["storageUri"] = said.storage
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": subject.name, "labels": labels(subject)},
+        "spec": {
+            "predictor": {
+                "minReplicas": said.replicas,
+                "maxReplicas": said.max_replicas,
+                "scaleMetric": "concurrency",
+                "scaleTarget": max(1, 2 * (said.workers or int(said.cpus) or 1)),
+                "timeout": max(1, round(said.deadline_ms / 1e3)),
+                "terminationGracePeriodSeconds": int(said.drain_s) + 65,
+                "model": model,
+            }
+        },
+    }
+
+
+#: Text that every reader of YAML takes as text without quotes.
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/-]*")
+#: ... but for what some take as a truth value or nothing.
+_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"}
+
+
+def yaml_document(value: dict[str, Any], comment: str = "") -> bytes:
+    """One document.
+
+    Args:
+        value: Maps, lists, str, int and bool, nested.
+        comment: Lines to stand above it.
+    """
+    above = [f"# {line}".rstrip() for line in comment.splitlines()]
+    return ("\n".join([*above, *_lines(value, 0)]) + "\n").encode()
+
+
+def _lines(value: Any, depth: int) -> list[str]:
+    pad = "  " * depth
+    found: list[str] = []
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            found += _entry(f"{pad}{_scalar(key)}:", inner, depth + 1)
+        return found
+    for item in value:
+        if isinstance(item, dict) and item:
+            first, *rest = _lines(item, depth + 1)
+            found += [f"{pad}- {first.lstrip()}", *rest]
+        else:
+            found += _entry(f"{pad}-", item, depth + 1)
+    return found
+
+
+def _entry(start: str, value: Any, depth: int) -> list[str]:
+    if isinstance(value, dict | list) and value:
+        return [start, *_lines(value, depth)]
+    empty = "{}" if isinstance(value, dict) else "[]"
+    return [f"{start} {empty if isinstance(value, dict | list) else _scalar(value)}"]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return str(value)
+    return json.dumps(value)

@@ -8,10 +8,15 @@ from pathlib import Path
 
 from edgeserve.errors import FilesError, ServeError
 from edgeserve.files import sha256_bytes, sha256_file, staged_file, unwritable, write_atomic
-from edgeserve.serve.emit.deployment import KINDS, Deployment, Subject, cannot, subject_of
+from edgeserve.serve.emit.deployment import (
+    KINDS,
+    Deployment,
+    DeploymentSubject,
+    deployment_error,
+    subject_of,
+)
 from edgeserve.serve.emit.docker import docker
-from edgeserve.serve.emit.kserve import kserve
-from edgeserve.serve.emit.kubernetes import kubernetes
+from edgeserve.serve.emit.kubernetes import kserve, kubernetes
 
 __all__ = ["emit"]
 
@@ -34,7 +39,7 @@ def emit(kind: str, deployment: Deployment, out: str | Path, force: bool = False
         FilesError: EDGE-FILES-001, the folder cannot be written.
     """
     if kind not in KINDS:
-        raise cannot("kind", " or ".join(KINDS), repr(kind))
+        raise deployment_error("kind", " or ".join(KINDS), repr(kind))
     if os.path.lexists(out) and not Path(out).is_dir():
         raise ServeError(
             "EDGE-SERVE-050",
@@ -55,7 +60,7 @@ def emit(kind: str, deployment: Deployment, out: str | Path, force: bool = False
     return sorted([*files, *bundles])
 
 
-def _bundles(subject: Subject) -> dict[str, Path]:
+def _bundles(subject: DeploymentSubject) -> dict[str, Path]:
     """What an image holds besides: name below the folder, and where it lies."""
     return {f"bundles/{Path(path).name}": Path(path) for path in subject.said.bundles}
 

@@ -7,6 +7,6 @@ many replicas as the load asks for; importing this loads no Ray.
 """
 
 from edgeserve.serve.ray.application import build, run
-from edgeserve.serve.ray.scale import Chain, Scale, scale_of
+from edgeserve.serve.ray.options import Cascade, RayOptions, ray_options
 
-__all__ = ["Chain", "Scale", "build", "run", "scale_of"]
+__all__ = ["Cascade", "RayOptions", "build", "ray_options", "run"]

@@ -13,10 +13,10 @@ from typing import Any
 
 from edgeserve.bundle import open_model
 from edgeserve.errors import ServeError
-from edgeserve.serve.logs import Log
-from edgeserve.serve.ray.front import Ingress
-from edgeserve.serve.ray.replica import Models
-from edgeserve.serve.ray.scale import Chain, Scale, scale_of
+from edgeserve.serve.ray.ingress import Ingress
+from edgeserve.serve.ray.options import Cascade, RayOptions, ray_options
+from edgeserve.serve.ray.replica import ModelReplica
+from edgeserve.serve.telemetry import Log
 from edgeserve.types.manifest import Manifest
 
 __all__ = ["build", "run"]
@@ -26,22 +26,22 @@ _HEALTH = {"health_check_period_s": 2, "health_check_timeout_s": 10}
 _CLASSIFIERS = ("image-classification", "text-classification", "audio-classification")
 
 
-def build(args: Mapping[str, Any] | Scale) -> Any:
+def build(args: Mapping[str, Any] | RayOptions) -> Any:
     """The application: a front, and behind it a deployment for each model, or one for all.
 
     Args:
-        args: Fields of `Scale`: what ``serve run`` or a configuration's ``args`` hands over.
+        args: Fields of `RayOptions`: what ``serve run`` or a configuration's ``args`` hands over.
 
     Raises:
         ServeError: EDGE-SERVE-040 no Ray, -041 a field, -003 two bundles of one name.
         BundleError: a bundle cannot be read here. Each node needs it at the same path.
     """
     serve = _serve()
-    scale = scale_of(args)
-    return _bound(serve, scale, _checked(scale))
+    scale = ray_options(args)
+    return _bound(serve, scale, _checked_bundles(scale))
 
 
-def _bound(serve: Any, scale: Scale, paths: Mapping[str, str]) -> Any:
+def _bound(serve: Any, scale: RayOptions, paths: Mapping[str, str]) -> Any:
     """Ray's value of the application, of bundles that were checked."""
     many = {
         "max_ongoing_requests": scale.ongoing,
@@ -51,11 +51,11 @@ def _bound(serve: Any, scale: Scale, paths: Mapping[str, str]) -> Any:
         **_replicas(scale),
     }
     if scale.models_per_replica:
-        one = serve.deployment(Models, name="models", **many).bind(scale, paths)
+        one = serve.deployment(ModelReplica, name="models", **many).bind(scale, paths)
         handles = dict.fromkeys(paths, one)
     else:
         handles = {
-            name: serve.deployment(Models, name=name, **many).bind(scale, {name: path})
+            name: serve.deployment(ModelReplica, name=name, **many).bind(scale, {name: path})
             for name, path in paths.items()
         }
     fronts = scale.fronts or _nodes()
@@ -77,17 +77,17 @@ def _nodes() -> int:
     return sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 1
 
 
-def run(scale: Scale, log: Log | None = None, end: threading.Event | None = None) -> None:
+def run(scale: RayOptions, log: Log | None = None, end: threading.Event | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C (or ``end``), then let what runs finish.
 
     Raises:
         ServeError: as `build`; EDGE-SERVE-040, a cluster cannot be had.
     """
     serve, log, end = _serve(), log or Log(), end or threading.Event()
-    paths = _checked(scale)
+    paths = _checked_bundles(scale)
     with _own_signals():
         _connect(scale)
-    port = scale.port or _free(scale.host)
+    port = scale.port or _free_port(scale.host)
     try:
         serve.start(
             proxy_location="EveryNode" if scale.address else "HeadOnly",
@@ -118,7 +118,7 @@ def _own_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _leave(scale: Scale, serve: Any) -> None:
+def _leave(scale: RayOptions, serve: Any) -> None:
     """Take the application away; a cluster that was there before stays."""
     import ray
 
@@ -145,7 +145,7 @@ def _serve() -> Any:
     return serve
 
 
-def _connect(scale: Scale) -> None:
+def _connect(scale: RayOptions) -> None:
     import ray
 
     try:
@@ -162,7 +162,7 @@ def _connect(scale: Scale) -> None:
         ) from error
 
 
-def _replicas(scale: Scale) -> dict[str, Any]:
+def _replicas(scale: RayOptions) -> dict[str, Any]:
     if scale.max_replicas is None:
         return {"num_replicas": scale.replicas}
     return {
@@ -176,7 +176,7 @@ def _replicas(scale: Scale) -> dict[str, Any]:
     }
 
 
-def _checked(scale: Scale) -> dict[str, str]:
+def _checked_bundles(scale: RayOptions) -> dict[str, str]:
     """Paths of the bundles by the name of their model, once all fits together."""
     models: dict[str, Manifest] = {}
     paths: dict[str, str] = {}
@@ -193,21 +193,21 @@ def _checked(scale: Scale) -> dict[str, str]:
             )
         models[manifest.name], paths[manifest.name] = manifest, path
     for chain in scale.chains:
-        _check_chain(chain, models)
+        _check_cascade(chain, models)
     return paths
 
 
-def _check_chain(chain: Chain, models: Mapping[str, Manifest]) -> None:
+def _check_cascade(chain: Cascade, models: Mapping[str, Manifest]) -> None:
     if lacking := chain.models - models.keys():
-        raise _no_chain(chain, f"models of {', '.join(sorted(models))}", ", ".join(lacking))
+        raise _cascade_error(chain, f"models of {', '.join(sorted(models))}", ", ".join(lacking))
     if chain.name in models:
-        raise _no_chain(chain, "a name of its own", "that of a model")
+        raise _cascade_error(chain, "a name of its own", "that of a model")
     wanted = ("object-detection",) if chain.crop else _CLASSIFIERS
     if models[chain.first].task not in wanted:
-        raise _no_chain(chain, f"a first model for {wanted[0]}", models[chain.first].task)
+        raise _cascade_error(chain, f"a first model for {wanted[0]}", models[chain.first].task)
 
 
-def _no_chain(chain: Chain, wanted: str, got: str) -> ServeError:
+def _cascade_error(chain: Cascade, wanted: str, got: str) -> ServeError:
     return ServeError(
         "EDGE-SERVE-041",
         f"Ray application, chain {chain.name}",
@@ -217,7 +217,7 @@ def _no_chain(chain: Chain, wanted: str, got: str) -> ServeError:
     )
 
 
-def _free(host: str) -> int:
+def _free_port(host: str) -> int:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as one:
         one.bind((host, 0))
         return int(one.getsockname()[1])

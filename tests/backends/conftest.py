@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from edgeserve import backends
-from edgeserve.backends.torch.export import Wishes, export_module
-from edgeserve.backends.torch.identity import graph_sha256, weights_of
-from edgeserve.backends.torch.program import write_program
+from edgeserve.backends.torch.export.export import ExportOptions, export_module
+from edgeserve.backends.torch.program.inspect import graph_sha256, weights_of
+from edgeserve.backends.torch.program.io import write_program
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.source import Exported, Source
 
@@ -133,37 +133,37 @@ class Net:
 
 
 BATCH = ("batch", 1, 8)
-NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], object], Wishes]] = {
+NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], object], ExportOptions]] = {
     "conv": (
         ConvNet,
         lambda: (torch.randn(1, 3, 12, 10),),
-        Wishes({"image": {0: BATCH}}, output_names=("logits",)),
+        ExportOptions({"image": {0: BATCH}}, output_names=("logits",)),
     ),
     "difference": (
         Difference,
         lambda: {"before": torch.randn(2, 3), "after": torch.randn(2, 3)},
-        Wishes({"after": {0: BATCH}, "before": {0: BATCH}}),
+        ExportOptions({"after": {0: BATCH}, "before": {0: BATCH}}),
     ),
     "nested": (
         Nested,
         lambda: {"x": torch.randn(1, 3), "scale": 2.0, "pair": (torch.randn(4), torch.randn(4))},
-        Wishes({"x": {0: "batch"}}),
+        ExportOptions({"x": {0: "batch"}}),
     ),
     "tied": (
         Tied,
         lambda: (torch.randint(0, 50, (1, 5)),),
-        Wishes(({0: "batch", 1: ("length", 1, 64)},)),
+        ExportOptions(({0: "batch", 1: ("length", 1, 64)},)),
     ),
     "audio": (
         Audio,
         lambda: (torch.randn(1, 4, 16),),
-        Wishes({"audio": {0: torch.export.Dim("batch", max=8), 2: ("length", 4, 64)}}),
+        ExportOptions({"audio": {0: torch.export.Dim("batch", max=8), 2: ("length", 4, 64)}}),
     ),
-    "edges": (Edges, lambda: (torch.randn(2, 3), torch.randn(1)), Wishes()),
+    "edges": (Edges, lambda: (torch.randn(2, 3), torch.randn(1)), ExportOptions()),
     "tower": (
         Tower,
         lambda: (torch.randn(1, 5, 16),),
-        Wishes({"states": {0: "batch", 1: ("length", 1, 32)}}),
+        ExportOptions({"states": {0: "batch", 1: ("length", 1, 32)}}),
     ),
 }
 
@@ -184,7 +184,7 @@ class Zoo:
             self._nets[name] = self.export(name, make().eval(), examples(), wishes)
         return self._nets[name]
 
-    def export(self, name: str, module: nn.Module, examples: object, wishes: Wishes) -> Net:
+    def export(self, name: str, module: nn.Module, examples: object, wishes: ExportOptions) -> Net:
         """Export any module into a folder of that name."""
         program = export_module(module, examples, wishes, HERE)
         root = self._folder / name

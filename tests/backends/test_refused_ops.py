@@ -12,11 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from edgeserve import backends
-from edgeserve.backends.tflite.labels import Origin
-from edgeserve.backends.tflite.refusals import Blame
-from edgeserve.backends.torch.blame import one_line
-from edgeserve.backends.torch.culprit import Culprit, checks_itself, named_like
-from edgeserve.backends.torch.export import Wishes
+from edgeserve.backends.tflite.convert_errors import ErrorTranslator
+from edgeserve.backends.tflite.tensor_names import SourceOp
+from edgeserve.backends.torch.diagnose.unsupported_op import (
+    RefusedOp,
+    find_checked_op,
+    find_op_by_name,
+)
+from edgeserve.backends.torch.diagnose.user_lines import one_line
+from edgeserve.backends.torch.export.export import ExportOptions
 from edgeserve.errors import EdgeError, UnsupportedOp
 
 #: Converters warn of much that is no concern of theirs.
@@ -65,7 +69,7 @@ class Sum(nn.Module):
 
 def refused(zoo: Any, out: Path, block: nn.Module, format: str) -> EdgeError:
     example = torch.rand(1, 6, 6, generator=torch.Generator().manual_seed(1))
-    net = zoo.export(type(block).__name__, Sum(block).eval(), (example,), Wishes())
+    net = zoo.export(type(block).__name__, Sum(block).eval(), (example,), ExportOptions())
     with pytest.raises(EdgeError) as error:
         backends.get(format).export(net.exported, net.root, out)
     return error.value
@@ -113,11 +117,11 @@ def test_what_only_tensorflow_could_run_is_led_back_to_the_op() -> None:
     """The converter names it in TensorFlow's words."""
     said = "Failed to export flatbuffer: \nSome ops are not supported by the native TFLite runtime"
     origins = {
-        "add": Origin("aten.add.Tensor", "", None),
-        "both": Origin("aten.bitwise_and.Tensor", "", "head"),
+        "add": SourceOp("aten.add.Tensor", "", None),
+        "both": SourceOp("aten.bitwise_and.Tensor", "", "head"),
     }
     error = ValueError(f"{said}\nTF Select ops: BitwiseAnd\nDetails:\n\ttf.BitwiseAnd(tensor)")
-    found = Blame(origins, Path()).refusal(error)
+    found = ErrorTranslator(origins, Path()).convert_error(error)
     assert found.code == "EDGE-OP-010"
     assert found.thing == "op aten.bitwise_and.Tensor in head"
 
@@ -128,11 +132,11 @@ def test_names_in_other_words() -> None:
         ("b", "aten.linalg_solve.default"),
         ("c", "aten.erfinv.default"),
     ]
-    assert named_like(ops, "Erfinv") == "c"
-    assert named_like(ops, "Softsign") is None
-    assert checks_itself(ops) == "b"
-    assert checks_itself(ops[::2]) is None
-    assert Culprit("aten.add.Tensor").thing == "op aten.add.Tensor"
+    assert find_op_by_name(ops, "Erfinv") == "c"
+    assert find_op_by_name(ops, "Softsign") is None
+    assert find_checked_op(ops) == "b"
+    assert find_checked_op(ops[::2]) is None
+    assert RefusedOp("aten.add.Tensor").thing == "op aten.add.Tensor"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgeserve.bundle import Bundle
-from edgeserve.bundle.cache import Cache, default_limit, default_root
+from edgeserve.bundle.cache import ArtifactCache, default_limit, default_root
 from edgeserve.errors import BundleError, EdgeError, FilesError
 from edgeserve.files import Fs, describe
 from edgeserve.types.artifact import FileEntry
@@ -29,7 +29,7 @@ def files_below(root: Path) -> dict[str, bytes]:
 
 
 def test_an_artifact_lies_there_whole(folder: Path, tmp_path: Path) -> None:
-    with Bundle(folder, Cache(tmp_path / "cache")) as bundle:
+    with Bundle(folder, ArtifactCache(tmp_path / "cache")) as bundle:
         for artifact in bundle.manifest.artifacts:
             root = bundle.local(artifact)
             assert files_below(root) == {e.path: bundle.read(e.path) for e in artifact.files}
@@ -55,7 +55,7 @@ def test_the_environment_says_where_and_how_much(
 
 
 def test_what_is_there_is_used_again(colour: Path, tmp_path: Path) -> None:
-    with Bundle(colour, Cache(tmp_path / "cache")) as bundle:
+    with Bundle(colour, ArtifactCache(tmp_path / "cache")) as bundle:
         artifact = bundle.manifest.artifacts[0]
         first = bundle.local(artifact)
         inode = (first / artifact.entry).stat().st_ino
@@ -68,7 +68,7 @@ def test_what_is_there_is_used_again(colour: Path, tmp_path: Path) -> None:
     ["flip", "longer", "cut", "missing", "extra", "link", "hard-link", "folder-link", "file"],
 )
 def test_what_was_changed_is_extracted_again(harm: str, colour: Path, tmp_path: Path) -> None:
-    with Bundle(colour, Cache(tmp_path / "cache")) as bundle:
+    with Bundle(colour, ArtifactCache(tmp_path / "cache")) as bundle:
         artifact = bundle.manifest.artifacts[0]
         root = bundle.local(artifact)
         model = root / artifact.entry
@@ -164,7 +164,7 @@ def test_a_full_disk_leaves_nothing_half_written(folder: Path, tmp_path: Path) -
     failed = 0
     for after in range(40):
         cache = tmp_path / f"cache-{after}"
-        with Bundle(folder, Cache(cache, fs=Full(after))) as bundle:
+        with Bundle(folder, ArtifactCache(cache, fs=Full(after))) as bundle:
             artifact = bundle.manifest.artifacts[1]
             root = None
             with contextlib.suppress(FilesError):
@@ -184,7 +184,7 @@ def entry_of(tmp_path: Path, name: str, size: int) -> tuple[FileEntry, bytes]:
 
 
 def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", limit=2500)
+    cache = ArtifactCache(tmp_path / "cache", limit=2500)
     folders = []
     for n in range(4):
         entry, data = entry_of(tmp_path, f"file{n}", 1000)
@@ -197,7 +197,7 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
 
 
 def test_what_is_in_use_stays(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", limit=0)
+    cache = ArtifactCache(tmp_path / "cache", limit=0)
     folders = []
     for n in range(3):
         entry, data = entry_of(tmp_path, f"file{n}", 1000)
@@ -206,7 +206,7 @@ def test_what_is_in_use_stays(tmp_path: Path) -> None:
 
 
 def test_a_fill_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache")
+    cache = ArtifactCache(tmp_path / "cache")
     entry, data = entry_of(tmp_path, "file", 1000)
 
     def fill(_: FileEntry) -> Iterable[bytes]:
@@ -220,7 +220,7 @@ def test_a_fill_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path, colour: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    bundle = Bundle(colour, Cache(tmp_path / "file"))
+    bundle = Bundle(colour, ArtifactCache(tmp_path / "file"))
     with bundle, pytest.raises(BundleError, match="EDGE-BUNDLE-060") as refused:
         bundle.local(bundle.manifest.artifacts[0])
     assert "EDGESERVE_CACHE" in refused.value.hint

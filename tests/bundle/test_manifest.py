@@ -11,8 +11,7 @@ from bundlecases.content import colour_manifest, dump
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeserve.bundle.manifest import check_wrapper, read_manifest, write_manifest
-from edgeserve.bundle.strictjson import check_json
+from edgeserve.bundle.manifest import check_json, check_wrapper, read_manifest, write_manifest
 from edgeserve.errors import BundleError
 from edgeserve.types.manifest import Manifest
 

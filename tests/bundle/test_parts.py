@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeserve.bundle import zipfmt
-from edgeserve.bundle.identity import identity_bytes, model_id
-from edgeserve.bundle.names import check_name, check_names
+from edgeserve.bundle.rules import check_name, check_names, identity_bytes, model_id
 from edgeserve.errors import BundleError
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.source import Exported, Source, Weight

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeserve.cli.sizes import fixed_sizes
-from edgeserve.cli.tables import print_answers
+from edgeserve.cli.tables import fixed_sizes, print_answers
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
 from edgeserve.types.processing import Processing

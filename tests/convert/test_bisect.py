@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edgeserve.backends.torch.bisect import CannotCut, Dissection, Part
-from edgeserve.backends.torch.export import Wishes, export_module
-from edgeserve.convert.bisect import Bisected, BisectRequest, _Search, bisect
-from edgeserve.convert.bisect_script import LINES, part_script
-from edgeserve.convert.bisect_tries import Failure
+from edgeserve.backends.torch.diagnose.graph_slicing import CannotSlice, GraphSlice, GraphSlicer
+from edgeserve.backends.torch.export.export import ExportOptions, export_module
+from edgeserve.convert.bisect import BisectRequest, BisectResult, _Search, bisect
+from edgeserve.convert.bisect_failure import Failure
+from edgeserve.convert.bisect_script import MAX_LINES, part_script
 from edgeserve.convert.request import ExportRequest
 from edgeserve.convert.source import export_source
 from edgeserve.types.source import Source
@@ -81,7 +81,7 @@ def collected() -> Iterator[None]:
     gc.collect()
 
 
-def searched(tmp_path: Path, factory: str, format: str) -> tuple[Bisected, str]:
+def searched(tmp_path: Path, factory: str, format: str) -> tuple[BisectResult, str]:
     """What the verb finds, and the script."""
     (tmp_path / "net_at_fault.py").write_text(NET)
     source = Source(kind="factory", location=f"net_at_fault:{factory}", folder=str(tmp_path))
@@ -121,9 +121,9 @@ def test_values_that_are_wrong_in_silence_are_found(
     """Without the rewrite that sees to it, the divisor is lost on the way to ONNX."""
     from edgeserve.backends.onnx import export
 
-    kept = tuple(each for each in export._REWRITES if each.__name__ != "spell_divisor")
-    assert len(kept) == len(export._REWRITES) - 1
-    monkeypatch.setattr(export, "_REWRITES", kept)
+    kept = tuple(each for each in export._PASSES if each.__name__ != "spell_divisor")
+    assert len(kept) == len(export._PASSES) - 1
+    monkeypatch.setattr(export, "_PASSES", kept)
     found, script = searched(tmp_path, "pooled", "onnx")
     assert found.module == "0.1.1.last"
     assert found.operators == ("aten.avg_pool2d.default",)
@@ -140,7 +140,7 @@ def test_what_is_right_is_said_to_be(tmp_path: Path) -> None:
 
 def assert_stands_alone(script: str) -> None:
     """At most thirty lines of Python that import neither edgeserve nor the user's module."""
-    assert len(script.splitlines()) <= LINES
+    assert len(script.splitlines()) <= MAX_LINES
     imported = {
         alias.name
         for node in ast.walk(ast.parse(script))
@@ -163,12 +163,12 @@ class Small(nn.Module):
         return self.second(torch.cat([right, left], -1)) * x.shape[0]
 
 
-def dissected() -> tuple[Dissection, nn.Module, Tensor]:
+def dissected() -> tuple[GraphSlicer, nn.Module, Tensor]:
     torch.manual_seed(0)
     module, x = Small().eval(), torch.randn(2, 6)
-    wishes = Wishes(dynamic_shapes={"x": {0: ("batch", 1, 8)}})
+    wishes = ExportOptions(dynamic_shapes={"x": {0: ("batch", 1, 8)}})
     program = export_module(module, (x,), wishes, Path())
-    return Dissection(program.program, [x]), module, x
+    return GraphSlicer(program.program, [x]), module, x
 
 
 def test_parts_answer_as_the_modules_do() -> None:
@@ -194,7 +194,7 @@ def test_a_part_that_gives_nothing_is_no_part() -> None:
     cut, _, _ = dissected()
     sizes = [unit for unit in cut.units if "sym_size" in unit.operator]
     assert sizes, "the batch's size is an op of its own"
-    with pytest.raises(CannotCut):
+    with pytest.raises(CannotSlice):
         cut.part(sizes)
 
 
@@ -209,7 +209,7 @@ def test_the_search_ends_at_the_smallest_part_that_fails(
     cut, _, _ = dissected()
     failure = Failure("EDGE-CONVERT-040", "", (), "")
 
-    def trial(part: Part) -> Failure | None:
+    def trial(part: GraphSlice) -> Failure | None:
         held = {op.split(".")[1] for op in part.operators}
         return failure if wanted <= held else None
 
@@ -256,6 +256,8 @@ def test_a_script_computes_what_its_part_does() -> None:
 def test_a_part_too_long_for_a_script_has_none() -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(4, 4) for _ in range(20)]
-    program = export_module(nn.Sequential(*layers).eval(), (torch.ones(1, 4),), Wishes(), Path())
-    cut = Dissection(program.program, [torch.ones(1, 4)])
+    program = export_module(
+        nn.Sequential(*layers).eval(), (torch.ones(1, 4),), ExportOptions(), Path()
+    )
+    cut = GraphSlicer(program.program, [torch.ones(1, 4)])
     assert part_script("onnx", cut.part(cut.units), Failure("", "", (), ""), None) is None

@@ -13,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgeserve.convert.calibration import LEAST, Calibration, calibration, calibration_key, choose
-from edgeserve.convert.calibration_checks import Spread, check_feed
+from edgeserve.convert.calibration import (
+    MIN_SAMPLES,
+    Calibration,
+    calibration,
+    calibration_key,
+    choose_samples,
+)
+from edgeserve.convert.calibration_checks import SampleDiversity, check_feed
 from edgeserve.data import split
 from edgeserve.errors import QuantizeError
 from edgeserve.types.artifact import FileEntry
@@ -90,7 +96,7 @@ GROUPS = st.lists(st.integers(1, 9), min_size=2, max_size=12)
 @given(GROUPS, st.integers(1, 40), st.integers(0, 99))
 def test_the_choice_is_spread_over_the_groups(sizes: list[int], count: int, seed: int) -> None:
     everything = samples(*sizes)
-    chosen = choose(everything, count, seed)
+    chosen = choose_samples(everything, count, seed)
     assert len(chosen) == min(count, len(everything)) == len({s.id for s in chosen})
     assert [s for s in everything if s in chosen] == list(chosen)  # in the data's own order
     taken = Counter(s.group for s in chosen)
@@ -105,9 +111,9 @@ def test_the_choice_rests_on_names_alone(
 ) -> None:
     everything = samples(*sizes)
     shuffled = random.sample(everything, len(everything))
-    wanted = {s.id for s in choose(everything, count, seed)}
-    assert {s.id for s in choose(shuffled, count, seed)} == wanted
-    assert wanted <= {s.id for s in choose(everything, count + 1, seed)}
+    wanted = {s.id for s in choose_samples(everything, count, seed)}
+    assert {s.id for s in choose_samples(shuffled, count, seed)} == wanted
+    assert wanted <= {s.id for s in choose_samples(everything, count + 1, seed)}
 
 
 @given(GROUPS, st.integers(0, 99))
@@ -117,12 +123,12 @@ def test_no_group_stands_on_both_sides(sizes: list[int], seed: int) -> None:
     sides = [{s.group for s in halves[half]} for half in ("calibration", "evaluation")]
     assert not sides[0] & sides[1]
     assert sides[0] | sides[1] == {s.group for s in everything}
-    assert not {s.group for s in choose(halves["calibration"], 8, seed)} & sides[1]
+    assert not {s.group for s in choose_samples(halves["calibration"], 8, seed)} & sides[1]
 
 
 def test_another_seed_is_another_choice() -> None:
     everything = samples(*[1] * 200)
-    assert choose(everything, 8, 0) != choose(everything, 8, 1)
+    assert choose_samples(everything, 8, 0) != choose_samples(everything, 8, 1)
 
 
 # The feeds
@@ -217,11 +223,13 @@ def test_no_data_is_refused_with_a_way_out() -> None:
 
 
 def test_too_few_samples_or_groups(tmp_path: Path) -> None:
-    refused("002", rows(tmp_path, noise(2 * LEAST - 2)))
-    assert len(calibration(exported(), Path(), rows(tmp_path, noise(2 * LEAST)))) == LEAST
+    refused("002", rows(tmp_path, noise(2 * MIN_SAMPLES - 2)))
+    assert (
+        len(calibration(exported(), Path(), rows(tmp_path, noise(2 * MIN_SAMPLES)))) == MIN_SAMPLES
+    )
     one_photo = np.repeat([0, 1], 20)  # a half is then one group
     assert "1 groups" in refused("002", rows(tmp_path, noise(), group=one_photo)).message
-    refused("002", rows(tmp_path, noise()), count=LEAST - 1)
+    refused("002", rows(tmp_path, noise()), count=MIN_SAMPLES - 1)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -271,12 +279,14 @@ def test_a_text_where_a_picture_is_wanted(tmp_path: Path) -> None:
 def test_samples_that_show_nothing(tmp_path: Path) -> None:
     steady = np.full((40, 3, 4, 4), 0.5, np.float32)
     groups = np.arange(40)
-    spread = Spread(SIGNATURE)
+    spread = SampleDiversity(SIGNATURE)
     for _ in range(9):
         spread.add({"image": noise(1)})
     with pytest.raises(QuantizeError, match="9 times the same one"):
         spread.check()
-    spread = Spread(Signature(inputs=(IMAGE, LOGITS), outputs=(LOGITS,), dims={"batch": (1, 8)}))
+    spread = SampleDiversity(
+        Signature(inputs=(IMAGE, LOGITS), outputs=(LOGITS,), dims={"batch": (1, 8)})
+    )
     for count in range(1, 9):
         spread.add({"image": steady[:count], "logits": np.full((1, 5), 0.5, np.float32)})
     with pytest.raises(QuantizeError, match=r"nothing but the number 0\.5"):

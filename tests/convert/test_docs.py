@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from edgeserve.backends.torch.shapes import parse
-from edgeserve.backends.torch.trees import Leaf
-from edgeserve.convert.options import KEYS
+from edgeserve.backends.torch.export.dynamic_shapes import parse_dynamic_shapes
+from edgeserve.backends.torch.export.pytree import Leaf
+from edgeserve.convert.options import OPTION_KEYS
 from edgeserve.types.source import Exported
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
@@ -36,7 +36,7 @@ def test_every_way_to_write_dynamic_shapes_is_read() -> None:
     leaves = [Leaf((name,), torch.zeros(2, 3)) for name in names]
     for line in lines:
         shapes = eval(line, {"torch": torch})
-        found = parse(shapes, leaves, names)
+        found = parse_dynamic_shapes(shapes, leaves, names)
         assert [bool(axes) for axes in found] == [name in shapes for name in names]
         assert all(isinstance(dim, torch.export.Dim) for axes in found for dim in axes.values())
 
@@ -71,4 +71,4 @@ def test_the_text_factory_on_the_page_is_exported(
 
 def test_every_option_is_on_the_page() -> None:
     table = PAGE.split("## Options")[1].split("### ")[0]
-    assert set(re.findall(r"`(\w+)`", table)) >= set(KEYS)
+    assert set(re.findall(r"`(\w+)`", table)) >= set(OPTION_KEYS)

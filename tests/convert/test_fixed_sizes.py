@@ -13,7 +13,7 @@ import torch
 
 from edgeserve import backends
 from edgeserve.backends.adapter import Adapter
-from edgeserve.backends.torch.narrow import INSIST
+from edgeserve.backends.torch.export.relax_dynamic_dims import DYNAMIC_HINT
 from edgeserve.convert import ExportRequest, parse_source
 from edgeserve.convert.source import export_source, read_export
 from edgeserve.convert.target import try_routes
@@ -135,7 +135,7 @@ def test_only_what_cannot_vary_is_fixed_and_its_line_is_named(
     word = name.removeprefix("one_").replace("one", "placed")
     assert line_of(word) in note
     assert "EDGE-CONVERT-01" in note
-    assert INSIST in note
+    assert DYNAMIC_HINT in note
     assert note in capsys.readouterr().out
     assert read_export(tmp_path / "out").notes == exported.notes
 
@@ -198,11 +198,11 @@ def test_the_files_answer_as_the_module(run: Run, tmp_path: Path, name: str, for
 
 def test_the_options_words_are_checked() -> None:
     from edgeserve.errors import UsageError
-    from edgeserve.pipeline.options import ConvertOptions, checked
+    from edgeserve.pipeline.options import ConvertOptions, check_convert_options
 
-    assert checked(ConvertOptions(source="a:b", out="x")).shapes == "auto"
+    assert check_convert_options(ConvertOptions(source="a:b", out="x")).shapes == "auto"
     with pytest.raises(UsageError) as error:
-        checked(ConvertOptions(source="a:b", out="x", shapes="static"))
+        check_convert_options(ConvertOptions(source="a:b", out="x", shapes="static"))
     assert error.value.code == "EDGE-USAGE-001"
 
 
@@ -212,7 +212,7 @@ def test_a_note_is_in_the_manifest_and_the_reports(
     """The whole command: it says the note, and every report holds it."""
     from edgeserve.pipeline.convert import convert
     from edgeserve.pipeline.options import ConvertOptions
-    from edgeserve.pipeline.ui import Quiet
+    from edgeserve.pipeline.stage_context import Quiet
 
     class Heard(Quiet):
         def note(self, text: str) -> None:

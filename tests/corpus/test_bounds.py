@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binomtest
 
-from corpus.oracle.bounds import lower, upper
+from dev.corpus.oracle.bounds import lower, upper
 
 
 @pytest.mark.parametrize(("events", "n"), [(1, 10), (7, 600), (160, 1200), (599, 600)])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from corpus.cases import Case, nets
-from corpus.judging import run
-from corpus.scoring import class_of
-from corpus.tasks import NAMES
+from dev.corpus.cases import Case, nets
+from dev.corpus.judging import run_case
+from dev.corpus.scoring import class_of
+from dev.corpus.tasks import NAMES
 
 
 def _first(task: str) -> str:
@@ -17,8 +17,8 @@ def _first(task: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", NAMES)
 def test_an_honest_artifact_does_no_harm_and_a_spoiled_one_does(task: str) -> None:
-    honest = run(Case(_first(task), "onnx", "fp32"))
-    spoiled = run(Case(_first(task), "onnx", "fp32", "signs-flipped", 0))
+    honest = run_case(Case(_first(task), "onnx", "fp32"))
+    spoiled = run_case(Case(_first(task), "onnx", "fp32", "signs-flipped", 0))
     assert honest["harm"]["raw"] < 0.01
     assert honest["harm"]["strays"] < 1e-4
     assert honest["harm"]["n"] > 500

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from corpus.curves import curve, interval, kinds, onset
-from corpus.summary import summary
+from dev.corpus.curves import curve, interval, kinds, onset
+from dev.corpus.summary import summary
 
 
 def line(share: float, verdict: str, kind: str = "scale-wrong", **more: Any) -> dict[str, Any]:

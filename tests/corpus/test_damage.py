@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from corpus.damage import network, processing
-from corpus.damage.files import EDITS
-from corpus.kinds import KINDS
-from corpus.nets import Net
-from corpus.tasks import NAMES, task
+from dev.corpus.damage import network, processing
+from dev.corpus.damage.files import EDITS
+from dev.corpus.kinds import KINDS
+from dev.corpus.nets import Net
+from dev.corpus.tasks import NAMES, task
 from edgeserve.types.processing import Processing
 
 

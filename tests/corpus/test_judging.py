@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpus.judging import _refusal
+from dev.corpus.judging import _refusal
 from edgeserve.errors import BackendError, ValidateError
 
 

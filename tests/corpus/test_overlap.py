@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from corpus.oracle.overlap import box_flips, found_boxes, said_boxes
+from dev.corpus.oracle.overlap import answered_boxes, box_flips, found_boxes
 
 
 def boxes(*held: tuple[list[float], float, str]) -> dict[str, np.ndarray]:
     places = np.array([b for b, _, _ in held], float).reshape(-1, 4)
     answer = {"boxes": places, "scores": [s for _, s, _ in held], "labels": [k for _, _, k in held]}
-    return said_boxes([answer])
+    return answered_boxes([answer])
 
 
 ONE = ([0, 0, 10, 10], 0.9, "disc")

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpus import shop
-from corpus.damage import others
-from corpus.damage.files import EDITS
-from corpus.damage.parts import damaged, open_file
-from corpus.nets import Net
-from corpus.oracle.runtimes import outputs
-from corpus.places import OUT
+from dev.corpus import case_builder
+from dev.corpus.damage import public_quantizers
+from dev.corpus.damage.file_parts import damaged, open_file
+from dev.corpus.damage.files import EDITS
+from dev.corpus.nets import Net
+from dev.corpus.oracle.runtimes import outputs
+from dev.corpus.paths import OUT
 from edgeserve.types.artifact import Artifact
 
 NET = Net("digits", 0, 12)
@@ -23,8 +23,8 @@ FORMATS = ("onnx", "tflite", "coreml")
 def made(format: str, precision: str) -> tuple[Artifact, Path]:
     home = OUT / "nets" / NET.name
     home.mkdir(parents=True, exist_ok=True)
-    source = shop._source(NET, home / "source")
-    return shop._converted(home / "artifacts", source, format, precision, NET)
+    source = case_builder._source(NET, home / "source")
+    return case_builder._converted(home / "artifacts", source, format, precision, NET)
 
 
 def pictures() -> np.ndarray:
@@ -81,7 +81,7 @@ def test_public_quantizers_make_8_bits_of_the_same_network(
 ) -> None:
     x = pictures()
     honest, root = made(format, "fp32")
-    artifact = others.quantized(
+    artifact = public_quantizers.quantized(
         kind, 0, honest, root, [{"image": row[None]} for row in x], tmp_path
     )
     assert artifact.precision == "w8a8"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from corpus.oracle.prepare import feeds
-from corpus.tasks import digits, language, topics
-from corpus.tasks.base import ORACLE_SEED
-from corpus.tasks.digits import TASK
-from corpus.tasks.shapes import levels
+from dev.corpus.oracle.prepare import feeds
+from dev.corpus.tasks import digits, language, topics
+from dev.corpus.tasks.base import ORACLE_SEED
+from dev.corpus.tasks.digits import TASK
+from dev.corpus.tasks.shapes import levels
 
 
 def test_pictures_are_prepared_as_the_server_does_it() -> None:
@@ -23,7 +23,7 @@ def test_pictures_are_prepared_as_the_server_does_it() -> None:
 
 
 def test_shapes_are_prepared_as_the_server_does_it() -> None:
-    from corpus.tasks.segments import TASK as SEGMENTS
+    from dev.corpus.tasks.segments import TASK as SEGMENTS
 
     raws = [raw for raw, _, _ in SEGMENTS.inputs(ORACLE_SEED, 5)]
     made = feeds({"processing": SEGMENTS.options()["processing"]}, raws, None)["image"]  # type: ignore[arg-type]

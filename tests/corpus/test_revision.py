@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from corpus import revision
-from corpus.cases import Case
-from corpus.runner import stale
+from dev.corpus import revision
+from dev.corpus.cases import Case
+from dev.corpus.runner import stale
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def repo(tmp_path: Path) -> Path:
 
 
 def test_every_path_that_is_hashed_is_there() -> None:
-    assert len(revision.parts(revision._JUDGED)) == 12
+    assert len(revision.sources_hash(revision._JUDGED)) == 12
 
 
 def test_a_path_that_is_gone_is_no_empty_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        revision.parts(["validate"], tmp_path)
+        revision.sources_hash(["validate"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_a_path_that_is_gone_is_no_empty_one(tmp_path: Path) -> None:
     ],
 )
 def test_bytes_names_and_files_count(repo: Path, change: object) -> None:
-    before = revision.parts(["validate"], repo)
-    assert before == revision.parts(["validate", "validate"], repo)
+    before = revision.sources_hash(["validate"], repo)
+    assert before == revision.sources_hash(["validate", "validate"], repo)
     change(repo / "validate" / "code.py")  # type: ignore[operator]
-    assert revision.parts(["validate"], repo) != before
+    assert revision.sources_hash(["validate"], repo) != before
 
 
 def test_what_is_no_code_does_not(repo: Path) -> None:
-    before = revision.parts(["validate"], repo)
+    before = revision.sources_hash(["validate"], repo)
     (repo / "validate" / "code.pyc").write_bytes(b"\0")
-    assert revision.parts(["validate"], repo) == before
+    assert revision.sources_hash(["validate"], repo) == before
 
 
 def made(out: Path) -> list[str]:
@@ -65,25 +65,28 @@ def made(out: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("changed", "left"),
     [
-        ("corpus/kinds.py", ["weights", "nets/a/artifacts", "nets/a/samples", "nets/a/packaged"]),
+        (
+            "dev/corpus/kinds.py",
+            ["weights", "nets/a/artifacts", "nets/a/samples", "nets/a/packaged"],
+        ),
         ("validate/code.py", ["weights", "nets/a/artifacts"]),
         ("backends/code.py", ["weights"]),
-        ("corpus/tasks/code.py", []),
+        ("dev/corpus/tasks/code.py", []),
     ],
 )
 def test_what_hangs_on_the_change_goes(
     repo: Path, tmp_path: Path, changed: str, left: list[str]
 ) -> None:
     out = tmp_path / "out"
-    revision.made_afresh(out, repo)
+    revision.clear_stale(out, repo)
     for name in ("weights", "nets/a/artifacts", "nets/a/samples", "nets/a/packaged"):
         (out / name).mkdir(parents=True)
     (out / "results.jsonl").write_text("")
     (repo / changed).write_text("two\n")
-    gone = revision.made_afresh(out, repo)
+    gone = revision.clear_stale(out, repo)
     assert made(out) == [*left, "results.jsonl"]
     assert bool(gone) == (len(left) < 4)
-    assert revision.made_afresh(out, repo) == []
+    assert revision.clear_stale(out, repo) == []
 
 
 def test_a_line_of_other_code_or_of_another_severity_is_stale() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from corpus import runner
-from corpus.cases import Case, case, cases
-from corpus.kinds import KINDS
-from corpus.revision import judged_by
+from dev.corpus import runner
+from dev.corpus.cases import Case, case, cases
+from dev.corpus.kinds import KINDS
+from dev.corpus.revision import judged_by
 
 
 def test_names_and_cases_agree() -> None:

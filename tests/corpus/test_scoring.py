@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from corpus.scoring import class_of, score, unseen, untrue
+from dev.corpus.scoring import class_of, score, unseen, untrue
 
 
 def line(share: float, low: float, high: float, verdict: str, **more: Any) -> dict[str, Any]:

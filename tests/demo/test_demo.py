@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from demo import fetch, photos, server, tagger
+from dev.demo import fetch, photos, server, tagger
 
 pytestmark = pytest.mark.demo
 

@@ -44,18 +44,14 @@ def pyproject() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def packages(pyproject: dict[str, Any]) -> Mapping[str, Path]:
-    """Each declared package and the folder it lies in."""
-    declared = pyproject["tool"]["setuptools"]
-    places = declared["package-dir"]
-
-    def folder(package: str) -> Path:
-        if package in places:
-            return ROOT / str(places[package])
-        parent, _, name = package.rpartition(".")
-        return folder(parent) / name
-
-    return {package: folder(package) for package in declared["packages"]}
+def packages() -> Mapping[str, Path]:
+    """Each package below ``src/``, its rooms behind links, and its folder."""
+    source = ROOT / "src"
+    return {
+        ".".join(Path(folder).relative_to(source).parts): Path(folder)
+        for folder, _, names in os.walk(source, followlinks=True)
+        if "__init__.py" in names
+    }
 
 
 @pytest.fixture(scope="session")

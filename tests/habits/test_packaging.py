@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
 
 import edgeserve
 
 #: Top-level folders with Python in them that are not part of the installed package.
-NOT_INSTALLED = {"benchmarks", "corpus", "demo", "docs", "tests"}
+NOT_INSTALLED = {"dev", "docs", "tests"}
 
 #: Libraries that are installed under another name, or that another one always brings.
 INSTALLED_AS = {
@@ -33,23 +36,43 @@ INSTALLED_AS = {
 }
 
 
-def test_every_package_on_disk_is_declared(
-    root: Path, packages: Mapping[str, Path], pyproject: Mapping[str, Any]
-) -> None:
-    places = {Path(v): k for k, v in pyproject["tool"]["setuptools"]["package-dir"].items()}
-    on_disk = {}
-    for top in sorted(p.parent.relative_to(root) for p in root.glob("*/__init__.py")):
-        if top.name in NOT_INSTALLED:
-            continue
-        for init in (root / top).rglob("__init__.py"):
-            inner = init.parent.relative_to(root / top).parts
-            on_disk[".".join((places.get(top, f"unmapped {top}"), *inner))] = init.parent
-    assert on_disk == packages
+#: What a build must not carry.
+_CACHES = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
-def test_packages_are_sorted(pyproject: Mapping[str, Any]) -> None:
-    declared = pyproject["tool"]["setuptools"]["packages"]
-    assert declared == sorted(set(declared))
+def test_every_room_is_a_folder_behind_its_link(root: Path) -> None:
+    """What lies at the root and holds a package is linked; nothing else is."""
+    source = root / "src" / "edgeserve"
+    if not any(path.is_symlink() for path in source.iterdir()):
+        pytest.skip("a source archive holds no links")
+    linked = {path.name: path.readlink() for path in source.iterdir() if path.is_symlink()}
+    rooms = {p.parent.name for p in root.glob("*/__init__.py")} - NOT_INSTALLED
+    assert rooms | {"wrapper"} == set(linked)
+    assert all(not target.is_absolute() for target in linked.values())
+    assert all((source / name).resolve().is_relative_to(root) for name in linked)
+
+
+def test_every_folder_with_modules_is_a_package(packages: Mapping[str, Path]) -> None:
+    """A folder without ``__init__.py`` is left out of the wheel without a word."""
+    for folder in packages.values():
+        for child in folder.iterdir():
+            if child.is_dir() and any(child.glob("*.py")):
+                assert (child / "__init__.py").is_file(), child
+
+
+@pytest.mark.parametrize("lost", ["backends", "wrapper"])
+def test_a_checkout_without_links_is_not_built(root: Path, tmp_path: Path, lost: str) -> None:
+    """Git writes a link as a file that holds its target where links are switched off."""
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, tmp_path)
+    shutil.copytree(root / "src", tmp_path / "src", symlinks=False, ignore=_CACHES)
+    shutil.rmtree(tmp_path / "src" / "edgeserve" / lost)
+    (tmp_path / "src" / "edgeserve" / lost).write_text(f"../../{lost}")
+    command = [sys.executable, "setup.py", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"src/edgeserve/{lost} is not a folder" in done.stderr
+    assert "core.symlinks=true" in done.stderr
 
 
 def test_package_data_and_files_on_disk_are_the_same(

@@ -30,7 +30,7 @@ def named(trees: Mapping[str, ast.Module]) -> set[str]:
 
 def test_every_verb_takes_a_value_and_returns_one(trees: Mapping[str, ast.Module]) -> None:
     verbs = named(trees)
-    assert "edgeserve.validate.gate:judge" in verbs
+    assert "edgeserve.validate.judge:judge" in verbs
     for verb in sorted(verbs):
         function, request = _verb(verb)
         answer = get_type_hints(function)["return"]
@@ -41,4 +41,4 @@ def test_every_verb_takes_a_value_and_returns_one(trees: Mapping[str, ast.Module
 
 def test_a_verb_that_is_misspelt_is_found() -> None:
     with pytest.raises(WorkerError):
-        _verb("edgeserve.validate.gate:jugde")
+        _verb("edgeserve.validate.judge:jugde")

@@ -25,7 +25,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 #: Rooms whose tests are run against the wheel: all that run without torch.
-ROOMS = ("core", "types", "processing", "bundle", "decisions", "data", "profiles")
+ROOMS = ("core", "types", "processing", "bundle", "tasks", "data", "profiles")
 
 
 class Built(NamedTuple):
@@ -65,7 +65,7 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
             if n in mine or n == "__pycache__" or n.endswith((".egg-info", "_cache"))
         }
 
-    shutil.copytree(root, place / "tree", ignore=ignore)
+    shutil.copytree(root, place / "tree", symlinks=True, ignore=ignore)
     call(
         sys.executable,
         "-P",
@@ -144,7 +144,7 @@ def test_the_command_runs(python: Path, tmp_path: Path) -> None:
 
 def test_the_tests_pass_against_the_wheel(python: Path, built: Built, tmp_path: Path) -> None:
     """The source archive's tests, in a folder where no checkout can be imported by accident."""
-    wanted = re.compile(r"[^/]+/(?:tests/|docs/|pyproject\.toml)")
+    wanted = re.compile(r"[^/]+/(?:tests/|docs/|dev/|pyproject\.toml)")
     with tarfile.open(built.sdist) as archive:
         members = [m for m in archive.getmembers() if wanted.match(m.name)]
         archive.extractall(tmp_path, members, filter="data")

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from edgeserve.measure.memory import parse_status, resident_mb
+from edgeserve.measure.run import parse_status, resident_mb
 
 MB = 1024 * 1024
 
@@ -19,7 +19,7 @@ def test_resident_memory_equals_psutils() -> None:
 
 def _in_a_process_of_its_own(code: str) -> float:
     """What ``code`` prints: this process may reuse memory that earlier tests let go."""
-    code = f"from edgeserve.measure.memory import peak_mb, resident_mb\n{code}"
+    code = f"from edgeserve.measure.run import peak_mb, resident_mb\n{code}"
     out = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, check=True)
     return float(out.stdout)
 

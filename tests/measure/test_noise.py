@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeserve.measure.noise import noise
+from edgeserve.measure.noise import LoadMeter, MachineLoad, noise_reason, parse_stat
 from edgeserve.measure.stats import spread
-from edgeserve.measure.surroundings import Meter, Surroundings, parse_stat
 from edgeserve.types.reports import Timing
 
-QUIET = Surroundings(cores=2, others=0.05, stolen=0.0, load=0.1)
+QUIET = MachineLoad(cores=2, others=0.05, stolen=0.0, load=0.1)
 
 
 def steady(n: int = 200, centre: float = 10.0) -> list[float]:
@@ -20,14 +19,14 @@ def steady(n: int = 200, centre: float = 10.0) -> list[float]:
 def judge(
     wall: list[float],
     cpu: list[float] | None = None,
-    around: Surroundings = QUIET,
+    around: MachineLoad = QUIET,
     *,
     threads: int = 1,
     on_cpu: bool = True,
     warm: bool = True,
 ) -> str | None:
     run = Timing(wall=spread(wall), cpu=spread(wall if cpu is None else cpu))
-    return noise(run, wall, around, threads=threads, on_cpu=on_cpu, warm=warm)
+    return noise_reason(run, wall, around, threads=threads, on_cpu=on_cpu, warm=warm)
 
 
 def test_a_quiet_machine_is_believed() -> None:
@@ -43,27 +42,27 @@ def test_a_tail_alone_is_not_noise() -> None:
 @pytest.mark.parametrize(
     ("around", "says"),
     [
-        (Surroundings(2, 0.9, 0.0, 0.1), "other programs kept 0.9 of 2 cores busy"),
-        (Surroundings(64, 20.0, 0.0, 0.1), "20.0 of 64"),
-        (Surroundings(2, 0.0, 0.05, 0.1), "hypervisor gave 5 %"),
-        (Surroundings(2, None, None, 2.4), "load average was 2.4 on 2 cores"),
+        (MachineLoad(2, 0.9, 0.0, 0.1), "other programs kept 0.9 of 2 cores busy"),
+        (MachineLoad(64, 20.0, 0.0, 0.1), "20.0 of 64"),
+        (MachineLoad(2, 0.0, 0.05, 0.1), "hypervisor gave 5 %"),
+        (MachineLoad(2, None, None, 2.4), "load average was 2.4 on 2 cores"),
     ],
 )
-def test_company_is_named(around: Surroundings, says: str) -> None:
+def test_company_is_named(around: MachineLoad, says: str) -> None:
     assert says in (judge(steady(), around=around) or "")
 
 
 @pytest.mark.parametrize(
     "around",
     [
-        Surroundings(64, 10.0, 0.0, 9.0),
-        Surroundings(2, None, None, 0.4),
-        Surroundings(2),
+        MachineLoad(64, 10.0, 0.0, 9.0),
+        MachineLoad(2, None, None, 0.4),
+        MachineLoad(2),
         # An old load average counts for nothing where what ran meanwhile is known.
-        Surroundings(2, 0.0, 0.0, 5.0),
+        MachineLoad(2, 0.0, 0.0, 5.0),
     ],
 )
-def test_company_that_does_not_disturb_is_no_reason(around: Surroundings) -> None:
+def test_company_that_does_not_disturb_is_no_reason(around: MachineLoad) -> None:
     assert judge(steady(), around=around) is None
 
 
@@ -104,7 +103,7 @@ def test_drift_scatter_few_runs_and_cold_start_are_named() -> None:
 
 
 def test_all_reasons_are_given_not_only_the_first() -> None:
-    said = judge(steady(4), around=Surroundings(2, 1.5, 0.1, 3.0), warm=False) or ""
+    said = judge(steady(4), around=MachineLoad(2, 1.5, 0.1, 3.0), warm=False) or ""
     assert said.count(";") == 3
 
 
@@ -120,7 +119,7 @@ def test_proc_stat_is_read_as_the_kernel_documents_it() -> None:
 
 
 def test_a_meter_that_hardly_ran_does_not_guess() -> None:
-    around = Meter().stop()
+    around = LoadMeter().stop()
     assert around.cores >= 1
     assert around.others is None
     assert around.stolen is None

@@ -22,8 +22,8 @@ from edgeserve.jobs import Progress
 from edgeserve.measure import MeasureRequest, measure
 from edgeserve.measure.request import VERB
 from edgeserve.measure.run import measure_artifact
-from edgeserve.measure.split import Stopwatch, split
 from edgeserve.measure.stats import spread
+from edgeserve.measure.timing import Stopwatch, time_steps
 from edgeserve.processing import Processor, normalize_from
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import decode, encode, plain
@@ -306,6 +306,6 @@ def test_each_pass_of_a_split_goes_all_the_way(
 
     processor = Processor(PROCESSING, with_photo.signature, "image-classification", tuple("abcde"))
     raw = photo.read_bytes()
-    parts = split(processor, raw, run, batch=batch, runs=4, seconds=60.0)
+    parts = time_steps(processor, raw, run, batch=batch, runs=4, seconds=60.0)
     assert fed == [(batch, 3, 8, 8)] * 5  # one to warm up
     assert {t.wall.n for t in parts.values()} == {4}

@@ -88,20 +88,20 @@ def test_binary_is_lossless(array: np.ndarray) -> None:
 )
 @settings(max_examples=300, deadline=None)
 def test_json_is_lossless_too(array: np.ndarray) -> None:
-    answer = oip.Answer("m", "1", (oip.Tensor("x", array),))
-    body, head = oip.write_answer(answer, {})
+    answer = oip.InferResponse("m", "1", (oip.Tensor("x", array),))
+    body, head = oip.write_response(answer, {})
     assert head is None
-    found = oip.read_answer(body, None).outputs[0].array
+    found = oip.read_response(body, None).outputs[0].array
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
 
 
 def test_nan_goes_in_binary_only() -> None:
-    answer = oip.Answer("m", "1", (oip.Tensor("x", np.array([np.nan], np.float32)),))
+    answer = oip.InferResponse("m", "1", (oip.Tensor("x", np.array([np.nan], np.float32)),))
     with pytest.raises(oip.BadMessage, match="NaN"):
-        oip.write_answer(answer, {})
-    body, head = oip.write_answer(answer, {"x": True})
-    assert np.isnan(oip.read_answer(body, head).outputs[0].array).all()
+        oip.write_response(answer, {})
+    body, head = oip.write_response(answer, {"x": True})
+    assert np.isnan(oip.read_response(body, head).outputs[0].array).all()
 
 
 def test_a_list_longer_than_its_shape_is_never_made() -> None:
@@ -236,7 +236,7 @@ def test_a_head_that_is_longer_than_the_message(head: int) -> None:
 @given(st.binary(max_size=200), st.one_of(st.none(), st.integers(-5, 300)))
 @settings(max_examples=2000, deadline=None)
 def test_any_bytes_are_read_or_refused(body: bytes, head: int | None) -> None:
-    for read in (oip.read_request, oip.read_answer):
+    for read in (oip.read_request, oip.read_response):
         try:
             read(body, head)
         except oip.BadMessage:

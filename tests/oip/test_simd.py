@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeserve import oip
-from edgeserve.oip import flat, simd
+from edgeserve.oip import fast_json, flat
 
 MOST = {"x": 1000, "y": 10}
 #: Shorter texts are not worth simdjson's while.
@@ -32,11 +32,11 @@ def said(body: bytes) -> Any:
 def both(body: bytes) -> tuple[Any, Any]:
     """With simdjson, and without it."""
     quick = said(body)
-    library, simd._library = simd._library, lambda: None
+    library, fast_json._simdjson = fast_json._simdjson, lambda: None
     try:
         return quick, said(body)
     finally:
-        simd._library = library
+        fast_json._simdjson = library
 
 
 def of(**tensor: Any) -> bytes:

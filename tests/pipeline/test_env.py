@@ -47,7 +47,7 @@ def test_an_environment_is_made_once_and_gone_on_with(home: Path) -> None:
     assert error.value.code == "EDGE-CONVERT-081"
     assert "edgetestpackage==1.2" in error.value.message
     with pytest.raises(ConvertError) as unready:
-        optimum.python_of("optimum")
+        optimum.environment_python("optimum")
     assert (unready.value.code, unready.value.hint) == (
         "EDGE-CONVERT-080",
         "edgeserve env create optimum",
@@ -56,7 +56,7 @@ def test_an_environment_is_made_once_and_gone_on_with(home: Path) -> None:
     made = env.create("optimum", index=index)
     assert made.made
     assert Path(made.folder).is_relative_to(home / "data")
-    python = optimum.python_of("optimum")
+    python = optimum.environment_python("optimum")
     said = subprocess.run(
         [python, "-c", "import edgetestpackage; print(edgetestpackage.ANSWER)"],
         capture_output=True,
@@ -72,11 +72,11 @@ def test_other_pins_make_an_environment_stale(home: Path, monkeypatch: pytest.Mo
     folder = optimum.environment_folder("optimum")
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").touch()
-    optimum.ready_mark(folder).write_text("edgetestpackage==1.2")
-    assert optimum.python_of("optimum") == folder / "bin" / "python"
+    optimum.ready_marker(folder).write_text("edgetestpackage==1.2")
+    assert optimum.environment_python("optimum") == folder / "bin" / "python"
     monkeypatch.setattr(optimum, "PINS", ("edgetestpackage==1.3",))
     with pytest.raises(ConvertError) as error:
-        optimum.python_of("optimum")
+        optimum.environment_python("optimum")
     assert error.value.code == "EDGE-CONVERT-080"
 
 

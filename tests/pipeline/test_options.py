@@ -9,18 +9,17 @@ import msgspec
 import pytest
 
 from edgeserve.errors import UsageError
-from edgeserve.pipeline.convert import convert
-from edgeserve.pipeline.home import check_out
-from edgeserve.pipeline.junit import check_writable
+from edgeserve.pipeline.convert import check_workspace_folder, convert
 from edgeserve.pipeline.measure import measure
 from edgeserve.pipeline.options import (
     ConvertOptions,
     MeasureOptions,
     PackageOptions,
     ValidateOptions,
-    checked,
+    check_convert_options,
 )
-from edgeserve.pipeline.package import package
+from edgeserve.pipeline.publish import package
+from edgeserve.pipeline.result import check_writable
 from edgeserve.pipeline.run import read_config
 from edgeserve.pipeline.validate import validate
 
@@ -32,7 +31,7 @@ def test_an_empty_value_of_convert(field: str) -> None:
     whole = ConvertOptions(source="toy:build", out="out")
     empty = () if field == "to" else ""
     with pytest.raises(UsageError) as caught:
-        checked(msgspec.structs.replace(whole, **{field: empty}))
+        check_convert_options(msgspec.structs.replace(whole, **{field: empty}))
     assert caught.value.code == "EDGE-USAGE-005"
     assert field in caught.value.message.lower()
 
@@ -57,7 +56,7 @@ def test_a_time_that_is_none(seconds: float, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--timeout"):
         validate(ValidateOptions(out=str(tmp_path), timeout=seconds))
     with pytest.raises(UsageError, match="--timeout"):
-        checked(ConvertOptions(source="toy:build", out="out", timeout=seconds))
+        check_convert_options(ConvertOptions(source="toy:build", out="out", timeout=seconds))
     with pytest.raises(UsageError, match="--seconds"):
         measure(MeasureOptions(out=str(tmp_path), seconds=seconds))
 
@@ -87,11 +86,11 @@ def test_a_folder_of_photos_is_not_made_a_workspace(tmp_path: Path) -> None:
 
 
 def test_a_new_an_empty_and_a_begun_folder_are_taken(tmp_path: Path) -> None:
-    check_out(tmp_path / "new")
-    check_out(tmp_path)
+    check_workspace_folder(tmp_path / "new")
+    check_workspace_folder(tmp_path)
     (tmp_path / ".DS_Store").write_bytes(b"")
     (tmp_path / "logs").mkdir()
-    check_out(tmp_path)
+    check_workspace_folder(tmp_path)
     (tmp_path / ".lock").write_bytes(b"")
     (tmp_path / "report.html").write_bytes(b"")
-    check_out(tmp_path)
+    check_workspace_folder(tmp_path)

@@ -23,9 +23,9 @@ from edgeserve import Wrapper
 from edgeserve.data import load_data, split
 from edgeserve.errors import InputError
 from edgeserve.processing import Sound
-from edgeserve.serve import App, Options
-from edgeserve.serve.logs import Log
-from edgeserve.serve.server import Running, serve
+from edgeserve.serve import App, ServeOptions
+from edgeserve.serve.server import RunningServer, serve
+from edgeserve.serve.telemetry import Log
 from edgeserve.wrapper.fallback import Fallback
 
 pytestmark = pytest.mark.slow
@@ -120,8 +120,8 @@ def live_at() -> Iterator[Callable[[Path], str]]:
     ended: list[Callable[[], None]] = []
 
     def start(bundle: Path) -> str:
-        found: queue.Queue[Running] = queue.Queue()
-        options = Options(bundles=(str(bundle),), threads=1, workers=1, drain_s=0.0, port=0)
+        found: queue.Queue[RunningServer] = queue.Queue()
+        options = ServeOptions(bundles=(str(bundle),), threads=1, workers=1, drain_s=0.0, port=0)
         words = (options, Log(io.StringIO()), found.put)
         thread = threading.Thread(target=serve, args=words, daemon=True)
         thread.start()
@@ -138,7 +138,7 @@ def ask(bundle: Path, bodies: list[bytes]) -> Iterator[tuple[int, Any]]:
     """Status and JSON of ``POST predict`` for each body, from the endpoint itself."""
 
     async def all_of() -> list[tuple[int, Any]]:
-        app = App(Options(bundles=(str(bundle),), threads=1, workers=1), Log(io.StringIO()))
+        app = App(ServeOptions(bundles=(str(bundle),), threads=1, workers=1), Log(io.StringIO()))
         await app.start()
         found = []
         for body in bodies:

@@ -28,7 +28,7 @@ from edgeserve.types.processing import (
 )
 from edgeserve.types.records import Classification, Tensors
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
-from edgeserve.types.words import Task
+from edgeserve.types.vocabulary import Task
 
 PHOTO = np.random.default_rng(5).integers(0, 256, (48, 64, 3), np.uint8)
 SCALED = normalize_from(1 / 255, [0.5, 0.4, 0.3], [0.2, 0.3, 0.4])
@@ -292,7 +292,7 @@ def test_pillow_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_importing_processing_loads_no_pillow() -> None:
     import subprocess
 
-    code = "import sys, edgeserve.processing, edgeserve.decisions; print('PIL' in sys.modules)"
+    code = "import sys, edgeserve.processing, edgeserve.tasks; print('PIL' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )

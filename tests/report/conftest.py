@@ -37,7 +37,7 @@ from edgeserve.types.reports import (
     WorstInput,
 )
 from edgeserve.types.tensors import IO, Signature, TensorSpec
-from edgeserve.types.words import Format, Precision, Verdict
+from edgeserve.types.vocabulary import Format, Precision, Verdict
 
 RUNTIME = Runtime(name="onnxruntime", version="1.32.0", delegate="cpu")
 ENVIRONMENT = Environment(

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from testkit.modules import load
 
-from edgeserve.serve import App, Options
-from edgeserve.serve.logs import Log
-from edgeserve.serve.server import Running, serve
+from edgeserve.serve import App, ServeOptions
+from edgeserve.serve.server import RunningServer, serve
+from edgeserve.serve.telemetry import Log
 
 
 @pytest.fixture(scope="session")
@@ -123,7 +123,7 @@ class Asgi:
 def build(*bundles: str, start: bool = True, **options: Any) -> Asgi:
     log = io.StringIO()
     fixed = {"threads": 1, "workers": 1} | options
-    one = Asgi(App(Options(bundles=bundles, **fixed), Log(log)), log)
+    one = Asgi(App(ServeOptions(bundles=bundles, **fixed), Log(log)), log)
     if start:
         one.run(one.app.start())
     return one
@@ -153,7 +153,7 @@ def asgi() -> Iterator[Callable[..., Asgi]]:
 class Live:
     """An endpoint on real sockets, in a thread."""
 
-    running: Running
+    running: RunningServer
     log: io.StringIO
     thread: threading.Thread
 
@@ -181,14 +181,14 @@ def live() -> Iterator[Callable[..., Live]]:
         started, found, log = threading.Event(), [], io.StringIO()
         failed: list[BaseException] = []
 
-        def on_start(running: Running) -> None:
+        def on_start(running: RunningServer) -> None:
             found.append(running)
             started.set()
 
         def run() -> None:
             fixed = {"threads": 1, "workers": 1, "drain_s": 0.0, "port": 0} | options
             try:
-                serve(Options(bundles=bundles, **fixed), Log(log), on_start)
+                serve(ServeOptions(bundles=bundles, **fixed), Log(log), on_start)
             except BaseException as error:
                 failed.append(error)
                 started.set()

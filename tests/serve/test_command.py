@@ -17,9 +17,9 @@ import pytest
 
 from edgeserve import Wrapper
 from edgeserve.errors import ServeError
-from edgeserve.serve import Options
-from edgeserve.serve.keys import read_keys
-from edgeserve.serve.measure import Pace, Plan, candidates, pick
+from edgeserve.serve import ServeOptions
+from edgeserve.serve.auth import read_keys
+from edgeserve.serve.loaded_model import ConcurrencyPlan, Throughput, best_plan, concurrency_plans
 from edgeserve.wrapper.fallback import Fallback
 
 
@@ -67,20 +67,20 @@ def test_an_option_that_cannot_be_says_so(tagger: str) -> None:
 )
 def test_options_are_checked(fields: dict[str, Any]) -> None:
     with pytest.raises(ServeError) as error:
-        Options(**({"bundles": ("x",)} | fields))
+        ServeOptions(**({"bundles": ("x",)} | fields))
     assert error.value.code == "EDGE-SERVE-002"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
 def test_control_is_allowed_on_this_machine(host: str) -> None:
-    assert Options(bundles=("x",), host=host).controllable
-    assert not Options(bundles=("x",), host=host, control=False).controllable
+    assert ServeOptions(bundles=("x",), host=host).controllable
+    assert not ServeOptions(bundles=("x",), host=host, control=False).controllable
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gpu.example.com"])
 def test_control_is_not_where_others_are(host: str) -> None:
-    assert not Options(bundles=("x",), host=host).controllable
-    assert Options(bundles=("x",), host=host, keys="keys").controllable
+    assert not ServeOptions(bundles=("x",), host=host).controllable
+    assert ServeOptions(bundles=("x",), host=host, keys="keys").controllable
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,24 @@ def test_key_files_that_are_none(tmp_path: Path, text: str) -> None:
 
 
 def test_threads_are_measured_not_counted() -> None:
-    assert candidates(None, None, 1) == [Plan(1, 1)]
-    assert candidates(2, 3, 4) == [Plan(2, 3)]
-    assert all(plan.threads * plan.workers <= 8 for plan in candidates(None, None, 8))
-    slow_together = {Plan(4, 1): Pace(100, 0.01), Plan(1, 4): Pace(90, 0.044)}
-    assert pick(slow_together) == Plan(4, 1)
-    fast_together = {Plan(4, 1): Pace(100, 0.01), Plan(1, 4): Pace(300, 0.0133)}
-    assert pick(fast_together) == Plan(1, 4)
-    about_the_same = {Plan(4, 1): Pace(100, 0.01), Plan(1, 4): Pace(105, 0.04)}
-    assert pick(about_the_same) == Plan(4, 1)
+    assert concurrency_plans(None, None, 1) == [ConcurrencyPlan(1, 1)]
+    assert concurrency_plans(2, 3, 4) == [ConcurrencyPlan(2, 3)]
+    assert all(plan.threads * plan.workers <= 8 for plan in concurrency_plans(None, None, 8))
+    slow_together = {
+        ConcurrencyPlan(4, 1): Throughput(100, 0.01),
+        ConcurrencyPlan(1, 4): Throughput(90, 0.044),
+    }
+    assert best_plan(slow_together) == ConcurrencyPlan(4, 1)
+    fast_together = {
+        ConcurrencyPlan(4, 1): Throughput(100, 0.01),
+        ConcurrencyPlan(1, 4): Throughput(300, 0.0133),
+    }
+    assert best_plan(fast_together) == ConcurrencyPlan(1, 4)
+    about_the_same = {
+        ConcurrencyPlan(4, 1): Throughput(100, 0.01),
+        ConcurrencyPlan(1, 4): Throughput(105, 0.04),
+    }
+    assert best_plan(about_the_same) == ConcurrencyPlan(4, 1)
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +249,7 @@ def test_an_interrupted_start_promises_no_resuming(
 
     from edgeserve.cli.app import app
 
-    def stopped(options: Options) -> None:
+    def stopped(options: ServeOptions) -> None:
         raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGTERM)

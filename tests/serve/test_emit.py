@@ -20,7 +20,7 @@ import yaml
 
 from edgeserve.errors import ServeError
 from edgeserve.serve.emit import Deployment, emit
-from edgeserve.serve.emit.yaml import document
+from edgeserve.serve.emit.kubernetes import yaml_document
 
 #: Fields of KServe's API, as its Python package lists them.
 FIELDS = json.loads((Path(__file__).parent / "kserve_fields.json").read_text("utf-8"))
@@ -312,12 +312,12 @@ def test_the_command_writes_them(sealed: str, tmp_path: Path) -> None:
     ],
 )
 def test_yaml_comes_back_as_it_was(value: dict[str, Any]) -> None:
-    assert yaml.safe_load(document(value, "a comment\nof two lines")) == value
+    assert yaml.safe_load(yaml_document(value, "a comment\nof two lines")) == value
 
 
 def test_options_are_all_told(sealed: str, tmp_path: Path) -> None:
     """An option that is set here and not said in the container would not hold there."""
-    from edgeserve.serve.options import Options
+    from edgeserve.serve.options import ServeOptions
 
     other: dict[str, Any] = {
         "grpc_port": 9,
@@ -342,7 +342,7 @@ def test_options_are_all_told(sealed: str, tmp_path: Path) -> None:
         "port": 81,
         "host": "127.0.0.1",
     }
-    names = set(Options.__struct_fields__) - {"bundles"}
+    names = set(ServeOptions.__struct_fields__) - {"bundles"}
     assert names <= other.keys(), "an option that this test does not know"
     emit("kubernetes", Deployment(bundles=(sealed,), **other), tmp_path)
     [container] = read(tmp_path, "deployment.yaml")["spec"]["template"]["spec"]["containers"]

@@ -27,7 +27,7 @@ def _load(name: str) -> Any:
 hostile, tensors, properties = map(_load, ("hostile", "hostile_tensors", "properties"))
 CASES = [*hostile.cases(), *tensors.tensor_cases()]
 
-#: Of each property; `python -m benchmarks.hostile` asks a whole endpoint 60,000 of them.
+#: Of each property; `python -m dev.benchmarks.hostile` asks a whole endpoint 60,000 of them.
 EXAMPLES = int(os.environ.get("EDGESERVE_EXAMPLES", "500"))
 
 #: What a remote caller must never see.

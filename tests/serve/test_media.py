@@ -80,7 +80,7 @@ def test_tokens_as_tensors(app: Any, text: Any) -> None:
     reply = app.call("POST", INFER, body, {"inference-header-content-length": str(head)})
     assert reply.status == 200, reply.body
     length = int(reply.headers["inference-header-content-length"])
-    [vectors] = oip.read_answer(reply.body, length).outputs
+    [vectors] = oip.read_response(reply.body, length).outputs
     np.testing.assert_allclose(vectors.array[0], text.tokens(text.texts[0]), atol=1e-5)
 
 
@@ -170,7 +170,7 @@ def test_a_sound_s_bytes_become_its_class(ears: str, bare_app: Callable[..., Any
         reply = app.call("POST", "/v2/models/tagger/infer", body, length)
         assert reply.status == 200, reply.body
         said = reply.headers.get("inference-header-content-length")
-        [tensor] = oip.read_answer(reply.body, int(said) if said else None).outputs
+        [tensor] = oip.read_response(reply.body, int(said) if said else None).outputs
         for item, raw in zip(tensor.array.reshape(-1), sounds, strict=True):
             found = decode(item, Classification)
             assert found.index == int(heard(raw).argmax())

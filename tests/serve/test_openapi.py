@@ -1,6 +1,6 @@
 """Requests made out of the OpenAPI document by schemathesis; answers must be as it says.
 
-`python -m benchmarks.hostile` asks 10,000 of them.
+`python -m dev.benchmarks.hostile` asks 10,000 of them.
 """
 
 from __future__ import annotations

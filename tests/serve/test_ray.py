@@ -32,9 +32,9 @@ from testkit.modules import load
 
 from edgeserve import Wrapper, oip
 from edgeserve.errors import BundleError, EdgeError, ServeError
-from edgeserve.serve.ray import Chain, Scale, build, scale_of
-from edgeserve.serve.ray.front import Front
-from edgeserve.serve.ray.memory import ask
+from edgeserve.serve.ray import Cascade, RayOptions, build, ray_options
+from edgeserve.serve.ray.ingress import IngressApp
+from edgeserve.serve.ray.replica import call_app
 from edgeserve.types.base import decode, encode
 from edgeserve.types.manifest import Manifest
 
@@ -327,11 +327,11 @@ def test_the_command_serves_on_ray(tagger: str, models: Any) -> None:
 
 def test_what_serve_run_hands_over() -> None:
     """All text, as its command line has it."""
-    scale = scale_of({"bundles": "a.edge,b.edge", "replicas": "2", "cpus": "0.5", "queue": "9"})
+    scale = ray_options({"bundles": "a.edge,b.edge", "replicas": "2", "cpus": "0.5", "queue": "9"})
     assert [Path(path).name for path in scale.bundles] == ["a.edge", "b.edge"]
     assert all(Path(path).is_absolute() for path in scale.bundles)
     assert (scale.replicas, scale.cpus, scale.queue) == (2, 0.5, 9)
-    assert scale_of(scale) is scale
+    assert ray_options(scale) is scale
 
 
 @pytest.mark.parametrize(
@@ -356,28 +356,28 @@ def test_what_serve_run_hands_over() -> None:
 )
 def test_fields_that_cannot_be(fields: dict[str, Any]) -> None:
     with pytest.raises(ServeError) as error:
-        scale_of({"bundles": ["a.edge"], **fields})
+        ray_options({"bundles": ["a.edge"], **fields})
     assert error.value.code == "EDGE-SERVE-041"
 
 
 @pytest.mark.parametrize(
     ("chain", "told"),
     [
-        (Chain(name="c", first="tagger", crop="tagger"), "object-detection"),
-        (Chain(name="c", first="tagger", pick={"cat": "dogs"}), "dogs"),
-        (Chain(name="tagger", first="tagger", pick={"cat": "tagger"}), "name of its own"),
+        (Cascade(name="c", first="tagger", crop="tagger"), "object-detection"),
+        (Cascade(name="c", first="tagger", pick={"cat": "dogs"}), "dogs"),
+        (Cascade(name="tagger", first="tagger", pick={"cat": "tagger"}), "name of its own"),
     ],
 )
-def test_chains_are_tried_against_the_bundles(tagger: str, chain: Chain, told: str) -> None:
+def test_chains_are_tried_against_the_bundles(tagger: str, chain: Cascade, told: str) -> None:
     with pytest.raises(ServeError, match=told) as error:
-        build(Scale(bundles=(tagger,), chains=(chain,)))
+        build(RayOptions(bundles=(tagger,), chains=(chain,)))
     assert error.value.code == "EDGE-SERVE-041"
 
 
 def test_what_is_left_to_ray_is_not_sent_to_an_option_that_it_refuses(tagger: str) -> None:
-    front = Front(Scale(bundles=(tagger,)), {"tagger": object()})
+    front = IngressApp(RayOptions(bundles=(tagger,)), {"tagger": object()})
     path = b"/v2/repository/models/tagger/load"
-    reply = asyncio.run(ask(front, "POST", path, (), b""))
+    reply = asyncio.run(call_app(front, "POST", path, (), b""))
     assert reply.status == 403
     assert b"EDGE-SERVE-024" in reply.body
     assert b"--control" not in reply.body

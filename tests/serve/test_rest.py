@@ -37,7 +37,7 @@ def question(x: np.ndarray, binary: bool, **more: Any) -> tuple[bytes, dict[str,
 
 def logits(reply: Any) -> np.ndarray:
     head = reply.headers.get("inference-header-content-length")
-    return oip.read_answer(reply.body, int(head) if head else None).outputs[0].array
+    return oip.read_response(reply.body, int(head) if head else None).outputs[0].array
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -237,7 +237,7 @@ def test_a_model_that_fails_tells_the_log_and_not_the_caller(
     def fail(*_: object) -> None:
         raise RuntimeError("/secret/path: engine burst")
 
-    monkeypatch.setattr("edgeserve.serve.work.answer_of", fail)
+    monkeypatch.setattr("edgeserve.serve.inference.answer_request", fail)
     reply = app.call("POST", INFER, *question(models.oracle_tensor(models.pixels(1)), True))
     assert (reply.status, reply.json["code"]) == (500, "EDGE-SERVE-026")
     assert b"secret" not in reply.body
@@ -265,7 +265,7 @@ def test_a_model_without_processing_takes_no_raw_inputs(
 
 
 def test_the_description_is_sound_and_names_every_route(app: Any) -> None:
-    from edgeserve.serve.routes import _TABLE
+    from edgeserve.serve.app import _TABLE
 
     said = app.call("GET", "/openapi.json").json
     paths = {

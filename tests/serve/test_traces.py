@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from edgeserve import oip
-from edgeserve.serve.traces import Traces
+from edgeserve.serve.telemetry import Traces
 
 INFER = "/v2/models/tagger/infer"
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -47,7 +47,7 @@ from edgeserve.types.records import (
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import GoldenField
 from edgeserve.types.tensors import IO, Signature, TensorSpec
-from edgeserve.types.words import FORMATS
+from edgeserve.types.vocabulary import FORMATS
 
 __all__ = ["values"]
 

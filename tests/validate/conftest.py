@@ -41,9 +41,9 @@ from edgeserve.types.processing import (
 )
 from edgeserve.types.reports import Report
 from edgeserve.types.source import Exported, Source
-from edgeserve.validate.answers import collect_answers
-from edgeserve.validate.gate import judge
-from edgeserve.validate.request import Answers, AnswersRequest, JudgeRequest
+from edgeserve.validate.collect import collect_answers
+from edgeserve.validate.judge import judge
+from edgeserve.validate.requests import Answers, AnswersRequest, JudgeRequest
 
 SIZE = 32
 LABELS = tuple(
@@ -278,7 +278,7 @@ class Pair(nn.Module):
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """`Pair`, converted, task ``tensors``, with answers to generated inputs only."""
+    """`ComplexPair`, converted, task ``tensors``, with answers to generated inputs only."""
     torch.manual_seed(2)
     made = model(
         tmp_path_factory.mktemp("pair"),
@@ -373,21 +373,21 @@ def sabotaged(tmp_path: Path) -> Callable[[Model, Change], Path]:
 @pytest.fixture
 def live() -> Iterator[Callable[[Path], str]]:
     """``live(workspace)``: the address of an endpoint that serves it."""
-    from edgeserve.serve import Options
-    from edgeserve.serve.logs import Log
-    from edgeserve.serve.server import Running, serve
+    from edgeserve.serve import ServeOptions
+    from edgeserve.serve.server import RunningServer, serve
+    from edgeserve.serve.telemetry import Log
 
-    running: list[tuple[Running, threading.Thread]] = []
+    running: list[tuple[RunningServer, threading.Thread]] = []
 
     def start(workspace: Path) -> str:
         started = threading.Event()
-        found: list[Running] = []
+        found: list[RunningServer] = []
 
-        def on_start(one: Running) -> None:
+        def on_start(one: RunningServer) -> None:
             found.append(one)
             started.set()
 
-        options = Options(bundles=(str(workspace),), threads=1, workers=1, drain_s=0.0, port=0)
+        options = ServeOptions(bundles=(str(workspace),), threads=1, workers=1, drain_s=0.0, port=0)
         thread = threading.Thread(
             target=serve, args=(options, Log(io.StringIO()), on_start), daemon=True
         )

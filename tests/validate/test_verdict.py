@@ -10,8 +10,14 @@ import pytest
 from edgeserve.errors import InputError, WorkerError
 from edgeserve.types.artifact import Reason
 from edgeserve.types.reports import DecisionStats, Limits, OutputDiff, Rate
-from edgeserve.validate import bounds
-from edgeserve.validate.verdict import Evidence, by_bounds, crashed, decide, more_groups
+from edgeserve.validate.stats import binomial
+from edgeserve.validate.verdict import (
+    Evidence,
+    crash_verdict,
+    decide,
+    more_groups,
+    verdict_by_bounds,
+)
 
 
 def diff(relative: Any, on: str = "cat.jpg") -> OutputDiff:
@@ -22,14 +28,14 @@ def diff(relative: Any, on: str = "cat.jpg") -> OutputDiff:
 
 def flips(count: int, groups: int) -> DecisionStats:
     """``count`` flips over ``groups`` groups of one decided input each."""
-    found = bounds.rate((f"g{i}", i < count) for i in range(groups))
+    found = binomial.rate((f"g{i}", i < count) for i in range(groups))
     return DecisionStats(
         task="image-classification",
         inputs=groups,
         groups=groups,
         raw=found,
         decided=found,
-        minimum_harm=bounds.minimum_harm(groups),
+        minimum_harm=binomial.minimum_detectable_rate(groups),
         more_groups=more_groups(found, Limits()),
     )
 
@@ -70,8 +76,8 @@ def test_bounds_against_limits(count: int, groups: int, word: str) -> None:
 
 def test_limits_are_the_workloads() -> None:
     strict = Limits(pass_flips=0.005, degraded_flips=0.02)
-    assert by_bounds(flips(0, 200).decided, strict) == "degraded"
-    assert by_bounds(flips(0, 200).decided, Limits()) == "pass"
+    assert verdict_by_bounds(flips(0, 200).decided, strict) == "degraded"
+    assert verdict_by_bounds(flips(0, 200).decided, Limits()) == "pass"
 
 
 def test_fp32_passes_at_tensor_level_without_data() -> None:
@@ -132,7 +138,7 @@ def test_no_decided_input_is_no_evidence() -> None:
         inputs=9,
         groups=9,
         raw=flips(0, 9).raw,
-        decided=bounds.rate([]),
+        decided=binomial.rate([]),
     )
     assert verdict(decisions=undecided) == ("unproven", ["EDGE-CHECK-044"])
     assert verdict(decisions=undecided, precision="fp32", own_tensors=False)[0] == "unproven"
@@ -217,8 +223,8 @@ def test_order_of_the_rules() -> None:
 def test_more_groups_settle_it() -> None:
     found = flips(0, 24)
     assert found.more_groups == 149 - 24
-    assert by_bounds(flips(0, 24 + 125).decided, Limits()) == "pass"
-    assert by_bounds(flips(0, 24 + 124).decided, Limits()) != "pass"
+    assert verdict_by_bounds(flips(0, 24 + 125).decided, Limits()) == "pass"
+    assert verdict_by_bounds(flips(0, 24 + 124).decided, Limits()) != "pass"
     assert flips(0, 200).more_groups is None
 
 
@@ -230,14 +236,14 @@ def test_more_groups_aims_where_the_rate_points(count: int, groups: int, aim: st
     def after(extra: int) -> str:
         n = groups + extra
         events = count / groups * n
-        return by_bounds(
+        return verdict_by_bounds(
             Rate(
                 count=0,
                 n=1,
                 rate=0.0,
                 n_eff=float(n),
-                lower=bounds.lower_bound(events, n),
-                upper=bounds.upper_bound(events, n),
+                lower=binomial.lower_bound(events, n),
+                upper=binomial.upper_bound(events, n),
             ),
             Limits(),
         )
@@ -256,10 +262,12 @@ def test_messages_name_the_numbers() -> None:
 
 def test_a_crash_is_a_failed_check() -> None:
     for code in ("EDGE-WORKER-002", "EDGE-WORKER-003"):
-        judged = crashed(WorkerError(code, "verb", got="signal SIGSEGV", hint="see the log"))
+        judged = crash_verdict(WorkerError(code, "verb", got="signal SIGSEGV", hint="see the log"))
         assert (judged.verdict, judged.reasons[0].code) == ("fail", "EDGE-CHECK-012")
         assert "SIGSEGV" in judged.reasons[0].message
-    judged = crashed(WorkerError("EDGE-WORKER-001", "TypeError", got="odd", hint="see log.txt"))
+    judged = crash_verdict(
+        WorkerError("EDGE-WORKER-001", "TypeError", got="odd", hint="see log.txt")
+    )
     assert (judged.verdict, judged.reasons[0].code) == ("fail", "EDGE-CHECK-015")
     assert "TypeError" in judged.reasons[0].message
     assert "log.txt" in judged.reasons[0].message
@@ -268,4 +276,4 @@ def test_a_crash_is_a_failed_check() -> None:
 def test_other_errors_are_not_the_artifacts() -> None:
     error = InputError("EDGE-INPUT-001", "cat.jpg", got="no picture", hint="replace it")
     with pytest.raises(InputError):
-        crashed(error)
+        crash_verdict(error)

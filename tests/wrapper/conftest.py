@@ -24,7 +24,7 @@ from testkit.modules import load
 
 from edgeserve import backends
 from edgeserve.backends.onnx import OnnxBackend
-from edgeserve.bundle.identity import Identity
+from edgeserve.bundle.rules import Identity
 from edgeserve.files import describe, sha256_bytes
 from edgeserve.package import PackageRequest, package
 from edgeserve.types.artifact import Artifact, Judgement, Reason

@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 from PIL import Image
 
-from edgeserve import decisions
+from edgeserve import tasks
 from edgeserve.bundle import open_model
 from edgeserve.errors import EdgeError
 from edgeserve.files import describe
@@ -129,14 +129,14 @@ def workspace(
         name = f"golden/{i:03d}.png"
         (given / name).write_bytes(make.png(picture))
         outputs = None
-        if arrays := decisions.held_apart(record):
+        if arrays := tasks.sidecar_arrays(record):
             np.savez(given / f"golden/{i:03d}.out.npz", **arrays)
             outputs = describe(given, f"golden/{i:03d}.out.npz")
         cases.append(
             GoldenCase(
                 input=describe(given, name),
                 medium="image",
-                record=decisions.emptied(record),
+                record=tasks.detach_arrays(record),
                 outputs=outputs,
                 margin=0.3,
                 tolerance=0.1,

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from zoo.catalogue import DOZEN
-from zoo.feeds import draw
-from zoo.measure import FORMATS, difference, measure
+
+from dev.zoo.catalogue import DOZEN
+from dev.zoo.inputs import perturbed_inputs
+from dev.zoo.measure import FORMATS, difference, measure
 
 
 @pytest.mark.slow
@@ -39,7 +40,7 @@ def test_further_inputs_are_like_the_example() -> None:
     mask = torch.tensor([[1, 1, 1, 0, 0]])
     values = torch.randn(3, 4)
     words = torch.tensor([[5, 9, 7, 30]])
-    drawn = draw((mask, values, words), 1)
+    drawn = perturbed_inputs((mask, values, words), 1)
     assert drawn[0].shape == mask.shape
     assert bool((drawn[0].diff() <= 0).all())
     assert drawn[1].abs().max() <= values.abs().max()

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from zoo import revision, run
-from zoo.halves import judged, noise, sure_flips, worst
-from zoo.packs import measure_pack
-from zoo.table import write
 
+from dev.zoo import revision, run
+from dev.zoo.fp16 import decided_flips, judged, noise, worst
+from dev.zoo.packs import measure_pack
+from dev.zoo.table import write
 from edgeserve.types.reports import Limits, OutputDiff
-from edgeserve.validate.noise import by_noise
-from edgeserve.validate.verdict import Evidence
+from edgeserve.validate.verdict import Evidence, snr_verdict
 
 VALUES = np.linspace(-3, 3, 400, dtype=np.float32).reshape(40, 10)
 
@@ -49,7 +48,7 @@ def test_the_limits_are_the_gates(decibels: float, code: str) -> None:
         channel_snr=decibels,
     )
     evidence = Evidence(precision="fp16", task="tensors", limits=Limits(), outputs=(diff,))
-    verdict, reasons = by_noise(evidence)
+    verdict, reasons = snr_verdict(evidence)
     assert [reason.code for reason in reasons] == ([code] if code else [])
     assert verdict == {"": "pass", "EDGE-CHECK-064": "degraded", "EDGE-CHECK-063": "fail"}[code]
 
@@ -66,8 +65,8 @@ def test_what_overflows_or_is_another_number_is_refused() -> None:
 def test_a_decision_flips_where_the_reference_is_sure() -> None:
     wanted = np.array([[0.0, 3.0, 1.0], [1.0, 1.001, 0.0]], np.float32)
     other = wanted[:, [1, 0, 2]]
-    assert sure_flips(wanted, other) == 1
-    assert sure_flips(wanted[1:], other[1:]) == 0
+    assert decided_flips(wanted, other) == 1
+    assert decided_flips(wanted[1:], other[1:]) == 0
     many = np.repeat(wanted[:1], 5000, 0)
     many[0] = [3.0, 0.0, 1.0]
     assert codes(np.repeat(wanted[:1], 5000, 0), many, "logits") == "EDGE-CHECK-040"
@@ -131,13 +130,13 @@ def test_cells_of_other_code_are_stale(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert len(set(mine.values())) == 3
     assert revision.stale({"revisions": mine}, "plain:gru") == ()
     assert revision.stale({"revisions": mine | {"tflite": "0"}}, "plain:gru") == ("tflite",)
-    monkeypatch.setattr(revision, "HERE", tmp_path / "tests" / "zoo")
+    monkeypatch.setattr(revision, "HERE", tmp_path / "dev" / "zoo")
     monkeypatch.setattr(revision, "ROOT", tmp_path)
-    (tmp_path / "tests" / "zoo").mkdir(parents=True)
+    (tmp_path / "dev" / "zoo").mkdir(parents=True)
     for name in ("torch", "onnx", "tflite"):
         (tmp_path / "backends" / name).mkdir(parents=True)
     for name in revision._MEASURING:
-        (tmp_path / "tests" / "zoo" / f"{name}.py").write_text("1")
+        (tmp_path / "dev" / "zoo" / f"{name}.py").write_text("1")
     fresh = revision.revision.__wrapped__
     before = {each: fresh("plain", each) for each in ("onnx", "tflite")}
     (tmp_path / "backends" / "tflite" / "export.py").write_text("2")

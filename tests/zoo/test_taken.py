@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from zoo.measure import measure
+
+from dev.zoo.measure import measure
 
 #: By format, operators that the raw converter refuses or gets wrong (see docs/backends.md).
 PACKS = {

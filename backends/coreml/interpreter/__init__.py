@@ -16,13 +16,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgeserve.backends.coreml.interpreter.control_flow import State
     from edgeserve.backends.coreml.interpreter.registry import supported_ops
     from edgeserve.backends.coreml.interpreter.session import Interpreter, OpInfo
-    from edgeserve.backends.coreml.interpreter.state import State
 
 __all__ = ["Interpreter", "OpInfo", "State", "supported_ops"]
 
-_HOMES = {"Interpreter": "session", "OpInfo": "session", "State": "state"}
+_HOMES = {"Interpreter": "session", "OpInfo": "session", "State": "control_flow"}
 
 
 def __getattr__(name: str) -> Any:

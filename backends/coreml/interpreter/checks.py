@@ -11,16 +11,16 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from edgeserve.backends.coreml.interpreter.blob import BITS, WeightFiles
-from edgeserve.backends.coreml.interpreter.steps import MAX_ELEMENTS
+from edgeserve.backends.coreml.interpreter.plan_nodes import MAX_ELEMENTS
+from edgeserve.backends.coreml.interpreter.weight_files import BITS, WeightFiles
 from edgeserve.errors import MilError
 
 __all__ = ["check_function"]
 
 #: How often the weight files may be referred to as a whole: sharing is rare inside one function.
-_SHARED = 4
+_MAX_SHARING = 4
 #: How many elements may come out of one byte of compressed weights (1-bit indices, vectors of 8).
-_EXPANSION = 64
+_MAX_EXPANSION = 64
 _SLACK = 1 << 20
 #: Blocks inside blocks; converters make two or three.
 _MAX_DEPTH = 16
@@ -51,9 +51,9 @@ class _Checker:
             self._block(block)
         if self._stored:
             total = self._files.total()
-            if self._stored > _SHARED * total + _SLACK:
+            if self._stored > _MAX_SHARING * total + _SLACK:
                 raise self._lie("its constants", f"{self._stored} bytes, read from {total}")
-            if self._expanded > _EXPANSION * total + _SLACK:
+            if self._expanded > _MAX_EXPANSION * total + _SLACK:
                 raise self._lie("its weights", f"{self._expanded} elements, from {total} bytes")
 
     def _block(self, block: Any) -> None:

@@ -1,14 +1,18 @@
-"""Elementwise arithmetic: one and two operands.
+"""Elementwise ops: arithmetic, comparison, logic, casts; and a classifier's label.
 
-Two operands broadcast as in numpy: shapes are aligned at the right, axes of size 1 are stretched.
-Both have one type, so nothing is promoted. Where a result cannot be an integer (a mean, a
-quotient) the op keeps its integer type in Core ML, and the fraction is cut off.
+Two operands broadcast as in numpy: shapes are aligned at the right, axes of size 1 are
+stretched. Both have one type, so nothing is promoted. Where a result cannot be an integer (a
+mean, a quotient) the op keeps its integer type in Core ML, and the fraction is cut off.
+
+Comparison and logic are broadcast, and every result is boolean. A comparison with NaN is false,
+but for ``not_equal``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,17 +20,21 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import number
 
 __all__ = [
+    "cast",
+    "classify",
     "clip",
     "exp2",
     "floor_div",
     "inverse",
     "log",
+    "logical_not",
     "mod",
     "power",
     "real_div",
     "rsqrt",
     "threshold",
 ]
+
 
 #: Ops of one operand that are just a function. ``round`` takes halves to the even neighbour;
 #: outside their domain ``acos``, ``asin``, ``atanh``, ``sqrt`` give NaN; ``sign`` of 0 is 0.
@@ -141,3 +149,61 @@ def log(x: Tensor, epsilon: Tensor | float = 1e-45) -> Tensor:
 def rsqrt(x: Tensor, epsilon: Tensor | float = 1e-12) -> Tensor:
     """``1 / sqrt(x + epsilon)``."""
     return torch.rsqrt(x + number(epsilon))
+
+
+_COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "equal": torch.eq,
+    "greater": torch.gt,
+    "greater_equal": torch.ge,
+    "less": torch.lt,
+    "less_equal": torch.le,
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+    "not_equal": torch.ne,
+}
+
+
+def _comparison(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    def compute(x: Tensor, y: Tensor) -> Tensor:
+        return function(x, y)
+
+    return compute
+
+
+for _name, _function in _COMPARISONS.items():
+    kernel(_name)(_comparison(_function))
+
+
+@kernel("logical_not")
+def logical_not(x: Tensor) -> Tensor:
+    """True where ``x`` is false."""
+    return torch.logical_not(x)
+
+
+#: Integer types of the program by bits and sign; the others need no care here.
+_BITS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16}
+
+
+@kernel("cast")
+def cast(x: Tensor, dtype: str) -> Tensor:
+    """Convert to another type; the executor rounds to float16 where the program says so.
+
+    A float becomes an integer by dropping its fraction. What an integer type cannot hold is
+    undefined by contract; here narrow types keep the low bits, as two's complement does.
+    """
+    if dtype == "bool":
+        return x != 0
+    if dtype in ("fp16", "fp32", "fp64"):
+        return x.to(torch.float32)
+    whole = x.to(torch.int64 if not x.is_floating_point() else torch.int32)
+    if dtype in _BITS:
+        return torch.from_numpy(whole.numpy().astype(dtype).astype(np.int32))
+    return whole
+
+
+@kernel("classify")
+def classify(probabilities: Tensor, classes: list[str | int]) -> tuple[np.ndarray, Tensor]:
+    """The class of the largest probability, and all probabilities in the order of the classes."""
+    flat = probabilities.reshape(-1)
+    return np.asarray(classes[int(flat.argmax())]), flat

@@ -9,13 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgeserve.backends.coreml.interpreter.steps import Block, Constant, Output, Plan, Step
+from edgeserve.backends.coreml.interpreter.plan_nodes import (
+    Block,
+    CompiledFunction,
+    Constant,
+    Step,
+    StepOutput,
+)
 from edgeserve.errors import EdgeError, MilError
 
 __all__ = ["run_block", "run_plan", "run_step"]
 
 
-def run_plan(plan: Plan, feed: dict[str, Any], taps: Sequence[str] = ()) -> dict[str, Any]:
+def run_plan(
+    plan: CompiledFunction, feed: dict[str, Any], taps: Sequence[str] = ()
+) -> dict[str, Any]:
     """Run a whole function.
 
     Args:
@@ -61,13 +69,13 @@ def run_step(step: Step, frame: list[Any]) -> None:
         found = step.function(**arguments)
         results = found if isinstance(found, tuple) else (found,)
         if len(results) != len(step.outputs):
-            raise _odd(step, f"{len(step.outputs)} results", str(len(results)))
+            raise _type_mismatch(step, f"{len(step.outputs)} results", str(len(results)))
         for out, value in zip(step.outputs, results, strict=True):
             frame[out.slot] = _typed(step, out, value)
     except EdgeError:
         raise
     except Exception as error:  # a kernel meets what only the program's author knows
-        raise _failed(step, error) from error
+        raise _kernel_error(step, error) from error
 
 
 def _run_steps(steps: Sequence[Step], frame: list[Any]) -> None:
@@ -77,7 +85,7 @@ def _run_steps(steps: Sequence[Step], frame: list[Any]) -> None:
             frame[slot] = None
 
 
-def _typed(step: Step, out: Output, value: Any) -> Any:
+def _typed(step: Step, out: StepOutput, value: Any) -> Any:
     """A kernel's result as the type of the op's output."""
     if out.dtype is None or not isinstance(value, Tensor):
         return value
@@ -86,7 +94,7 @@ def _typed(step: Step, out: Output, value: Any) -> Any:
     elif value.dtype is not out.dtype:
         value = value.to(out.dtype)
     if out.shape is not None and value.shape != out.shape:
-        raise _odd(step, f"shape {list(out.shape)}", f"shape {list(value.shape)}")
+        raise _type_mismatch(step, f"shape {list(out.shape)}", f"shape {list(value.shape)}")
     return value
 
 
@@ -94,7 +102,7 @@ def _value(where: int | Constant, frame: list[Any]) -> Any:
     return where.value if isinstance(where, Constant) else frame[where]
 
 
-def _failed(step: Step, error: Exception) -> MilError:
+def _kernel_error(step: Step, error: Exception) -> MilError:
     lines = str(error).strip().splitlines()
     return MilError(
         "EDGE-MIL-006",
@@ -105,7 +113,7 @@ def _failed(step: Step, error: Exception) -> MilError:
     )
 
 
-def _odd(step: Step, wanted: str, got: str) -> MilError:
+def _type_mismatch(step: Step, wanted: str, got: str) -> MilError:
     return MilError(
         "EDGE-MIL-010",
         f"op {step.name!r} ({step.op_type})",

@@ -1,6 +1,8 @@
-"""Products of matrices."""
+"""Products of matrices, and scaled dot-product attention as one op (from iOS 18)."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch.nn import functional
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import truth
 
-__all__ = ["einsum", "linear", "matmul"]
+__all__ = ["einsum", "linear", "matmul", "scaled_dot_product_attention"]
 
 
 @kernel("linear")
@@ -37,7 +39,9 @@ def matmul(
         transpose_y: The same for ``y``.
     """
     common = torch.promote_types(x.dtype, y.dtype)
-    return torch.matmul(_turned(x.to(common), transpose_x), _turned(y.to(common), transpose_y))
+    return torch.matmul(
+        _transposed(x.to(common), transpose_x), _transposed(y.to(common), transpose_y)
+    )
 
 
 @kernel("einsum")
@@ -49,5 +53,30 @@ def einsum(values: list[Tensor], equation: str) -> Tensor:
     return torch.einsum(equation, *values)
 
 
-def _turned(x: Tensor, turn: Tensor | bool) -> Tensor:
+def _transposed(x: Tensor, turn: Tensor | bool) -> Tensor:
     return x.mT if truth(turn) and x.ndim > 1 else x
+
+
+@kernel("scaled_dot_product_attention")
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
+) -> Tensor:
+    """``softmax(query @ key.T / sqrt(E) + mask) @ value``.
+
+    Args:
+        query: [B, ..., L, E].
+        key: [B, ..., S, E].
+        value: [B, ..., S, EV].
+        attn_mask: Broadcasts to [B, ..., L, S]. A boolean one says who is seen, a float one is
+            added to the scores. A row that sees nobody is NaN, as the formula has it (PyTorch's
+            own kernels give 0 there).
+
+    Returns:
+        [B, ..., L, EV].
+    """
+    if attn_mask is None:
+        return functional.scaled_dot_product_attention(query, key, value)
+    if attn_mask.dtype is torch.bool:
+        attn_mask = torch.where(attn_mask, 0.0, -math.inf)
+    scores = query @ key.mT / math.sqrt(query.shape[-1]) + attn_mask
+    return torch.softmax(scores, -1) @ value

@@ -11,24 +11,25 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from edgeserve.backends.coreml.interpreter.liveness import bury, peak
-from edgeserve.backends.coreml.interpreter.registry import Kernel, find
-from edgeserve.backends.coreml.interpreter.steps import (
+from edgeserve.backends.coreml.interpreter.plan_nodes import (
     MAX_ELEMENTS,
     MAX_LIVE,
     Block,
+    CompiledFunction,
     Constant,
-    Output,
-    Plan,
     Step,
+    StepOutput,
+    mark_last_uses,
+    peak_elements,
 )
+from edgeserve.backends.coreml.interpreter.registry import Kernel, find
 from edgeserve.backends.coreml.interpreter.values import dtype_name, held_as, tensor_of
 from edgeserve.errors import MilError
 
 __all__ = ["make_plan"]
 
 #: Ops whose results hold only values that their inputs hold, so that they need no rounding.
-_SELECTING = frozenset(
+_EXACT_OPS = frozenset(
     {
         "abs",
         "band_part",
@@ -89,7 +90,7 @@ _SELECTING = frozenset(
 )
 
 #: Ops that must run each time, whatever they are given.
-_IMPURE = frozenset(
+_UNFOLDABLE_OPS = frozenset(
     {
         "cond",
         "coreml_update_state",
@@ -114,7 +115,7 @@ _FOLDED = 1 << 16
 
 def make_plan(
     function: Any, opset: int, package: str, *, rounding: bool, taps: Iterable[str] = ()
-) -> Plan:
+) -> CompiledFunction:
     """Compile a PyMIL function.
 
     Args:
@@ -137,7 +138,7 @@ class _Planner:
         self._slots: dict[Any, int] = {}
         self._constants: dict[Any, Constant] = {}
 
-    def plan(self, taps: tuple[str, ...]) -> Plan:
+    def plan(self, taps: tuple[str, ...]) -> CompiledFunction:
         inputs = {name: self._output(var, "") for name, var in self._function.inputs.items()}
         block = self._block(self._function, self._function.inputs.values())
         results = {var.name: self._where(var) for var in self._function.outputs}
@@ -149,9 +150,11 @@ class _Planner:
         }
         self._check_taps(taps, names)
         keep = {names[tap] for tap in taps}
-        bury(block, {slot for slot in (*results.values(), *keep) if isinstance(slot, int)})
-        self._check_peak(peak(block))
-        return Plan(len(self._slots), inputs, block, results, names)
+        mark_last_uses(
+            block, {slot for slot in (*results.values(), *keep) if isinstance(slot, int)}
+        )
+        self._check_peak(peak_elements(block))
+        return CompiledFunction(len(self._slots), inputs, block, results, names)
 
     def _check_peak(self, elements: int) -> None:
         if elements > MAX_LIVE:
@@ -201,7 +204,7 @@ class _Planner:
             else:
                 arguments.append((name, where))
         if op.op_type == "conv" and "weight" in constants:
-            constants["weight"] = _laid_out(constants["weight"])
+            constants["weight"] = _channels_last(constants["weight"])
         blocks = tuple(self._block(block, block.inputs) for block in op.blocks)
         outputs = tuple(self._output(var, op.op_type) for var in op.outputs)
         return Step(
@@ -218,7 +221,7 @@ class _Planner:
         )
 
     def _foldable(self, op: Any, step: Step) -> bool:
-        if step.arguments or step.op_type in _IMPURE:
+        if step.arguments or step.op_type in _UNFOLDABLE_OPS:
             return False
         if any(isinstance(item, int) for _, items in step.lists for item in items):
             return False
@@ -250,14 +253,14 @@ class _Planner:
             )
         return self._slots[var]
 
-    def _output(self, var: Any, op_type: str) -> Output:
+    def _output(self, var: Any, op_type: str) -> StepOutput:
         slot = self._slots.setdefault(var, len(self._slots))
         if _is_list(var):
-            return Output(slot, var.name, None, False, None)
+            return StepOutput(slot, var.name, None, False, None)
         half = dtype_name(var.dtype) == "fp16"
         shape = self._shape(var)
-        rounded = half and self._rounding and op_type not in _SELECTING
-        return Output(slot, var.name, held_as(var.dtype), rounded, shape, half)
+        rounded = half and self._rounding and op_type not in _EXACT_OPS
+        return StepOutput(slot, var.name, held_as(var.dtype), rounded, shape, half)
 
     def _shape(self, var: Any) -> tuple[int, ...] | None:
         """The fixed shape of a variable, checked; None where it is dynamic."""
@@ -273,7 +276,7 @@ class _Planner:
         return tuple(known) if len(known) == len(var.shape) else None
 
 
-def _laid_out(weight: Any) -> Any:
+def _channels_last(weight: Any) -> Any:
     """A 2-D kernel with its channels last in memory: torch then computes in that layout, faster."""
     import torch
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from edgeserve.backends.coreml.interpreter.padding import is_even, pad_spatial, spatial_pads
+from edgeserve.backends.coreml.interpreter.conv import is_even, pad_spatial, spatial_pads
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import ints, truth
 

@@ -36,7 +36,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _TABLE: dict[str, list[Kernel]] = {}
 
 #: Parameters that are no inputs of the op but what the executor lends a kernel.
-_LENT = ("op", "run_block")
+_EXECUTOR_ARGUMENTS = ("op", "run_block")
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def kernel(*names: str, since: str = "ios13") -> Callable[[_F], _F]:
         entry = Kernel(
             function=function,
             since=_VERSIONS[since],
-            wants=frozenset(name for name in _LENT if name in parameters),
-            takes=None if anything else frozenset(parameters) - set(_LENT),
+            wants=frozenset(name for name in _EXECUTOR_ARGUMENTS if name in parameters),
+            takes=None if anything else frozenset(parameters) - set(_EXECUTOR_ARGUMENTS),
         )
         for name in names:
             table = _TABLE.setdefault(name, [])

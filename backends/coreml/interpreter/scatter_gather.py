@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgeserve.backends.coreml.interpreter.limits import check_shape
+from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, truth
 

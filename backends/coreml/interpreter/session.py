@@ -11,14 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgeserve.backends.coreml.interpreter.control_flow import State, StateTensor
 from edgeserve.backends.coreml.interpreter.executor import run_plan
-from edgeserve.backends.coreml.interpreter.images import tensor_of_image
-from edgeserve.backends.coreml.interpreter.interface import Feature, check_feed, describe
-from edgeserve.backends.coreml.interpreter.package import Package, read_package
+from edgeserve.backends.coreml.interpreter.interface import (
+    Feature,
+    check_feed,
+    describe,
+    tensor_of_image,
+)
+from edgeserve.backends.coreml.interpreter.loader import (
+    Package,
+    choose_function,
+    load_function,
+    read_package,
+    reader_error,
+)
 from edgeserve.backends.coreml.interpreter.plan import make_plan
-from edgeserve.backends.coreml.interpreter.program import choose_function, load_function, refused
-from edgeserve.backends.coreml.interpreter.state import Cell, State
-from edgeserve.backends.coreml.interpreter.steps import Output
+from edgeserve.backends.coreml.interpreter.plan_nodes import StepOutput
 from edgeserve.backends.coreml.interpreter.values import TORCH, dtype_name
 from edgeserve.errors import EdgeError
 from edgeserve.types.tensors import TensorSpec
@@ -95,8 +104,8 @@ class Interpreter:
         except EdgeError:
             raise
         except Exception as error:  # what a description or a constant may hold is endless
-            raise refused(package.name, error) from error
-        _forget(loaded)
+            raise reader_error(package.name, error) from error
+        _release_constants(loaded)
 
     def _build(self, package: Package, loaded: Any) -> None:
         self.opset = int(loaded.opset_version)
@@ -115,7 +124,7 @@ class Interpreter:
 
     def make_state(self) -> State:
         """Fresh state tensors, all zero, to be passed to several runs in turn."""
-        return State({spec.name: Cell(_zeros(spec)) for spec in self.states})
+        return State({spec.name: StateTensor(_zeros(spec)) for spec in self.states})
 
     def run(
         self, feed: Mapping[str, np.ndarray], state: State | None = None
@@ -140,9 +149,11 @@ class Interpreter:
         check_feed(self._features, feed)
         tensors: dict[str, Any] = dict((state or self.make_state()).cells)
         for name, array in feed.items():
-            tensors[name] = _taken(array, self._plan.inputs[name], self.precision)
+            tensors[name] = _input_tensor(array, self._plan.inputs[name], self.precision)
         found = run_plan(self._plan, tensors, self._taps)
-        results = {f.spec.name: _given(found[f.spec.name], f) for f in self._features.outputs}
+        results = {
+            f.spec.name: _output_array(found[f.spec.name], f) for f in self._features.outputs
+        }
         return results | {tap: _plain(found[tap]) for tap in self._taps}
 
     def _pixels(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -151,7 +162,7 @@ class Interpreter:
         return tensor_of_image(array, str(space)) if is_raw else array
 
 
-def _taken(array: np.ndarray, entry: Output, precision: str) -> Tensor:
+def _input_tensor(array: np.ndarray, entry: StepOutput, precision: str) -> Tensor:
     """An input array as the program holds it; never the caller's own memory."""
     tensor = torch.from_numpy(np.array(array, order="C"))
     if entry.half and precision != "fp32":
@@ -159,7 +170,7 @@ def _taken(array: np.ndarray, entry: Output, precision: str) -> Tensor:
     return tensor if entry.dtype is None else tensor.to(entry.dtype)
 
 
-def _given(value: Any, feature: Feature) -> np.ndarray:
+def _output_array(value: Any, feature: Feature) -> np.ndarray:
     """An output as its description says."""
     if not isinstance(value, Tensor):
         return np.asarray(value)
@@ -207,11 +218,11 @@ def _type_word(var: Any) -> str:
         return "list"
 
 
-def _forget(block: Any) -> None:
+def _release_constants(block: Any) -> None:
     """Drop the reader's copies of large constants: the plan holds its own tensors."""
     for op in block.operations:
         for inner in op.blocks:
-            _forget(inner)
+            _release_constants(inner)
         if op.op_type == "const" and getattr(op.outputs[0].val, "nbytes", 0) > 1024:
             op.outputs[0]._sym_val = None
             op.val._sym_val = None

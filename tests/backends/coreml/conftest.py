@@ -15,8 +15,8 @@ import torch
 from edgeserve import backends
 from edgeserve.backends import Backend
 from edgeserve.backends.adapter import Adapter
-from edgeserve.backends.coreml.library import coremltools
-from edgeserve.backends.torch.export import Wishes
+from edgeserve.backends.coreml.coremltools_import import coremltools
+from edgeserve.backends.torch.export.export import ExportOptions
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
 from edgeserve.types.processing import InputProcessing, Processing, Tokenize
 
@@ -92,7 +92,7 @@ class Factory:
         self, module: torch.nn.Module, examples: Any, shapes: Any = None, **changes: Any
     ) -> Any:
         """Export any module, with other values for fields of its `Exported`."""
-        wishes = Wishes(shapes)
+        wishes = ExportOptions(shapes)
         net = self.zoo.export(self._fresh().name, module.eval(), examples, wishes)
         net.exported = msgspec.structs.replace(net.exported, **changes)
         return net

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgeserve.backends.coreml.library import coremltools
+from edgeserve.backends.coreml.coremltools_import import coremltools
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Recipe
 

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from edgeserve import backends
-from edgeserve.backends.coreml.library import coremltools
+from edgeserve.backends.coreml.coremltools_import import coremltools
 from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import describe
 

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from edgeserve import backends
-from edgeserve.backends.coreml.library import coremltools
+from edgeserve.backends.coreml.coremltools_import import coremltools
 from edgeserve.backends.coreml.package import write_package
 from edgeserve.backends.coreml.spec import signatures
 from edgeserve.backends.torch import reference_artifact
-from edgeserve.backends.torch.program import log_warnings
+from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.types.artifact import Artifact
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgeserve import __version__
-from edgeserve.backends.coreml.library import coremltools
+from edgeserve.backends.coreml.coremltools_import import coremltools
 from edgeserve.backends.coreml.package import write_package
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from edgeserve import backends
-from edgeserve.backends.torch.export import Wishes
+from edgeserve.backends.torch.export.export import ExportOptions
 from edgeserve.types.artifact import Artifact, Recipe
 
 Feeds = Iterable[Mapping[str, np.ndarray]]
@@ -60,8 +60,10 @@ def runs() -> Callable[..., list[np.ndarray]]:
 def make(zoo: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
     """Export a module to ONNX: ``make(name, module, examples, wishes)``."""
 
-    def make(name: str, module: nn.Module, examples: object, wishes: Wishes | None = None) -> Made:
-        net = zoo.export(f"quant-{name}", module.eval(), examples, wishes or Wishes())
+    def make(
+        name: str, module: nn.Module, examples: object, wishes: ExportOptions | None = None
+    ) -> Made:
+        net = zoo.export(f"quant-{name}", module.eval(), examples, wishes or ExportOptions())
         folder = tmp_path_factory.mktemp(name)
         artifact = backends.get("onnx").export(net.exported, net.root, folder / "fp32")
         return Made(net.module, artifact, folder / "fp32", folder)
@@ -111,7 +113,7 @@ def digits(make: Callable[..., Made]) -> Digits:
     train, test = order[:898], order[898 : 898 + 899]
     net = _trained(torch.from_numpy(images[train]), torch.from_numpy(data.target[train]))
     batch = torch.export.Dim("batch", min=1, max=64)
-    wishes = Wishes({"image": {0: batch}}, output_names=("logits",))
+    wishes = ExportOptions({"image": {0: batch}}, output_names=("logits",))
     made = make("digits", net, (torch.zeros(2, 1, 8, 8),), wishes)
     with torch.no_grad():
         logits = net(torch.from_numpy(images[test])).numpy()

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from edgeserve.backends.onnx.optimum import _fit
+from edgeserve.backends.onnx.optimum import _match_signature
 from edgeserve.errors import ConvertError
 from edgeserve.types.tensors import Signature, TensorSpec
 
@@ -47,7 +47,7 @@ def signature(inputs: list[str], outputs: list[str]) -> Signature:
 
 def test_inputs_and_outputs_come_in_the_signatures_order(tmp_path: Path) -> None:
     made = model(["mask", "input_ids", "token_type_ids"], ["more", "logits"])
-    _fit(made, signature(["input_ids", "mask"], ["logits"]))
+    _match_signature(made, signature(["input_ids", "mask"], ["logits"]))
     ir.save(made, tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     assert [each.name for each in session.get_inputs()] == ["input_ids", "mask"]
@@ -67,5 +67,5 @@ def test_inputs_and_outputs_come_in_the_signatures_order(tmp_path: Path) -> None
 )
 def test_other_inputs_or_outputs_are_refused(inputs: list[str], outputs: list[str]) -> None:
     with pytest.raises(ConvertError) as error:
-        _fit(model(inputs, outputs), signature(["input_ids", "mask"], ["logits"]))
+        _match_signature(model(inputs, outputs), signature(["input_ids", "mask"], ["logits"]))
     assert error.value.code == "EDGE-CONVERT-082"

@@ -16,7 +16,7 @@ from torch import nn
 
 from edgeserve import backends
 from edgeserve.backends.adapter import Adapter
-from edgeserve.backends.torch.export import Wishes
+from edgeserve.backends.torch.export.export import ExportOptions
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
 from edgeserve.types.processing import InputProcessing, Processing, Tokenize
 
@@ -69,9 +69,11 @@ def made(zoo: Any, convert: Callable[..., Tflite]) -> Callable[..., Tflite]:
     """Export and convert a module: ``made(name, module, examples, wishes)``."""
 
     def made(
-        name: str, module: nn.Module, examples: object, wishes: Wishes | None = None
+        name: str, module: nn.Module, examples: object, wishes: ExportOptions | None = None
     ) -> Tflite:
-        return convert(zoo.export(f"tflite-{name}", module.eval(), examples, wishes or Wishes()))
+        return convert(
+            zoo.export(f"tflite-{name}", module.eval(), examples, wishes or ExportOptions())
+        )
 
     return made
 
@@ -100,7 +102,7 @@ def text(zoo: Any) -> Any:
     torch.manual_seed(3)
     dims = {0: ("batch", 1, 8), 1: ("length", 1, 24)}
     example = (torch.randint(0, 60, (2, 20)), torch.ones(2, 20, dtype=torch.int64))
-    wishes = Wishes({"ids": dims, "mask": dims}, output_names=("hidden",))
+    wishes = ExportOptions({"ids": dims, "mask": dims}, output_names=("hidden",))
     net = zoo.export("tflite-text", TextNet().eval(), example, wishes)
     tokenizer = FileEntry(path="assets/tokenizer.json", size=1, sha256="0" * 64)
     steps = tuple(
@@ -152,7 +154,7 @@ def digits(made: Callable[..., Tflite]) -> Digits:
     order = np.random.default_rng(0).permutation(len(images))
     train, test = order[:898], order[898:]
     net = _trained(torch.from_numpy(images[train]), torch.from_numpy(data.target[train]))
-    wishes = Wishes({"image": {0: ("batch", 1, 8)}}, output_names=("logits",))
+    wishes = ExportOptions({"image": {0: ("batch", 1, 8)}}, output_names=("logits",))
     file = made("digits", net, (torch.zeros(2, 1, 8, 8),), wishes)
     with torch.no_grad():
         logits = net(torch.from_numpy(images[test])).numpy()

@@ -9,7 +9,7 @@ import pytest
 from edgeserve import backends
 from edgeserve.backends import Backend
 from edgeserve.backends.contract import BackendContract, Case
-from edgeserve.backends.contract_case import Made
+from edgeserve.backends.contract_base import BuiltArtifact
 
 
 class TestTflite(BackendContract):
@@ -26,9 +26,9 @@ class TestTflite(BackendContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def made(cls, zoo: Any, convert: Any) -> Made:
+    def made(cls, zoo: Any, convert: Any) -> BuiltArtifact:
         file = convert(zoo.net("conv"))
-        return Made(file.artifact, file.root)
+        return BuiltArtifact(file.artifact, file.root)
 
 
 class TestTfliteWithBuckets(TestTflite):
@@ -39,5 +39,5 @@ class TestTfliteWithBuckets(TestTflite):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def made(cls, text_file: Any) -> Made:
-        return Made(text_file.artifact, text_file.root)
+    def made(cls, text_file: Any) -> BuiltArtifact:
+        return BuiltArtifact(text_file.artifact, text_file.root)

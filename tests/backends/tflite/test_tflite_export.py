@@ -14,7 +14,7 @@ from torch import nn
 from edgeserve import backends
 from edgeserve.backends.sizes import plan_sizes
 from edgeserve.backends.tflite.schema import read_model
-from edgeserve.backends.torch.export import Wishes
+from edgeserve.backends.torch.export.export import ExportOptions
 
 
 def compare(made: Any, feed: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
@@ -229,7 +229,7 @@ def test_a_run_leaves_nothing_behind(made: Callable[..., Any]) -> None:
 
 
 def test_names_need_not_be_python_names(made: Callable[..., Any]) -> None:
-    wishes = Wishes(input_names=("pixel values.1",), output_names=("score/main", "logits:0"))
+    wishes = ExportOptions(input_names=("pixel values.1",), output_names=("score/main", "logits:0"))
 
     class Two(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -244,7 +244,7 @@ def test_names_need_not_be_python_names(made: Callable[..., Any]) -> None:
 
 def test_batch_starts_where_the_source_says(made: Callable[..., Any]) -> None:
     net = nn.Sequential(nn.Linear(3, 2))
-    file = made("pairs", net, (torch.randn(4, 3),), Wishes(({0: ("batch", 2, 6)},)))
+    file = made("pairs", net, (torch.randn(4, 3),), ExportOptions(({0: ("batch", 2, 6)},)))
     assert file.artifact.io.inputs[0].shape == (2, 3)
     compare(file, {"input": np.ones((5, 3), np.float32)})
 

@@ -148,7 +148,7 @@ def test_lengths_are_calibrated_one_by_one(convert: Any, zoo: Any) -> None:
     """Convolutions over text: each length has ranges, from samples cut or padded to it."""
     import msgspec
 
-    from edgeserve.backends.torch.export import Wishes
+    from edgeserve.backends.torch.export.export import ExportOptions
     from edgeserve.types.artifact import FileEntry
     from edgeserve.types.processing import InputProcessing, Processing, Tokenize
 
@@ -163,7 +163,7 @@ def test_lengths_are_calibrated_one_by_one(convert: Any, zoo: Any) -> None:
     torch.manual_seed(0)
     dims = {"ids": {0: ("batch", 1, 4), 1: ("length", 1, 20)}}
     net = zoo.export(
-        "tflite-line", Line().eval(), (torch.zeros(2, 9, dtype=torch.int64),), Wishes(dims)
+        "tflite-line", Line().eval(), (torch.zeros(2, 9, dtype=torch.int64),), ExportOptions(dims)
     )
     step = Tokenize(
         tokenizer=FileEntry(path="assets/t.json", size=1, sha256="0" * 64),

@@ -203,7 +203,7 @@ def _train() -> None:
     """Make the tokenizers that are not there yet."""
     import tokenizers as t
 
-    corpus: Sequence[str] = [str(HERE / "text" / "corpus.txt")]
+    corpus: Sequence[str] = [str(HERE / "text" / "dev.corpus.txt")]
     if not (HERE / "text" / "wordpiece.json").exists():
         words = t.Tokenizer(t.models.WordPiece(unk_token="[UNK]"))
         words.normalizer = t.normalizers.BertNormalizer()

@@ -13,7 +13,7 @@ import torch
 import transformers
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from edgeserve.convert.huggingface import attention
+from edgeserve.convert.huggingface import model
 from edgeserve.errors import ConvertError
 
 SIZES: dict[str, Any] = {
@@ -52,7 +52,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     transformers.AttentionMaskInterface.register(FUSSY, masks["sdpa"])
 
     def order(*names: str) -> None:
-        monkeypatch.setattr(attention, "ATTENTION", names)
+        monkeypatch.setattr(model, "ATTENTIONS", names)
 
     yield order
     ALL_ATTENTION_FUNCTIONS._global_mapping.pop(FUSSY, None)
@@ -75,7 +75,7 @@ def answers_as_the_network(result: Any, network: Any) -> None:
 
 
 def test_the_order_is_declared_once() -> None:
-    assert attention.ATTENTION == ("sdpa", "eager")
+    assert model.ATTENTIONS == ("sdpa", "eager")
 
 
 def test_the_first_one_wins_where_it_can(

@@ -12,9 +12,9 @@ import torch
 import transformers
 from PIL import Image
 
-from edgeserve.convert.huggingface.folder import Folder
-from edgeserve.convert.huggingface.image import load_image_processor, proven_steps
-from edgeserve.convert.huggingface.model import plan
+from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.huggingface.image import load_image_processor, verified_steps
+from edgeserve.convert.huggingface.model import plan_network
 from edgeserve.errors import ConvertError
 from edgeserve.processing import Processor
 from edgeserve.types.processing import CenterCrop, InputProcessing, Processing, Resize
@@ -63,7 +63,7 @@ def steps_of(processor: Any) -> Processor:
     """Our processor with the steps of one of transformers."""
     spec = TensorSpec(name="pixel_values", dtype="float32", shape=("batch", 3, "h", "w"))
     dims = dict.fromkeys(("batch", "h", "w"), (1, 9999))
-    steps = proven_steps(processor)
+    steps = verified_steps(processor)
     return Processor(
         Processing(inputs=(InputProcessing(name="pixel_values", steps=steps),)),
         Signature(inputs=(spec,), outputs=(), dims=dims),
@@ -93,7 +93,7 @@ def test_every_pixel_is_that_of_transformers(name: str, settings: dict[str, Any]
 
 def test_a_processor_is_read_from_its_folder(tmp_path: Path) -> None:
     of_transformers("ConvNext", {"size": {"shortest_edge": 224}}).save_pretrained(tmp_path)
-    steps = proven_steps(load_image_processor(tmp_path))
+    steps = verified_steps(load_image_processor(tmp_path))
     assert steps[1:3] == (
         Resize(height=256, width=256, fit="shortest-edge", filter="bicubic"),
         CenterCrop(height=224, width=224),
@@ -123,7 +123,7 @@ def test_what_no_step_expresses_is_refused_by_name(
     name: str, settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConvertError) as error:
-        proven_steps(of_transformers(name, settings))
+        verified_steps(of_transformers(name, settings))
     assert error.value.code == "EDGE-CONVERT-069"
     assert said in error.value.message
 
@@ -132,7 +132,7 @@ def test_pictures_smaller_than_the_crop_are_padded_otherwise_and_said_so() -> No
     """There the border is rounded up, in center_crop/1 down: seen on the probes."""
     settings = {"do_resize": False, "crop_size": {"height": 301, "width": 301}}
     with pytest.raises(ConvertError) as error:
-        proven_steps(of_transformers("DeiT", settings))
+        verified_steps(of_transformers("DeiT", settings))
     assert error.value.code == "EDGE-CONVERT-069"
 
 
@@ -181,7 +181,7 @@ def test_an_image_classifier_decides_as_transformers_does(vit: Path, export: Any
 
 def test_a_network_without_a_head_gives_tensors(vit: Path, change: Change) -> None:
     change(vit / "config.json", {"architectures": ["ViTModel"]})
-    planned = plan(Folder(vit), None)
+    planned = plan_network(ModelFolder(vit), None)
     assert (planned.task, planned.medium, planned.network.__name__) == (
         "tensors",
         "image",

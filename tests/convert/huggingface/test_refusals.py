@@ -148,13 +148,13 @@ def test_networks_of_more_than_a_text_or_picture_are_refused(name: str, tmp_path
 
 
 def test_class_names_with_gaps_are_refused(bert: Path, change: Change) -> None:
-    from edgeserve.convert.huggingface.folder import Folder
-    from edgeserve.convert.huggingface.model import labels_of, plan
+    from edgeserve.convert.huggingface.folder import ModelFolder
+    from edgeserve.convert.huggingface.model import labels_of, plan_network
 
     names = {"0": "a", "2": "c"}
     change(bert / "config.json", {"id2label": names})
     with pytest.raises(ConvertError) as error:
-        labels_of(plan(Folder(bert), None).config)
+        labels_of(plan_network(ModelFolder(bert), None).config)
     assert error.value.code == "EDGE-CONVERT-061"
 
 

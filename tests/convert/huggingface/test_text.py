@@ -14,10 +14,10 @@ import torch
 import transformers
 
 from edgeserve.convert.huggingface import load_folder
-from edgeserve.convert.huggingface.folder import Folder
-from edgeserve.convert.huggingface.model import plan
-from edgeserve.convert.huggingface.sentence import read_sentence
-from edgeserve.convert.huggingface.tokenizer import load_tokenizer, read_tokenizer, steps_of
+from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.huggingface.model import plan_network
+from edgeserve.convert.huggingface.sentence_transformers import read_sentence_pooling
+from edgeserve.convert.huggingface.tokenizer import load_tokenizer, read_tokenizer, tokenizer_steps
 from edgeserve.types.processing import L2Normalize, Pool, Softmax, TopK
 
 Change = Callable[[Path, dict[str, Any]], None]
@@ -82,13 +82,15 @@ def test_poolings_of_all_its_versions_are_read(
     sentences: Callable[..., Path], pooling: dict[str, Any], mode: str
 ) -> None:
     folder = sentences(**{"1_Pooling/config": pooling, "sentence_bert_config": {}})
-    found = read_sentence(Folder(folder))
+    found = read_sentence_pooling(ModelFolder(folder))
     assert (found.pool, found.normalize, found.max_length, found.lower) == (mode, True, None, False)
 
 
 def test_named_prompts_are_left_to_the_caller(sentences: Callable[..., Path]) -> None:
     prompts = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": None}
-    notes = read_sentence(Folder(sentences(config_sentence_transformers=prompts))).notes
+    notes = read_sentence_pooling(
+        ModelFolder(sentences(config_sentence_transformers=prompts))
+    ).notes
     assert notes == ("prompts are the caller's to put before a text: query 'query: '",)
 
 
@@ -251,7 +253,7 @@ def test_scores_that_are_no_single_choice_are_tensors(
     bert: Path, change: Change, changes: dict[str, Any], why: str
 ) -> None:
     change(bert / "config.json", {"architectures": ["BertForSequenceClassification"]} | changes)
-    planned = plan(Folder(bert), None)
+    planned = plan_network(ModelFolder(bert), None)
     assert planned.task == "tensors"
     assert why in planned.notes[0]
 
@@ -272,11 +274,11 @@ def test_a_head_is_left_off_where_embeddings_are_asked_for(
 
 def test_a_simple_mask_is_used_where_it_means_the_same(bert: Path) -> None:
     """Without gathers over index grids, which would end up in every format."""
-    from edgeserve.backends.torch.export import Wishes, export_module
-    from edgeserve.backends.torch.identity import graph_text
+    from edgeserve.backends.torch.export.export import ExportOptions, export_module
+    from edgeserve.backends.torch.program.inspect import graph_text
 
     made = load_folder(bert)
-    wishes = Wishes(made.options.dynamic_shapes, made.options.input_names)
+    wishes = ExportOptions(made.options.dynamic_shapes, made.options.input_names)
     program = export_module(made.module, made.examples, wishes, bert)
     text = graph_text(program.program)
     assert "aten.index.Tensor" not in text
@@ -288,7 +290,7 @@ def test_a_simple_mask_is_used_where_it_means_the_same(bert: Path) -> None:
 
 
 def test_the_folders_own_file_is_the_asset(bert: Path) -> None:
-    folder = Folder(bert)
+    folder = ModelFolder(bert)
     asset = read_tokenizer(folder, load_tokenizer(folder, lower=False))
     assert (asset.data, asset.note) == ((bert / "tokenizer.json").read_bytes(), "")
 
@@ -317,9 +319,9 @@ def test_sides_and_paddings_are_those_of_the_tokenizer(bert: Path, change: Chang
         bert / "tokenizer_config.json",
         {"padding_side": "left", "truncation_side": "left", "pad_token": "[SEP]"},
     )
-    folder = Folder(bert)
+    folder = ModelFolder(bert)
     tokenizer = load_tokenizer(folder, lower=False)
-    inputs = steps_of(
+    inputs = tokenizer_steps(
         read_tokenizer(folder, tokenizer), tokenizer, ("input_ids", "attention_mask"), 9
     )
     ids, mask = (each.steps[0] for each in inputs)

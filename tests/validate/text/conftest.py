@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 
-from edgeserve.validate.texts import pairs
+from edgeserve.validate.inputs.media import paraphrases
 
 LONGEST = 48
 
@@ -22,7 +22,7 @@ VOCABULARY = 1024
 
 def tokenizer() -> bytes:
     """A ``tokenizer.json`` that knows the letters and short words of the generated texts."""
-    text = " ".join(text.lower() for pair in pairs() for text in pair)
+    text = " ".join(text.lower() for pair in paraphrases() for text in pair)
     letters = sorted(set(text) - {" "})
     words = sorted({word for word in text.split() if word.isascii() and 1 < len(word) < 5})
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{c}" for c in letters), *words]

@@ -15,16 +15,16 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from edgeserve.errors import ValidateError
-from edgeserve.neighbours import distances, nearest
 from edgeserve.processing import Processor
+from edgeserve.tasks.embedding import cosine_distances, nearest_neighbours
 from edgeserve.types.base import encode
 from edgeserve.types.records import Embedding
 from edgeserve.types.samples import Golden
-from edgeserve.validate.candidates import Drawn
-from edgeserve.validate.choice import Rule, choose_set
-from edgeserve.validate.golden import make_golden
-from edgeserve.validate.request import GoldenRequest, JudgeRequest
-from edgeserve.validate.texts import pairs
+from edgeserve.validate.golden.candidates import GoldenCandidate
+from edgeserve.validate.golden.make import make_golden
+from edgeserve.validate.golden.select import SelectionRule, select_embeddings
+from edgeserve.validate.inputs.media import paraphrases
+from edgeserve.validate.requests import GoldenRequest, JudgeRequest
 
 
 def golden(model: Any, out: Path, **request: Any) -> Golden:
@@ -63,9 +63,9 @@ def held(made: Golden, vectors: np.ndarray, wanted: float) -> None:
     margins = [float(case.margin) for case in made.cases]
     np.testing.assert_allclose(margins, ranked[:, -1] - ranked[:, -2], atol=1e-6)
     assert min(margins) > wanted
-    np.testing.assert_array_equal(nearest(vectors)[0], cosines.argmax(axis=1))
+    np.testing.assert_array_equal(nearest_neighbours(vectors)[0], cosines.argmax(axis=1))
     tolerance = {case.tolerance for case in made.cases}
-    assert distances(records, vectors).max() < min(tolerance)
+    assert cosine_distances(records, vectors).max() < min(tolerance)
 
 
 def test_generated_cases_hold_in_another_runtime(embedder: Any, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_generated_cases_hold_in_another_runtime(embedder: Any, tmp_path: Path) 
     assert [case.input.path for case in made.cases][:2] == ["golden/001.txt", "golden/002.txt"]
     assert [case.tolerance for case in made.cases] == [pytest.approx(0.03)] * 8
     held(made, answers_of(embedder, tmp_path, made), wanted=0.03)
-    known = {text for both in pairs() for text in both}
+    known = {text for both in paraphrases() for text in both}
     lengths = set()
     for case in made.cases:
         text = (tmp_path / case.input.path).read_text("utf-8")
@@ -94,7 +94,7 @@ def test_given_texts(embedder: Any, tmp_path: Path) -> None:
     """All that hold are kept as they are, and what is nearly the same three times is not."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    texts = [text for both in pairs()[:5] for text in both]
+    texts = [text for both in paraphrases()[:5] for text in both]
     triple = ["it rains.", "it rains!", "it rains?"]
     for i, text in enumerate([*texts, *triple]):
         (folder / f"{i}.TXT").write_text(text)
@@ -145,7 +145,7 @@ import sys
 from pathlib import Path
 from edgeserve.types.base import decode, encode
 from edgeserve.validate.{module} import {verb}
-from edgeserve.validate.request import {request}
+from edgeserve.validate.requests import {request}
 
 made = {verb}(decode(Path(sys.argv[1]).read_bytes(), {request}))
 Path(sys.argv[2]).write_bytes(encode(made))
@@ -203,10 +203,10 @@ def test_candidates_of_something_else_are_not_used(
     else:
         seed = 3
     started = []
-    from edgeserve.validate import golden as module
+    from edgeserve.validate.golden import make as module
 
-    oracle = module.Oracle
-    monkeypatch.setattr(module, "Oracle", lambda *args: started.append(1) or oracle(*args))
+    oracle = module.Reference
+    monkeypatch.setattr(module, "Reference", lambda *args: started.append(1) or oracle(*args))
     assert len(golden(embedder, tmp_path, error=0.01, seed=seed).cases) == 8
     assert started == [1]
 
@@ -216,56 +216,56 @@ def drawn(
     size: int = 0,
     program: list[float] | None = None,
     answers: tuple[list[float], ...] = (),
-) -> Drawn:
+) -> GoldenCandidate:
     record = Embedding(vector=np.array(vector))
     other = record if program is None else Embedding(vector=np.array(program))
     said = tuple(Embedding(vector=np.array(answer)) for answer in answers)
-    return Drawn("x", "", ".txt", record, 0.0, other, {}, size, answers=said)
+    return GoldenCandidate("x", "", ".txt", record, 0.0, other, {}, size, answers=said)
 
 
-def rule(error: float) -> Rule:
-    return Rule("feature-extraction", error)
+def rule(error: float) -> SelectionRule:
+    return SelectionRule("feature-extraction", error)
 
 
 def test_what_one_decides_depends_on_the_others() -> None:
     """Alone among far ones a pair is sure; the third of a triple goes, and two are left."""
     far = [drawn([0, 0, 1, 0]), drawn([0, 0, 1, 0.2]), drawn([0, 1, 0, 0]), drawn([0, 1, 0, 0.2])]
     triple = [drawn([1, 0, 0, 0]), drawn([1, 0, 0, 0.1]), drawn([1, 0, 0, 0.15])]
-    chosen = choose_set([*far, *triple], None, rule(0.05))
+    chosen = select_embeddings([*far, *triple], None, rule(0.05))
     assert len(chosen) == 6
     assert [each.record for each in chosen][:4] == [each.record for each in far]
     assert all(each.margin > 0.15 for each in chosen)
 
 
 def test_pairs_of_several_lengths_come_first() -> None:
-    def pair(axis: int, size: int, turn: float) -> list[Drawn]:
+    def pair(axis: int, size: int, turn: float) -> list[GoldenCandidate]:
         one, other = np.eye(6)[axis], np.eye(6)[axis] + turn * np.eye(6)[5]
         return [drawn(one.tolist(), size), drawn(other.tolist(), size)]
 
     found = [*pair(0, 8, 0.0), *pair(1, 9, 0.1), *pair(2, 100, 0.3), *pair(3, 10, 0.2)]
-    chosen = choose_set(found, 4, rule(0.01))
+    chosen = select_embeddings(found, 4, rule(0.01))
     assert sorted(each.size for each in chosen) == [8, 8, 100, 100]
 
 
 def test_what_the_program_decides_otherwise_is_no_case() -> None:
     far = [drawn([0, 1, 0]), drawn([0, 1, 0.2])]
     turned = drawn([1, 0, 0.3], program=[0.9, 0.43, 0.3])
-    kept = choose_set([*far, drawn([1, 0, 0]), turned], None, rule(0.02))
+    kept = select_embeddings([*far, drawn([1, 0, 0]), turned], None, rule(0.02))
     assert turned not in kept
-    assert choose_set([*far, turned], None, rule(0.0)) == []
+    assert select_embeddings([*far, turned], None, rule(0.0)) == []
 
 
 def test_what_artifacts_change_on_these_inputs_counts_not_the_worst_of_all() -> None:
     """With an error of 0.4 nothing would hold; on these three pairs the artifacts hardly move."""
     pairs_ = [[[1, 0, 0], [1, 0.1, 0]], [[0, 1, 0], [0, 1, 0.1]], [[0, 0, 1], [0.1, 0, 1]]]
     still = [v for pair in pairs_ for v in pair]
-    assert choose_set([drawn(v) for v in still], None, rule(0.4)) == []
+    assert select_embeddings([drawn(v) for v in still], None, rule(0.4)) == []
     moved = np.array(still) + 0.02 * np.random.default_rng(0).normal(size=(6, 3))
     found = [drawn(v, answers=(v, m.tolist())) for v, m in zip(still, moved, strict=True)]
-    chosen = choose_set(found, None, rule(0.4))
+    chosen = select_embeddings(found, None, rule(0.4))
     assert len(chosen) == 6
     assert all(0 < (each.error or 0) < 0.2 for each in chosen)
     assert all(each.margin > 3 * (each.error or 0) for each in chosen)
     flipped = [drawn(v, answers=(v, w)) for v, w in zip(still, still[::-1], strict=True)]
     flipped[0] = drawn(still[0], answers=(still[0], still[3]))
-    assert len(choose_set(flipped, None, rule(0.4))) < 6
+    assert len(select_embeddings(flipped, None, rule(0.4))) < 6

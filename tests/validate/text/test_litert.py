@@ -14,8 +14,8 @@ from edgeserve.backends.adapter import Adapter
 from edgeserve.convert.calibration import calibration
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.reports import Report
-from edgeserve.validate.gate import judge
-from edgeserve.validate.request import JudgeRequest
+from edgeserve.validate.judge import judge
+from edgeserve.validate.requests import JudgeRequest
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from edgeserve import backends
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, TensorSpec
-from edgeserve.validate.feeds import Runner
+from edgeserve.validate.inference import BatchRunner
 
 
 def narrowed(model: Any, tmp_path: Any, length: int) -> tuple[Artifact, Any]:
@@ -58,11 +58,11 @@ def test_a_narrow_file_takes_what_fits(embedder: Any, tmp_path: Any) -> None:
     made, root = narrowed(embedder, tmp_path, 20)
     known = embedder.exported
     with backends.get("onnx").load(made, root) as session:
-        runner = Runner(session, known.signature, known.processing.padding)
+        runner = BatchRunner(session, known.signature, known.processing.padding)
         assert (runner.most, runner.fixed) == (1, True)
         feeds = {n: {k: np.ones((1, n), np.int64) for k in ("ids", "mask")} for n in (3, 20, 21)}
         assert [runner.takes(feed) for feed in feeds.values()] == [True, True, False]
         outputs = runner.run([feeds[3], feeds[20], feeds[3]])
         assert [out["tokens"].shape for out in outputs] == [(1, 3, 24), (1, 20, 24), (1, 3, 24)]
-        bare = Runner(session, known.signature)
+        bare = BatchRunner(session, known.signature)
         assert [bare.takes(feed) for feed in feeds.values()] == [False, True, False]

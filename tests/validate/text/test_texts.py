@@ -10,11 +10,17 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeserve.validate.texts import edges, of_length, pairs, prime_between, sentences
+from edgeserve.validate.inputs.media import (
+    paraphrases,
+    prime_between,
+    sentences,
+    text_edge_cases,
+    text_of_length,
+)
 
 
 def test_two_wordings_of_each_in_many_scripts() -> None:
-    every = [text for both in pairs() for text in both]
+    every = [text for both in paraphrases() for text in both]
     assert len(set(every)) == len(every) == 54
     assert len(sentences()) == 27
     letters = {
@@ -34,19 +40,19 @@ def test_two_wordings_of_each_in_many_scripts() -> None:
     lengths = sorted(len(text) for text in every)
     assert lengths[0] < 20
     assert lengths[-1] > 600
-    for first, second in pairs():
+    for first, second in paraphrases():
         shared = set(first.lower()) & set(second.lower())
         assert len(shared) > 0.7 * len(set(first.lower())), (first, second)
 
 
 def test_edges_are_what_they_are_called() -> None:
-    made = dict(edges(256))
+    made = dict(text_edge_cases(256))
     assert made["empty"] == ""
     assert len(made["one character"]) == 1
     assert made["blank"].strip() == ""
     assert len(set(made["repeated word"].split())) == 1
     assert len(made["longer than the model takes"].split()) > 256
-    assert len(dict(edges(2000))["longer than the model takes"].split()) > 2000
+    assert len(dict(text_edge_cases(2000))["longer than the model takes"].split()) > 2000
     for text in made.values():
         text.encode("utf-8")
 
@@ -60,14 +66,14 @@ def count(embedder: Any) -> Any:
 
 @pytest.mark.parametrize("wanted", [3, 4, 7, 17, 31, 47, 48])
 def test_texts_of_a_wanted_length(wanted: int, count: Any) -> None:
-    text = of_length(wanted, count)
+    text = text_of_length(wanted, count)
     assert text is not None
     assert count(text) == wanted
 
 
 def test_a_length_that_no_text_has(count: Any) -> None:
-    assert of_length(2, lambda text: 3 * len(text.split()) + 1) is None
-    assert of_length(49, count) is None, "cut off at 48"
+    assert text_of_length(2, lambda text: 3 * len(text.split()) + 1) is None
+    assert text_of_length(49, count) is None, "cut off at 48"
 
 
 @given(st.integers(0, 300), st.integers(0, 300))

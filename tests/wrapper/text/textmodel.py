@@ -22,7 +22,7 @@ import onnx
 import tokenizers
 import torch
 
-from edgeserve.bundle.identity import Identity
+from edgeserve.bundle.rules import Identity
 from edgeserve.files import describe, sha256_bytes
 from edgeserve.types.artifact import Artifact, FileEntry, Judgement
 from edgeserve.types.base import decode, encode

@@ -22,7 +22,7 @@ from coremltools.converters.mil.mil import Builder, Function, Placeholder, Progr
 from edgeserve.backends.coreml.interpreter.executor import run_plan
 from edgeserve.backends.coreml.interpreter.plan import make_plan
 from edgeserve.backends.coreml.interpreter.values import tensor_of
-from edgeserve.backends.torch.program import log_warnings
+from edgeserve.backends.torch.program.io import log_warnings
 
 Arrays = dict[str, np.ndarray]
 Both = tuple[list[np.ndarray], list[np.ndarray]]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from edgeserve.backends.coreml.interpreter.crop import crop_resize_rois
+from edgeserve.backends.coreml.interpreter.image_resizing import crop_resize_rois
 
 SQUARE = np.arange(1, 17, dtype=np.float32).reshape(1, 1, 4, 4)
 NORMAL = {"normalized_coordinates": True, "sampling_mode": "ALIGN_CORNERS"}

@@ -1,4 +1,4 @@
-"""Whole models against eager PyTorch; `python -m benchmarks.mil` has the large ones as well."""
+"""Whole models against eager PyTorch; `python -m dev.benchmarks.mil` has the large ones as well."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("Swin", "biLSTM", "detector")
 @pytest.fixture(scope="module")
 def rows() -> dict[str, Any]:
     """What the benchmark finds, by model."""
-    command = [sys.executable, "-m", "benchmarks.mil", "--once", "--json", "--only", *NAMES]
+    command = [sys.executable, "-m", "dev.benchmarks.mil", "--once", "--json", "--only", *NAMES]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=550

@@ -14,8 +14,8 @@ from coremltools.converters.mil.mil.ops.registry import SSAOpRegistry
 
 from edgeserve.backends.coreml.interpreter import supported_ops
 from edgeserve.backends.coreml.interpreter.executor import run_plan, run_step
-from edgeserve.backends.coreml.interpreter.liveness import peak
 from edgeserve.backends.coreml.interpreter.plan import make_plan
+from edgeserve.backends.coreml.interpreter.plan_nodes import peak_elements
 from edgeserve.backends.coreml.interpreter.registry import find, kernel
 
 IOS17 = ct.target.iOS17
@@ -60,7 +60,7 @@ def chain() -> Any:
 
 def test_a_value_dies_with_its_last_reader(chain: Any) -> None:
     plan = planned(chain)
-    assert peak(plan.block) == 300  # the first sum, an older and a newer one
+    assert peak_elements(plan.block) == 300  # the first sum, an older and a newer one
     frame: list[Any] = [None] * plan.size
     frame[plan.inputs["x"].slot] = torch.ones(100)
     alive = []

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeserve.backends.coreml.interpreter.slicing import slice_by_index, slice_update
+from edgeserve.backends.coreml.interpreter.tensor_transformation import slice_by_index, slice_update
 from edgeserve.errors import MilError
 
 RNG = np.random.default_rng(4)

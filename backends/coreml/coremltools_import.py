@@ -1,0 +1,111 @@
+"""coremltools, imported without what it only looks for, and quietly.
+
+On import coremltools tries nine further packages to see which converters it can offer. Two of them
+(torchao, transformers) and scikit-learn are slow to load, and none has a part in what is done here:
+left out, the import takes a quarter of the CPU time. Whoever imports coremltools without this
+module gets the same library, more slowly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["coremltools", "quiet", "validate_once"]
+
+#: What coremltools tries to import for converters of other frameworks.
+_OPTIONAL = frozenset(
+    {
+        "executorch",
+        "libsvm",
+        "sklearn",
+        "tensorflow",
+        "torchao",
+        "torchaudio",
+        "torchvision",
+        "transformers",
+        "xgboost",
+    }
+)
+
+_MACHINERY = ("importlib", "_frozen_importlib")
+
+#: The module of coremltools that makes a package out of a program.
+_WRITER = "coremltools.converters.mil.backend.mil.load"
+
+
+class _OptionalImportBlocker:
+    """An import hook: for coremltools itself, and nobody else, those packages are not there."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in _OPTIONAL and _importing_module().partition(".")[0] == "coremltools":
+            raise ModuleNotFoundError(f"{fullname} is left out of coremltools", name=fullname)
+        return None
+
+
+def _importing_module() -> str:
+    """Name of the module whose import statement is being carried out in this thread."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_MACHINERY):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "") if frame is not None else ""
+
+
+def coremltools() -> Any:
+    """The library; imported on the first call.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    if "coremltools" in sys.modules:
+        return sys.modules["coremltools"]
+    hook = _OptionalImportBlocker()
+    sys.meta_path.insert(0, hook)
+    try:
+        with quiet():
+            return importlib.import_module("coremltools")
+    finally:
+        sys.meta_path.remove(hook)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep coremltools from warning, as it does of every package that it was not tested with."""
+    logger = logging.getLogger("coremltools")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def validate_once() -> Iterator[None]:
+    """Keep coremltools from checking and printing its whole program after each of about 110 passes.
+
+    That takes half of a conversion. The check before a program is written stays: a pass that breaks
+    it is found there. What is printed goes to a log that nobody has switched on.
+    """
+    coremltools()
+    from coremltools.converters.mil.mil import Program
+
+    validate, to_text = Program.validate, Program.__str__
+
+    def only_written(self: Any, check_essential_scope: bool = False) -> None:
+        if sys._getframe(1).f_globals.get("__name__") == _WRITER:
+            validate(self, check_essential_scope)
+
+    Program.validate, Program.__str__ = only_written, object.__repr__
+    try:
+        yield
+    finally:
+        Program.validate, Program.__str__ = validate, to_text

@@ -1,0 +1,235 @@
+"""What an export to Core ML is asked for: route, precision, target, inputs and outputs.
+
+An input may be a picture: Core ML takes pixel buffers and normalises them itself, if it can. A
+picture input has one scale for all channels, a bias for each, and no other step: where the
+declared processing is that and nothing else, handing it over changes no value. Anything else
+would be near to what the model was proven with, and is refused. What came of the request is
+compared with it by `check_converted_io`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgeserve.backends.coreml.coremltools_import import coremltools
+from edgeserve.backends.sizes import Sizes
+from edgeserve.errors import ConvertError
+from edgeserve.types.processing import Cast, Layout, Normalize, Step
+from edgeserve.types.source import Exported
+from edgeserve.types.tensors import IO, TensorSpec
+from edgeserve.types.vocabulary import Precision
+
+__all__ = [
+    "TARGETS",
+    "WHOLE",
+    "CoremlExportRequest",
+    "check_converted_io",
+    "check_image_input",
+    "image_type",
+    "input_types",
+    "output_types",
+]
+
+
+#: Systems that a package can ask for at least, oldest first. iOS 16 has quantized weights, 17
+#: quantized activations, 18 several functions in a file and attention as one operation.
+TARGETS = ("iOS16", "iOS17", "iOS18")
+
+#: The route that hands operators to coremltools whole, where it knows them.
+WHOLE = "whole"
+
+
+@dataclass(frozen=True)
+class CoremlExportRequest:
+    """What is to be made.
+
+    Attributes:
+        exported: The source.
+        route: How its operators reach coremltools.
+        precision: fp32, or fp16: 16 bits inside, float32 inputs and outputs.
+        options: See `edgeserve.backends.coreml.CoremlBackend`.
+    """
+
+    exported: Exported
+    route: str
+    precision: Precision
+    options: dict[str, str]
+
+    @property
+    def picture(self) -> str | None:
+        """The input that is to be a picture."""
+        return self.options.get("image")
+
+    def target(self, functions: int) -> str:
+        """The oldest system that a file of so many functions is made for.
+
+        Raises:
+            ConvertError: EDGE-CONVERT-054, the asked one is unknown or has no such files.
+        """
+        least = TARGETS[-1] if functions > 1 else TARGETS[0]
+        asked = self.options.get("target", least)
+        usable = TARGETS[TARGETS.index(least) :]
+        if asked not in usable:
+            raise ConvertError(
+                "EDGE-CONVERT-054",
+                "deployment target",
+                wanted=f"one of {list(usable)}",
+                got=f"{asked}, for a file with {functions} functions",
+                hint=f"leave the target out, or ask for {least}",
+            )
+        return asked
+
+
+def check_image_input(exported: Exported, name: str, sizes: Sizes) -> None:
+    """Refuse a picture input that could not do exactly what the declared processing does.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-050.
+    """
+    spec = next((each for each in exported.signature.inputs if each.name == name), None)
+    if spec is None:
+        names = [each.name for each in exported.signature.inputs]
+        raise _image_input_error(name, f"one of {names}", "no such input")
+    if why := _mismatch_reason(exported, spec, sizes.of(spec.shape)):
+        raise _image_input_error(name, "an RGB picture [1, 3, H, W], normalised by one scale", why)
+
+
+def image_type(exported: Exported, name: str, shape: tuple[int, ...]) -> Any:
+    """The ``ImageType`` of coremltools for an input that `check_image_input` let pass.
+
+    Args:
+        exported: The source, whose processing is taken over.
+        name: The input.
+        shape: Its shape in the package, [1, 3, height, width].
+    """
+    normalize = next(s for s in _steps(exported, name) if isinstance(s, Normalize))
+    return coremltools().ImageType(
+        name=name,
+        shape=shape,
+        scale=normalize.scale[0],
+        bias=list(normalize.bias),
+        color_layout=coremltools().colorlayout.RGB,
+    )
+
+
+def _steps(exported: Exported, name: str) -> tuple[Step, ...]:
+    return next((each.steps for each in exported.processing.inputs if each.name == name), ())
+
+
+def _mismatch_reason(exported: Exported, spec: TensorSpec, shape: tuple[int, ...]) -> str:
+    """Why the input cannot be a picture; empty where it can."""
+    steps = _steps(exported, spec.name)
+    normalize = [step for step in steps if isinstance(step, Normalize)]
+    if not steps:
+        return "an input without processing"
+    if spec.dtype != "float32" or len(shape) != 4 or shape[:2] != (1, 3):
+        return f"{spec.dtype} {list(shape)}"
+    if not any(isinstance(step, Layout) and step.order == "CHW" for step in steps):
+        return "channels in the last place"
+    if not normalize:
+        return "no normalize step"
+    if len(set(normalize[0].scale)) > 1 or len(normalize[0].scale) != 3:
+        return f"scales {list(normalize[0].scale)}"
+    if any(isinstance(step, Cast) and step.dtype != "float32" for step in steps):
+        return "a conversion to another dtype"
+    return ""
+
+
+def _image_input_error(name: str, wanted: str, got: str) -> ConvertError:
+    return ConvertError(
+        "EDGE-CONVERT-050",
+        f"picture input {name!r}",
+        wanted=wanted,
+        got=got,
+        hint="leave the option out: the package then takes the processed tensor",
+    )
+
+
+#: What a package has for a number without axes.
+_SCALAR = (1,)
+
+#: What Core ML takes for a dtype of the source; others are left to coremltools.
+_INPUTS = {"bool": "int32", "float32": "float32", "int32": "int32", "int64": "int32"}
+
+
+def input_types(order: CoremlExportRequest, sizes: Sizes) -> list[Any]:
+    """The inputs in coremltools' words: names, 32 bits, a picture where one is asked for."""
+    import numpy as np
+
+    types = []
+    for spec in order.exported.signature.inputs:
+        shape = sizes.of(spec.shape)
+        if any(dim in sizes.ranges for dim in spec.shape):
+            shape = tuple(_range(dim, sizes) for dim in spec.shape)
+        if spec.name == order.picture:
+            types.append(image_type(order.exported, spec.name, shape))
+        else:
+            known = _INPUTS.get(spec.dtype)
+            dtype = np.dtype(known).type if known else None
+            types.append(coremltools().TensorType(name=spec.name, shape=shape or None, dtype=dtype))
+    return types
+
+
+def _range(dim: int | str, sizes: Sizes) -> Any:
+    """A dimension in coremltools' words: a size, or a range with its usual size."""
+    if isinstance(dim, int) or dim not in sizes.ranges:
+        return dim if isinstance(dim, int) else sizes.dims[dim]
+    low, high = sizes.ranges[dim]
+    return coremltools().RangeDim(low, high, default=sizes.dims[dim])
+
+
+def output_types(order: CoremlExportRequest) -> list[Any]:
+    """The outputs in coremltools' words: names, float32 or int32."""
+    import numpy as np
+
+    return [
+        coremltools().TensorType(
+            name=spec.name, dtype=np.float32 if "float" in spec.dtype else np.int32
+        )
+        for spec in order.exported.signature.outputs
+    ]
+
+
+def check_converted_io(
+    found: Sequence[IO], order: CoremlExportRequest, sizes: Sequence[Sizes]
+) -> None:
+    """Hold what a package says of its edges against what was asked for.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-052.
+    """
+    signature, picture = order.exported.signature, order.picture
+    for io, each in zip(found, sizes, strict=True):
+        inputs = [spec for spec in signature.inputs if spec.name != picture]
+        taken = [spec for spec in io.inputs if spec.name != picture]
+        wanted = [(spec.name, each.of(spec.shape) or _SCALAR) for spec in inputs]
+        got = [(spec.name, spec.shape) for spec in taken]
+        names = [spec.name for spec in signature.outputs]
+        made = [spec.name for spec in io.outputs]
+        shapes = [shape for _, shape in wanted] == [shape for _, shape in got]
+        named = _names_match([*(name for name, _ in wanted), *names], [*(n for n, _ in got), *made])
+        if not (shapes and named and each.name == io.signature):
+            raise ConvertError(
+                "EDGE-CONVERT-052",
+                "model.mlpackage",
+                wanted=f"{wanted} -> {names}",
+                got=f"{got} -> {made}",
+                hint="report it with `edgeserve doctor --json`: the fault is not in your model",
+            )
+
+
+def _names_match(names: Sequence[str], made: Sequence[str]) -> bool:
+    """Whether values are called by these names, as far as a Core ML program may have them.
+
+    What is no letter, number or underscore becomes one; a number in front and words of the program
+    text ("state", "list") get something added.
+    """
+
+    def same(name: str, found: str) -> bool:
+        safe = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        return found in (safe, f"{safe}_workaround") or found.endswith(f"_{safe}")
+
+    return len(names) == len(made) and all(map(same, names, made))

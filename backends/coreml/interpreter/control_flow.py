@@ -1,0 +1,197 @@
+"""Branches, loops and selection; lists of tensors; and state that outlives a run (iOS 18).
+
+A list is a value: writing gives a new one and leaves the old as it was. A state is a tensor that
+a program reads and replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.coreml.interpreter.registry import kernel
+from edgeserve.backends.coreml.interpreter.values import held_as, integer, ints, truth
+from edgeserve.errors import MilError
+
+__all__ = [
+    "MAX_TURNS",
+    "State",
+    "StateTensor",
+    "TensorList",
+    "cond",
+    "coreml_update_state",
+    "list_gather",
+    "list_length",
+    "list_read",
+    "list_scatter",
+    "list_write",
+    "make_list",
+    "read_state",
+    "select",
+    "while_loop",
+]
+
+
+#: After this many turns a loop is taken for one that never ends.
+MAX_TURNS = 1_000_000
+
+
+@kernel("cond")
+def cond(pred: Tensor, run_block: Callable[..., list[Any]]) -> tuple[Any, ...]:
+    """Run the first block if ``pred`` is true, else the second."""
+    return tuple(run_block(0 if truth(pred) else 1))
+
+
+@kernel("while_loop")
+def while_loop(loop_vars: list[Any], run_block: Callable[..., list[Any]]) -> tuple[Any, ...]:
+    """Run the second block on its own results while the first says true."""
+    for _ in range(MAX_TURNS):
+        (going,) = run_block(0, *loop_vars)
+        if not truth(going):
+            return tuple(loop_vars)
+        loop_vars = run_block(1, *loop_vars)
+    raise MilError(
+        "EDGE-MIL-011",
+        "while_loop",
+        wanted=f"an end within {MAX_TURNS} turns",
+        got="none",
+        hint="check the model's stop condition; it may never hold for this input",
+    )
+
+
+@kernel("select")
+def select(cond: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """``a`` where the condition is true, else ``b``; the three are broadcast."""
+    return torch.where(cond, a, b)
+
+
+#: The longest list; an index beyond it is taken for an error.
+_MAX_LENGTH = 1 << 20
+
+
+class TensorList:
+    """A list of tensors of one shape.
+
+    Attributes:
+        items: The elements; None where nothing was written yet, which reads as zeros.
+        shape: Shape of an element; a name stands for a size that the first element decides.
+        dtype: Type of an element.
+        grows: Whether writing behind the end makes the list longer.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Tensor | None],
+        shape: Sequence[int | str],
+        dtype: torch.dtype,
+        grows: bool,
+    ) -> None:
+        self.items = tuple(items)
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.grows = grows
+
+    def read(self, index: int) -> Tensor:
+        """One element."""
+        if not 0 <= index < len(self.items):
+            raise IndexError(f"index {index} in a list of {len(self.items)}")
+        item = self.items[index]
+        return self._zeros() if item is None else item
+
+    def written(self, places: Sequence[int], values: Sequence[Tensor]) -> TensorList:
+        """A list with some elements replaced."""
+        end = max(len(self.items), *(place + 1 for place in places)) if places else 0
+        if min(places, default=0) < 0 or end > (_MAX_LENGTH if self.grows else len(self.items)):
+            raise IndexError(f"indices {list(places)[:8]} in a list of {len(self.items)}")
+        items = [*self.items, *(None,) * (end - len(self.items))]
+        for place, value in zip(places, values, strict=True):
+            items[place] = value
+        return TensorList(items, self.shape, self.dtype, self.grows)
+
+    def _zeros(self) -> Tensor:
+        known = next((item for item in self.items if item is not None), None)
+        if known is not None:
+            return torch.zeros_like(known)
+        sizes = [size for size in self.shape if isinstance(size, int)]
+        if len(sizes) != len(self.shape):
+            raise ValueError(f"reads an element of unknown shape {list(self.shape)}")
+        return torch.zeros(sizes, dtype=self.dtype)
+
+
+@kernel("make_list")
+def make_list(
+    elem_shape: list[Any],
+    init_length: Tensor | int = 1,
+    dynamic_length: Tensor | bool = True,
+    dtype: str = "fp32",
+) -> TensorList:
+    """A list of ``init_length`` elements that nobody has written yet."""
+    from coremltools.converters.mil.mil import types
+
+    length = integer(init_length)
+    if not 0 <= length <= _MAX_LENGTH:
+        raise ValueError(f"a list of {length}")
+    shape = [size if isinstance(size, str) else integer(size) for size in elem_shape]
+    held = held_as(types.string_to_builtin(dtype)) or torch.float32
+    return TensorList([None] * length, shape, held, truth(dynamic_length))
+
+
+@kernel("list_length")
+def list_length(ls: TensorList) -> Tensor:
+    """How many elements the list has now."""
+    return torch.tensor(len(ls.items), dtype=torch.int32)
+
+
+@kernel("list_read")
+def list_read(ls: TensorList, index: Tensor) -> Tensor:
+    """One element."""
+    return ls.read(integer(index))
+
+
+@kernel("list_write")
+def list_write(ls: TensorList, index: Tensor, value: Tensor) -> TensorList:
+    """A list with one element replaced; one that grows gets longer for an index behind its end."""
+    return ls.written([integer(index)], [value])
+
+
+@kernel("list_gather")
+def list_gather(ls: TensorList, indices: Tensor) -> Tensor:
+    """Several elements as one tensor, along a new first axis."""
+    return torch.stack([ls.read(index) for index in ints(indices)])
+
+
+@kernel("list_scatter")
+def list_scatter(ls: TensorList, indices: Tensor, value: Tensor) -> TensorList:
+    """A list with several elements replaced by the slices of a tensor."""
+    return ls.written(ints(indices), value.unbind(0))
+
+
+@dataclass(slots=True)
+class StateTensor:
+    """One state tensor."""
+
+    value: Tensor
+
+
+@dataclass(frozen=True)
+class State:
+    """The state tensors of one conversation with a model, by name."""
+
+    cells: dict[str, StateTensor] = field(default_factory=dict)
+
+
+@kernel("read_state")
+def read_state(input: StateTensor) -> Tensor:
+    """The tensor that the state holds now; later updates do not change what was read."""
+    return input.value
+
+
+@kernel("coreml_update_state")
+def coreml_update_state(state: StateTensor, value: Tensor) -> Tensor:
+    """Replace the state's tensor by ``value``, and give it."""
+    state.value = value.clone()
+    return state.value

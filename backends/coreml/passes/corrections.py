@@ -1,0 +1,75 @@
+"""Uses of operators that coremltools knows and cannot translate, in words that it can.
+
+A rule that has nothing to correct leaves the operator as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
+from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.table import RULES
+
+__all__ = ["CORRECTIONS"]
+
+_ATEN = torch.ops.aten
+
+
+def _pad(x: Tensor, pad: list[int], value: float = 0.0) -> Any:
+    """Padding by less than nothing cuts off."""
+    if min(pad, default=0) >= 0:
+        return NotImplemented
+    for place, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        axis = x.dim() - 1 - place
+        start, end = max(0, -before), x.shape[axis] - max(0, -behind)
+        x = x.narrow(axis, start, end - start)
+    rest = [max(0, width) for width in pad]
+    return torch.constant_pad_nd(x, rest, value) if any(rest) else x.clone()
+
+
+def _diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Looked up by place in the two axes laid out as one."""
+    flat = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = flat.shape[-2:]
+    first = max(0, -offset)
+    count = max(0, min(rows - first, columns - max(0, offset)))
+    places = (torch.arange(count) + first) * (columns + 1) + offset
+    return flat.reshape(*flat.shape[:-2], rows * columns).index_select(-1, places)
+
+
+def _lerp(x: Tensor, y: Tensor, weight: Any) -> Any:
+    """From the nearer end, as PyTorch does; it tests a number that coremltools cannot broadcast."""
+    return x + weight * (y - x) if abs(weight) < 0.5 else y - (y - x) * (1 - weight)
+
+
+def _full_like(x: Tensor, value: Any, *, dtype: Any = None, **memory: Any) -> Any:
+    """With the tensor's dtype; coremltools takes the number's, and 0 becomes an integer."""
+    wanted = x.dtype if dtype is None else dtype
+    if not wanted.is_floating_point or type(value) is float:
+        return NotImplemented
+    return torch.full_like(x, float(value), dtype=wanted)
+
+
+#: Rules by operator; `NotImplemented` leaves it as it is.
+CORRECTIONS: dict[Any, Callable[..., Any]] = {
+    **BITWISE_RULES,
+    **INDEXING_RULES,
+    **SHIFT_RULES,
+    **LINALG_RULES,
+    _ATEN.atan2.default: RULES[_ATEN.atan2.default],  # theirs is 0 on the negative axis
+    _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
+    _ATEN.constant_pad_nd.default: _pad,
+    _ATEN.diagonal.default: _diagonal,
+    _ATEN.diagonal_copy.default: _diagonal,
+    _ATEN.full_like.default: _full_like,
+    _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
+    _ATEN.lerp.Scalar: _lerp,
+    _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
+    _ATEN.scatter_reduce.two: SCATTER_RULES[_ATEN.scatter_reduce.two],
+}

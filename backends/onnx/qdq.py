@@ -1,0 +1,388 @@
+"""w8a8: 8-bit weights and activations, as QuantizeLinear and DequantizeLinear pairs (QDQ).
+
+ONNX Runtime's own quantizer writes the pairs; which nodes get them (`quantizable_nodes`) and
+which ranges the activations have (`collect_ranges`) is decided here. Weights are symmetric int8
+for each output channel, activations asymmetric for each tensor, so that a ReLU's signed half is
+not wasted.
+
+A convolution's integer kernel takes and gives 8-bit activations; so do additions, pooling and
+reshaping between convolutions, and there staying in 8 bits saves conversions. A matrix product's
+kernel gives float. What a transformer computes between its products (normalisation, softmax,
+attention itself, the residual stream) loses most and gains least by 8 bits: it stays float.
+
+Ranges are the true smallest and largest values over the calibration samples, in one pass.
+Nothing is smoothed, averaged or cut off: a value that a user really sends must not saturate. On
+EfficientNet-Lite0 (384 crops) true ranges flip 42 answers; percentiles 44 to 89, the mean of
+each sample's range 80.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeserve.backends.onnx.run import OnnxSession
+from edgeserve.errors import QuantizeError
+from edgeserve.types.artifact import Artifact
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgeserve.types.artifact import Artifact, Recipe
+
+__all__ = [
+    "FLOAT_OUTPUT_LAYERS",
+    "LAYERS",
+    "PASS_THROUGH",
+    "Range",
+    "collect_ranges",
+    "quantizable_nodes",
+    "quantize_static",
+]
+
+
+#: Layers whose output is quantized as well.
+LAYERS = ("Conv", "ConvTranspose")
+
+#: Layers whose output stays float.
+FLOAT_OUTPUT_LAYERS = ("Gemm", "MatMul")
+
+_ACTIVATIONS = ("Clip", "Relu")
+
+#: What has 8-bit kernels, or only moves values, and may stand between convolutions.
+PASS_THROUGH = (
+    "Add",
+    "AveragePool",
+    "Clip",
+    "Concat",
+    "Flatten",
+    "GlobalAveragePool",
+    "LeakyRelu",
+    "MaxPool",
+    "Mul",
+    "Pad",
+    "Relu",
+    "Reshape",
+    "Resize",
+    "Sigmoid",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+)
+
+
+def quantizable_nodes(model: ir.Model, kept: set[str]) -> tuple[ir.Node, ...]:
+    """The nodes of the main graph to quantize, in order.
+
+    Args:
+        model: Its nodes have names.
+        kept: Names of nodes to leave alone.
+    """
+    nodes = [node for node in model.graph if node.name not in kept]
+    layers = {node for node in nodes if _is_layer(node)}
+    flowing: set[ir.Node] = set()  # what gives 8-bit activations if it is quantized
+    for node in nodes:
+        if (node in layers and node.op_type in LAYERS) or _propagates_int8(node, flowing):
+            flowing.add(node)
+    useful: set[ir.Node] = set()
+    for node in reversed(nodes):
+        if node in layers or (node in flowing and _is_useful_int8(node, layers, useful)):
+            useful.add(node)
+    return tuple(node for node in nodes if node in useful)
+
+
+def _is_layer(node: ir.Node) -> bool:
+    """A layer with a constant float32 weight of a form that integer kernels take."""
+    if node.op_type not in (*LAYERS, *FLOAT_OUTPUT_LAYERS) or node.domain not in ("", "ai.onnx"):
+        return False
+    data, weight = node.inputs[0], node.inputs[1]
+    if weight is None or data is None or not _constant(weight) or _constant(data):
+        return False
+    rank = len(weight.shape or ())
+    if node.op_type == "Gemm":
+        plain = node.attributes.get_float("alpha", 1.0) == 1.0
+        return plain and not node.attributes.get_int("transA", 0)
+    return rank == 2 if node.op_type == "MatMul" else rank >= 3
+
+
+def _constant(value: ir.Value) -> bool:
+    import onnx_ir as ir
+
+    return value.is_initializer() and value.dtype == ir.DataType.FLOAT
+
+
+def _propagates_int8(node: ir.Node, flowing: set[ir.Node]) -> bool:
+    """Glue all of whose float data comes from 8-bit activations."""
+    import onnx_ir as ir
+
+    if node.op_type not in PASS_THROUGH:
+        return False
+    data = [
+        value
+        for value in node.inputs
+        if value is not None and value.dtype == ir.DataType.FLOAT and not value.is_initializer()
+    ]
+    return bool(data) and all(value.producer() in flowing for value in data)
+
+
+def _is_useful_int8(node: ir.Node, layers: set[ir.Node], useful: set[ir.Node]) -> bool:
+    """Its values reach a quantized layer in 8 bits, or it is a layer's own activation."""
+    made_by = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if node.op_type in _ACTIVATIONS and made_by in layers:
+        return True
+    return any(reader in layers or reader in useful for reader in _consumers(node))
+
+
+def _consumers(node: ir.Node) -> list[ir.Node]:
+    return [use.node for output in node.outputs for use in output.uses()]
+
+
+Range = tuple[float, float]
+
+
+def collect_ranges(
+    artifact: Artifact,
+    root: Path,
+    names: Sequence[str],
+    samples: Iterable[Mapping[str, np.ndarray]],
+    threads: int | None = None,
+) -> dict[str, Range]:
+    """Smallest and largest value of each tensor over all samples.
+
+    Args:
+        artifact: The float artifact that runs.
+        root: Folder of its files.
+        names: Tensors: inputs, outputs and inner ones.
+        samples: Feeds, gone through once.
+        threads: Threads for one run; None: as many as this process may use.
+
+    Returns:
+        float32 values by name, in the order of ``names``; (0, 0) for tensors without elements.
+
+    Raises:
+        QuantizeError: EDGE-QUANTIZE-010 a tensor becomes NaN or infinite, -001 no sample.
+    """
+    ends = {spec.name for spec in (*artifact.io.inputs, *artifact.io.outputs)}
+    taps = tuple(name for name in names if name not in ends)
+    low, high = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
+    index = -1
+    with OnnxSession(artifact, root, "cpu", threads, taps, optimize=True) as session:
+        for index, feed in enumerate(samples):
+            found = {**feed, **session.run(feed)}
+            for name in names:
+                if found[name].size:
+                    ends_of = float(found[name].min()), float(found[name].max())
+                    _check_finite(index, name, ends_of)
+                    low[name], high[name] = min(low[name], ends_of[0]), max(high[name], ends_of[1])
+    if index < 0:
+        raise QuantizeError(
+            "EDGE-QUANTIZE-001",
+            "calibration",
+            wanted="samples of real data",
+            got="none",
+            hint="give inputs as your users send them: --data FOLDER (docs/data.md)",
+        )
+    return {name: (low[name], high[name]) if low[name] <= high[name] else (0, 0) for name in names}
+
+
+def _check_finite(index: int, name: str, ends: Range) -> None:
+    if not np.isfinite(ends).all():
+        raise QuantizeError(
+            "EDGE-QUANTIZE-010",
+            f"tensor {name!r}",
+            wanted="finite values",
+            got=f"{ends[0]} to {ends[1]} in calibration sample {index}",
+            hint="the float model overflows on that sample: look at it, or keep that op in float",
+        )
+
+
+#: Where DequantizeLinear learned to have a scale for each channel.
+_MIN_OPSET = 13
+
+_FOLDABLE = ("Conv", "ConvTranspose", "Gemm")
+
+
+def quantize_static(
+    model: ir.Model,
+    artifact: Artifact,
+    root: Path,
+    recipe: Recipe,
+    kept: set[str],
+    samples: Iterable[Mapping[str, np.ndarray]],
+) -> ir.Model:
+    """Quantize the nodes that `flow.plan` names.
+
+    Args:
+        model: The float model, weights in memory; every node has a name of its own.
+        artifact: The same model as it lies on disk, to be run with the samples.
+        root: Folder of its files.
+        recipe: Its options "activation" and "reduce_range" are set.
+        kept: Names of nodes that stay float.
+        samples: Feeds to calibrate with.
+
+    Returns:
+        A new model.
+
+    Raises:
+        QuantizeError: EDGE-QUANTIZE-011 there is no layer to quantize, -012 the operator set is too
+            old, -010 and -001 see `collect_ranges`.
+    """
+    opset = model.opset_imports.get("", 0)
+    if opset < _MIN_OPSET:
+        raise QuantizeError(
+            "EDGE-QUANTIZE-012",
+            "model",
+            wanted=f"ONNX operator set {_MIN_OPSET} or newer",
+            got=f"{opset}, which has no scale for each channel",
+            hint="export the model again with a newer operator set, or ask for --precision w8",
+        )
+    nodes = quantizable_nodes(model, kept)
+    if not nodes:
+        raise QuantizeError(
+            "EDGE-QUANTIZE-011",
+            "model",
+            got="none that is to be quantized",
+            wanted="a convolution or linear layer with constant weights",
+            hint="ask for --precision fp16, or keep less in float",
+        )
+    ranges = collect_ranges(artifact, root, _activations(nodes), samples)
+    made = _quantized(model, nodes, ranges, recipe)
+    _restore_float_readers(made, {node.name or "" for node in nodes})
+    _prevent_requantization(made)
+    return made
+
+
+def _activations(nodes: Iterable[ir.Node]) -> list[str]:
+    """Names of the float tensors that the nodes read and write, in order."""
+    import onnx_ir as ir
+
+    values = [
+        value
+        for node in nodes
+        for value in (*node.inputs, *node.outputs)
+        if value is not None and value.dtype == ir.DataType.FLOAT and not value.is_initializer()
+    ]
+    return list(dict.fromkeys(value.name or "" for value in values))
+
+
+def _quantized(
+    model: ir.Model, nodes: Iterable[ir.Node], ranges: Mapping[str, Range], recipe: Recipe
+) -> ir.Model:
+    import onnx_ir as ir
+    from onnxruntime.quantization import QDQQuantizer, QuantType
+
+    proto = ir.to_proto(model)
+    # Without this note the quantizer writes the model to a folder and reads it back, to learn the
+    # dtypes of its tensors; they stand in it already.
+    proto.metadata_props.add(key="onnx.infer", value="onnxruntime.quant")
+    signed = recipe.options["activation"] == "s8"
+    quantizer = QDQQuantizer(
+        proto,
+        per_channel=True,
+        reduce_range=recipe.options["reduce_range"] == "true",
+        weight_qType=QuantType.QInt8,
+        activation_qType=QuantType.QInt8 if signed else QuantType.QUInt8,
+        tensors_range=_tensors_data(ranges),
+        nodes_to_quantize=[node.name for node in nodes],
+        nodes_to_exclude=[],
+        op_types_to_quantize=sorted({node.op_type for node in nodes}),
+        extra_options={
+            "ActivationSymmetric": False,
+            "WeightSymmetric": True,
+            "OpTypesToExcludeOutputQuantization": list(FLOAT_OUTPUT_LAYERS),
+        },
+    )
+    made: ir.Model = ir.from_proto(quantizer.quantize_model())
+    made.producer_name, made.producer_version = model.producer_name, model.producer_version
+    made.metadata_props.clear()
+    made.graph.sort()
+    return made
+
+
+def _tensors_data(ranges: Mapping[str, Range]) -> Any:
+    from onnxruntime.quantization import CalibrationMethod
+    from onnxruntime.quantization.calibrate import TensorsData
+
+    pairs = {name: (np.float32(low), np.float32(high)) for name, (low, high) in ranges.items()}
+    return TensorsData(CalibrationMethod.MinMax, pairs)
+
+
+def _restore_float_readers(model: ir.Model, quantized: set[str]) -> None:
+    """Let nodes that stay float read the float tensor, where a node that stays float made it.
+
+    The quantizer lets every reader of a tensor have the rounded values. A transformer's residual
+    stream must not be rounded because a product reads it too.
+    """
+    for node in list(model.graph):
+        source = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+        if node.op_type != "DequantizeLinear" or source is None:
+            continue
+        whole = source.inputs[0]
+        maker = whole.producer() if whole is not None else None
+        if maker is None or maker.name in quantized:
+            continue
+        for use in list(node.outputs[0].uses()):
+            if use.node.name not in quantized and use.node.op_type != "QuantizeLinear":
+                use.node.replace_input_with(use.idx, whole)
+
+
+def _prevent_requantization(model: ir.Model) -> None:
+    """Keep ONNX Runtime from quantizing what was kept float.
+
+    When it loads a file it rounds the float weights of every convolution or Gemm that reads a
+    dequantized tensor to 8 bits for the whole TENSOR (its rewriting `WeightBiasQuantization`, on at
+    every level): far worse than what was to be avoided. A Clip to the values that the 8-bit tensor
+    can have changes nothing, and stands between the two.
+    """
+    for node in list(model.graph):
+        if node.op_type not in _FOLDABLE or _producer_type(node, 0) != "DequantizeLinear":
+            continue
+        if _producer_type(node, 1) != "DequantizeLinear":
+            _clip_input(model.graph, node)
+
+
+def _producer_type(node: ir.Node, index: int) -> str:
+    value = node.inputs[index]
+    producer = value.producer() if value is not None else None
+    return producer.op_type if producer is not None else ""
+
+
+def _clip_input(graph: ir.Graph, node: ir.Node) -> None:
+    import onnx_ir as ir
+
+    value = node.inputs[0]
+    assert value is not None
+    low, high = _dequantized_range(value.producer())
+    bounds = []
+    for word, bound in (("low", low), ("high", high)):
+        name = f"{node.name}_{word}"
+        added = ir.Value(name=name, const_value=ir.tensor(np.float32(bound), name=name))
+        added.shape, added.type = ir.Shape([]), ir.TensorType(ir.DataType.FLOAT)
+        graph.initializers[name] = added
+        bounds.append(added)
+    clip = ir.node("Clip", [value, *bounds], name=f"{node.name}_clip")
+    clip.metadata_props.update(node.metadata_props)
+    made = clip.outputs[0]
+    made.name, made.type, made.shape = f"{node.name}_clipped", value.type, value.shape
+    graph.insert_before(node, clip)
+    node.replace_input_with(0, made)
+
+
+def _dequantized_range(dequantize: ir.Node | None) -> tuple[float, float]:
+    """Smallest and largest value that comes out of a DequantizeLinear with one scale."""
+    assert dequantize is not None
+    numbers = [
+        value.const_value.numpy()
+        for value in dequantize.inputs[1:]
+        if value is not None and value.const_value is not None
+    ]
+    scale, zero = numbers[0].astype(np.float64), numbers[1]
+    info = np.iinfo(zero.dtype)
+    low, high = ((end - zero.astype(np.float64)) * scale for end in (info.min, info.max))
+    # Rounded outwards: the product in float32 may lie a digit beyond.
+    return float(np.float32(low) * 1.000001), float(np.float32(high) * 1.000001)

@@ -1,0 +1,146 @@
+"""What edgeserve teaches litert_torch: rules for operators that it cannot translate.
+
+Some it does not know, others it cannot translate in some uses.
+
+A rule that has nothing to correct leaves the operator as it is (`NotImplemented`). What
+litert_torch does not know at all is decomposed by PyTorch's own tables. Sorting is written in
+the one form that LiteRT runs, the largest of the last axis: ``TOPK_V2`` is the only kernel that
+orders values, and the converter writes anything else as an operation that it names and no engine
+has. On equal values it takes the first, so that a sort made of it is stable. The kernel is only
+found where the places are asked for: values are looked up by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
+from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.table import RULES
+
+__all__ = ["CORRECTIONS", "SORT_RULES", "register_decompositions"]
+
+
+_OPS = torch.ops.aten
+_Pair = tuple[Tensor, Tensor]
+
+
+def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if dim == x.dim() - 1 and largest:
+        return NotImplemented  # as it is to be: `_ordered` counts that axis from the front
+    return _sort_by_topk(x, k, dim, largest)
+
+
+def _sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    return _sort_by_topk(x, x.shape[dim], dim, descending) if x.dim() else NotImplemented
+
+
+def _stable_sort(
+    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> Any:
+    return _sort(x, dim, descending)
+
+
+def _argsort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    return _sort_by_topk(x, x.shape[dim], dim, descending)[1]
+
+
+def _sort_by_topk(x: Tensor, k: int, dim: int, largest: bool) -> _Pair:
+    last = x.movedim(dim, -1) if x.dim() > 1 else x
+    _, places = torch.topk(last if largest else -last, k, last.dim() - 1)
+    values = torch.gather(last, -1, places)
+    return values.movedim(-1, dim), places.movedim(-1, dim)
+
+
+#: Rules by operator; `NotImplemented` leaves it as it is.
+SORT_RULES: dict[Any, Callable[..., Any]] = {
+    _OPS.argsort.default: _argsort,
+    _OPS.sort.default: _sort,
+    _OPS.sort.stable: _stable_sort,
+    _OPS.topk.default: _topk,
+}
+
+
+_ATEN = torch.ops.aten
+
+
+def _logical_xor(x: Tensor, y: Tensor) -> Any:
+    """One and not the other: they differ."""
+    if x.dtype != torch.bool or y.dtype != torch.bool:
+        return NotImplemented
+    return x.to(torch.int32) != y.to(torch.int32)
+
+
+def _bitwise_xor(x: Tensor, y: Tensor) -> Any:
+    """The kernel takes 32 bits, which is what the format's integers have anyway."""
+    if x.dtype != torch.int64 or y.dtype != torch.int64:
+        return NotImplemented
+    return torch.bitwise_xor(x.to(torch.int32), y.to(torch.int32)).to(torch.int64)
+
+
+def _bitwise_not(x: Tensor) -> Any:
+    return NotImplemented if x.dtype == torch.bool else -1 - x
+
+
+def _pow(x: Tensor, exponent: Any) -> Any:
+    """Small powers of integers by multiplication; the converter takes them to 64 bits and back."""
+    if x.is_floating_point() or type(exponent) is not int or not 1 <= exponent <= 8:
+        return NotImplemented
+    made = x
+    for _ in range(exponent - 1):
+        made = made * x
+    return made if exponent > 1 else x.clone()
+
+
+def _fmod(x: Tensor, y: Any) -> Any:
+    if x.is_floating_point() or not isinstance(y, Tensor) or y.is_floating_point():
+        return NotImplemented
+    return x - torch.div(x, y, rounding_mode="trunc") * y
+
+
+#: Rules by operator; `NotImplemented` leaves it as it is.
+CORRECTIONS: dict[Any, Callable[..., Any]] = {
+    **SCATTER_RULES,
+    **BITWISE_RULES,
+    **INDEXING_RULES,
+    **SHIFT_RULES,
+    **LINALG_RULES,
+    **SORT_RULES,
+    _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
+    _ATEN.bitwise_not.default: _bitwise_not,
+    _ATEN.bitwise_xor.Tensor: _bitwise_xor,
+    _ATEN.fmod.Tensor: _fmod,
+    _ATEN.logical_xor.default: _logical_xor,
+    _ATEN.one_hot.default: RULES[_ATEN.one_hot.default],
+    _ATEN.pow.Tensor_Scalar: _pow,
+    _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
+}
+
+
+def register_decompositions() -> None:
+    """Add PyTorch's rules for what has no lowering to those that litert_torch applies.
+
+    It applies the rules of core ATen only, and refuses an operator that these leave and that it
+    cannot lower; PyTorch has rules for many of those.
+    """
+    from litert_torch.backend.lowerings import registry
+    from litert_torch.fx_infra import decomp
+    from torch._decomp import decomposition_table
+    from torch._ops import OpOverload
+
+    from edgeserve.backends.torch.decompositions.table import RULES
+
+    for operator, rule in CORRECTIONS.items():
+        decomp.add_pre_convert_decomp(operator, rule)
+    there = decomp.pre_lower_decomp()
+    for operator, rule in (*RULES.items(), *decomposition_table.items()):
+        if not isinstance(operator, OpOverload) or operator in there:
+            continue
+        if registry.lookup(operator) is None:
+            decomp.add_pre_convert_decomp(operator, rule)
+            there[operator] = rule

@@ -1,0 +1,1 @@
+"""Operators that a format does not know, computed by operators that it knows."""

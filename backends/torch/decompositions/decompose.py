@@ -1,0 +1,57 @@
+"""Operators that a format does not know, taken apart as PyTorch's own tables, or ours, say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+__all__ = ["decompose_unsupported"]
+
+#: What one table leaves may be in another; more rounds than this have never helped.
+_MAX_ROUNDS = 4
+
+
+def decompose_unsupported(
+    program: ExportedProgram, is_known: Callable[[Any], bool]
+) -> ExportedProgram:
+    """The program without the operators that are not known, as far as PyTorch has words for them.
+
+    Args:
+        program: To start from.
+        is_known: Whether the format has a translation for an operator.
+    """
+    tried: set[Any] = set()
+    for _ in range(_MAX_ROUNDS):
+        table = {
+            target: rule
+            for target in _targets(program) - tried
+            if not is_known(target) and (rule := _decomposition(target)) is not None
+        }
+        if not table:
+            break
+        tried |= set(table)
+        program = program.run_decompositions(table)
+    return program
+
+
+def _targets(program: ExportedProgram) -> set[Any]:
+    return {node.target for node in program.graph.nodes if node.op == "call_function"}
+
+
+def _decomposition(target: Any) -> Callable[..., Any] | None:
+    """How PyTorch computes an operator by others; None where it has no words for that."""
+    from torch._C import DispatchKey
+    from torch._decomp import decomposition_table
+    from torch._ops import OpOverload
+
+    from edgeserve.backends.torch.decompositions.table import RULES
+
+    if not isinstance(target, OpOverload):
+        return None
+    rule = RULES.get(target) or decomposition_table.get(target)
+    if rule is None and target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
+        return target.decompose
+    return rule

@@ -1,0 +1,1 @@
+"""Diagnose a failure: the user's own line, the module, the operator, and a replacement."""

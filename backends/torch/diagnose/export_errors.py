@@ -1,0 +1,222 @@
+"""What `torch.export` says when it refuses a module, in one line, with the module and a remedy.
+
+Python's own frames tell which module it was: the ``self`` of each frame that is a module of the
+tree. The innermost one that ran where torch refused something or specialized a size is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from edgeserve.backends.torch.diagnose.user_lines import (
+    exception_chain,
+    line_of_error,
+    one_line,
+    user_line,
+)
+from edgeserve.errors import ConvertError
+
+__all__ = ["SizeOrigin", "export_error", "module_label", "module_of_error", "record_fixed_sizes"]
+
+
+@dataclass(frozen=True)
+class SizeOrigin:
+    """Where a size was fixed.
+
+    Attributes:
+        module: As `named` says it.
+        line: The user's ``file:line``; None where no line of theirs is known.
+    """
+
+    module: str
+    line: str | None
+
+
+def module_label(path: str, module: torch.nn.Module) -> str:
+    """``encoder.rnn (GRU)``; the class alone for the module at the top."""
+    kind = type(module).__name__
+    return f"{path} ({kind})" if path else kind
+
+
+def module_of_error(error: BaseException, root: torch.nn.Module) -> str | None:
+    """The innermost module of ``root`` that ran when ``error`` was raised; None if none did."""
+    for part in exception_chain(error):
+        frames = [frame for frame, _ in traceback.walk_tb(part.__traceback__)]
+        if found := _innermost_module(frames, root):
+            return found
+    return None
+
+
+def _innermost_module(frames: Iterable[FrameType], root: torch.nn.Module) -> str | None:
+    """The last module among the frames, outermost first.
+
+    A tracer puts proxies in the modules' places, which share their ``__dict__``.
+    """
+    known = {id(vars(module)): module_label(path, module) for path, module in root.named_modules()}
+    found = None
+    for frame in frames:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.nn.Module):
+            found = known.get(id(vars(owner)), found)
+    return found
+
+
+@contextlib.contextmanager
+def record_fixed_sizes(root: torch.nn.Module, folder: Path) -> Iterator[dict[int, SizeOrigin]]:
+    """Notes where a trace fixes a symbolic size at a number: for each number the first place.
+
+    Torch itself says the number alone, after the trace.
+
+    Args:
+        root: The module that is traced.
+        folder: The user's folder.
+    """
+    places: dict[int, SizeOrigin] = {}
+    original = ShapeEnv._set_replacement
+
+    def note(self: ShapeEnv, a: Any, tgt: Any, msg: str) -> None:
+        if getattr(tgt, "is_Integer", False) and int(tgt) not in places:
+            stack = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))][::-1]
+            if module := _innermost_module(stack, root):
+                places[int(tgt)] = SizeOrigin(module, _innermost_line(stack, folder))
+        original(self, a, tgt, msg)
+
+    ShapeEnv._set_replacement = note  # type: ignore[method-assign]
+    try:
+        yield places
+    finally:
+        ShapeEnv._set_replacement = original  # type: ignore[method-assign]
+
+
+def _innermost_line(stack: Iterable[FrameType], folder: Path) -> str | None:
+    """The innermost line of the user's that lies below a module's call."""
+    line, inside = None, False
+    for frame in stack:
+        inside = inside or isinstance(frame.f_locals.get("self"), torch.nn.Module)
+        if inside:
+            line = user_line(frame.f_code.co_filename, frame.f_lineno, folder) or line
+    return line
+
+
+_CONSTRAINT = re.compile(r"^\s*- (.+)$", re.MULTILINE)
+_SPECIALIZED = re.compile(r"You marked (.+) as dynamic but .*constant \((\d+)\)")
+_SUGGESTED = re.compile(r"Suggested fixes:\n((?:[ \t]+\S.*\n?)+)")
+_OPERATOR = re.compile(r"aten\.\w+")
+#: Ends of what `Place.module` says of torch's recurrent layers.
+_RECURRENT = tuple(f"({kind})" for kind in ("RNN", "LSTM", "GRU"))
+_OUT_OF_RANGE = re.compile(r"\d+ not in range \[\S+, \S+\]")
+
+
+def export_error(
+    error: Exception, folder: Path, module: torch.nn.Module, places: Mapping[int, SizeOrigin]
+) -> ConvertError:
+    """The coded error for an exception of `torch.export.export`.
+
+    Args:
+        error: As torch raised it.
+        folder: The user's folder.
+        module: That was traced.
+        places: Where its trace fixed sizes, by the size.
+
+    Returns:
+        EDGE-CONVERT-013 where a dynamic dimension cannot vary as asked, -014 where the module's
+        path depends on the values of its inputs, -015 otherwise.
+    """
+    text = str(error)
+    where = line_of_error(error, folder)
+    if "Constraints violated" in text or _OUT_OF_RANGE.match(text):
+        return ConvertError(
+            "EDGE-CONVERT-013",
+            "dynamic_shapes",
+            wanted="dimensions that may take any size in their range",
+            got=_violations(text, places),
+            hint=_dimension_hint(text, places),
+            source_line=where or _fixed_at(text, places),
+        )
+    by_values = "data-dependent" in text or "data dependent" in text
+    if by_values or type(error).__name__ == "DataDependentOutputException":
+        return ConvertError(
+            "EDGE-CONVERT-014",
+            _forward(error, module),
+            wanted="the same path for every input",
+            got=_data_dependence(error),
+            hint="replace the `if`, .item() or torch.equal on a tensor's values by torch.where or "
+            "arithmetic",
+            source_line=where,
+        )
+    return ConvertError(
+        "EDGE-CONVERT-015",
+        "torch.export",
+        wanted="a module it can trace",
+        got=one_line(error),
+        hint="make this line of forward traceable; the job's log holds torch's whole message",
+        source_line=where,
+    )
+
+
+def _data_dependence(error: Exception) -> str:
+    """What depends on values: the operator, where torch names one alone."""
+    named = _OPERATOR.match(str(error))
+    by = f" ({named[0]})" if named else ""
+    return f"a choice that depends on the values of a tensor{by}"
+
+
+def _forward(error: Exception, module: torch.nn.Module) -> str:
+    """Whose forward it is, where that is known."""
+    owner = module_of_error(error, module)
+    return f"forward of {owner}" if owner else "forward"
+
+
+def _fixed_at(text: str, places: Mapping[int, SizeOrigin]) -> str | None:
+    """The user's line that fixed the first of the dimensions that cannot vary."""
+    found = _origins_in(text, places)
+    return found[0].line if found else None
+
+
+def _origins_in(text: str, places: Mapping[int, SizeOrigin]) -> list[SizeOrigin]:
+    """Where the dimensions that the text calls constant were fixed, as far as that is known."""
+    return [places[int(size)] for _, size in _SPECIALIZED.findall(text) if int(size) in places]
+
+
+def _constraint(line: str, places: Mapping[int, SizeOrigin]) -> str:
+    """One constraint, shorter than torch says it; with the module that fixes a dimension."""
+    fixed = _SPECIALIZED.match(line)
+    if not fixed:
+        return line.split(". If you're using")[0].rstrip(".")
+    place = places.get(int(fixed[2]))
+    where = f" in {place.module}" if place else ""
+    return f"{fixed[1]} can only be {fixed[2]}: it is fixed{where}"
+
+
+def _violations(text: str, places: Mapping[int, SizeOrigin]) -> str:
+    """The constraints that do not hold, joined in one line; each once."""
+    lines = _CONSTRAINT.findall(text)
+    found = list(dict.fromkeys(_constraint(line, places) for line in lines))
+    if not found:
+        return text.splitlines()[0]
+    more = f" (and {len(found) - 2} more)" if len(found) > 2 else ""
+    return "; ".join(found[:2]) + more
+
+
+def _dimension_hint(text: str, places: Mapping[int, SizeOrigin]) -> str:
+    suggested = _SUGGESTED.search(text)
+    if suggested:
+        fixes = ", ".join(line.strip() for line in suggested[1].splitlines() if line.strip())
+        steps = any(place.module.endswith(_RECURRENT) for place in _origins_in(text, places))
+        why = "; torch writes out each step of a recurrent layer, so its length is fixed"
+        return (
+            f"in dynamic_shapes, as torch suggests: {fixes} (a number means: leave that axis fixed)"
+            + (why if steps else "")
+        )
+    return "give the dimension a narrower range, (name, low, high), or leave that axis fixed"

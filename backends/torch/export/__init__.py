@@ -1,0 +1,1 @@
+"""Export a module: trace it, check the program against it, open the dimensions that can vary."""

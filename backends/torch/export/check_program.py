@@ -1,0 +1,134 @@
+"""Proof that an exported program answers as its module does, before anything is made from it.
+
+A trace follows one path. Where a module chooses by size or by value, the program is right for the
+traced example and wrong for others; here it is run on the user's own examples, on those it was
+traced with, and on the smallest that its declared ranges allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+
+from edgeserve.backends.torch.diagnose.user_lines import line_of_error, one_line
+from edgeserve.backends.torch.export.flat_module import FlatModule
+from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
+from edgeserve.errors import ConvertError, EdgeError
+
+__all__ = ["check_program", "describe_difference"]
+
+#: Largest difference allowed, relative to each output's largest value: the same kernels run on both
+#: sides, so anything above rounding is another path.
+TOLERANCE = 1e-4
+
+
+def check_program(
+    program: ExportedProgram,
+    flat: FlatModule,
+    first: Sequence[torch.Tensor],
+    probes: Sequence[Sequence[torch.Tensor]],
+    folder: Path,
+) -> None:
+    """Compare a program with its module on each probe.
+
+    Args:
+        program: As traced.
+        flat: The module with its examples.
+        first: What the module answered to its examples before anything else had run it.
+        probes: Further inputs, on which the module is asked now.
+        folder: The user's folder, so that an error can name the user's own line.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-012 the module itself fails on a probe, -017 the answers differ.
+    """
+    runner = program.module()
+    buffers = BufferSnapshot(runner)
+    examples = flat.examples
+    for probe in [examples, *probes]:
+        try:
+            wanted = first if probe is examples else flat.call(probe).tensors
+        except EdgeError:
+            raise
+        except Exception as error:  # the user's own code
+            raise ConvertError(
+                "EDGE-CONVERT-012",
+                f"forward at {_sizes(probe)}",
+                wanted="an answer, as dynamic_shapes says",
+                got=one_line(error),
+                hint="raise the smallest size in dynamic_shapes to one that forward takes",
+                source_line=line_of_error(error, folder),
+            ) from error
+        try:
+            with torch.no_grad():
+                got = [t.clone() for t in runner(*(tensor.clone() for tensor in probe))]
+            buffers.restore()
+        except Exception as error:  # an assertion of the trace
+            raise _mismatch_error(probe, one_line(error), _BRANCH) from error
+        worst = describe_difference(wanted, got)
+        if worst:
+            again = describe_difference(wanted, flat.call(probe).tensors)
+            raise _mismatch_error(
+                probe, worst, _NONDETERMINISTIC if again else _branch_hint(flat.module)
+            )
+
+
+_BRANCH = (
+    "forward takes another path at this size or value: remove that branch, or narrow dynamic_shapes"
+)
+_NESTED = (
+    "nn.TransformerEncoder leaves out masked places when it is run, which an export does not:"
+    " make it with enable_nested_tensor=False"
+)
+_NONDETERMINISTIC = (
+    "the module itself answers otherwise when it is asked again at this size or value: make the"
+    " random numbers or the state behind that an input"
+)
+
+
+def _branch_hint(module: torch.nn.Module) -> str:
+    """What to do where a module takes another path than its program."""
+    nested = any(
+        isinstance(part, torch.nn.TransformerEncoder) and part.use_nested_tensor
+        for part in module.modules()
+    )
+    return _NESTED if nested else _BRANCH
+
+
+def describe_difference(wanted: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:
+    """What differs, in words; empty when the answers are the same."""
+    for i, (ours, theirs) in enumerate(zip(wanted, got, strict=True)):
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return f"output {i} is {_tensor_type(theirs)}, not {_tensor_type(ours)}"
+        if not ours.numel() or torch.equal(ours, theirs):
+            continue
+        if not ours.is_floating_point():
+            return f"output {i} holds other {ours.dtype} values"
+        finite = ours.double().nan_to_num(0.0, 0.0, 0.0)
+        scale = max(float(finite.abs().max()), 1e-6)
+        if not torch.allclose(
+            theirs.double(), ours.double(), rtol=0.0, atol=TOLERANCE * scale, equal_nan=True
+        ):
+            off = (theirs.double() - ours.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
+            return f"output {i} off by {float(off):.3g} at a scale of {scale:.3g}"
+    return ""
+
+
+def _tensor_type(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}"
+
+
+def _mismatch_error(probe: Sequence[torch.Tensor], got: str, hint: str) -> ConvertError:
+    return ConvertError(
+        "EDGE-CONVERT-017",
+        f"exported program at {_sizes(probe)}",
+        wanted="the module's own answers",
+        got=got,
+        hint=hint,
+    )
+
+
+def _sizes(probe: Sequence[torch.Tensor]) -> str:
+    return " ".join(str(list(tensor.shape)) for tensor in probe)

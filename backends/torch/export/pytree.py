@@ -1,0 +1,189 @@
+"""Names for what goes in and comes out: tensors in any nesting of tuples, dicts and dataclasses.
+
+The exported program is flat: it takes tensors by position and gives a tuple of tensors. Here nested
+values become such lists, each leaf with a name made of the keys that lead to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from edgeserve.errors import ConvertError
+
+__all__ = ["Leaf", "bind_inputs", "name_outputs", "replace_tensors", "tree_leaves", "unique_names"]
+
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A value inside a nesting: the keys and positions that lead to it, and the value."""
+
+    path: tuple[str | int, ...]
+    value: Any
+
+    @property
+    def name(self) -> str:
+        """The path as a name: ``("past", 0)`` is ``past_0``."""
+        text = _NOT_A_NAME.sub("_", "_".join(str(key) for key in self.path))
+        return text if text and not text[0].isdigit() else f"_{text}"
+
+
+def _items(value: Any) -> list[tuple[str | int, Any]] | None:
+    """Keys and values of a container in order; None for anything else."""
+    if isinstance(value, Mapping):
+        return [(str(key), item) for key, item in value.items()]
+    if hasattr(value, "_fields") and isinstance(value, tuple):
+        return list(zip(getattr(value, "_fields"), value, strict=True))  # noqa: B009 - a namedtuple
+    if isinstance(value, tuple | list):
+        return list(enumerate(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
+    return None
+
+
+def tree_leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
+    """All leaves of a nesting, in order; what is no container is a leaf."""
+    items = _items(value)
+    if items is None:
+        yield Leaf(path, value)
+        return
+    for key, item in items:
+        yield from tree_leaves(item, (*path, key))
+
+
+def replace_tensors(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The same nesting with its tensors replaced, in order; any mapping becomes a dict."""
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    items = _items(value)
+    if items is None:
+        return value
+    filled = [(key, replace_tensors(item, tensors)) for key, item in items]
+    if isinstance(value, Mapping):
+        return dict(zip(value, (item for _, item in filled), strict=True))
+    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+        return type(value)(item for _, item in filled)
+    return type(value)(**{str(key): item for key, item in filled})
+
+
+def bind_inputs(module: torch.nn.Module, examples: object) -> dict[str, Any]:
+    """Example inputs as forward's arguments by name, in the order of forward's parameters.
+
+    Args:
+        module: Whose forward is meant.
+        examples: A tuple or list (by position) or a dict (by name).
+
+    Raises:
+        ConvertError: EDGE-CONVERT-011.
+    """
+    if not isinstance(examples, tuple | list | dict):
+        raise _bad_examples(
+            "a tuple or dict of tensors",
+            type(examples).__name__,
+            "return the inputs as a tuple: (module, (x,)), with the comma",
+        )
+    try:
+        signature = inspect.signature(module.forward)
+        bound = (
+            signature.bind(**examples) if isinstance(examples, dict) else signature.bind(*examples)
+        )
+    except (TypeError, ValueError) as error:
+        raise _bad_examples(
+            "what forward takes",
+            str(error),
+            "give one example for each argument of forward that has no default",
+        ) from error
+    flat: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        flat |= (
+            value
+            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            else {name: value}
+        )
+    for leaf in tree_leaves(flat):
+        _check_input(leaf)
+    return flat
+
+
+def _check_input(leaf: Leaf) -> None:
+    """Inputs are tensors; a Python constant is allowed and stays what it is."""
+    value = leaf.value
+    if value is None or isinstance(value, bool | int | float | str):
+        return
+    if not isinstance(value, torch.Tensor):
+        raise _bad_examples(
+            f"a tensor for {leaf.name!r}",
+            type(value).__name__,
+            "convert it with torch.as_tensor(x)",
+        )
+    if value.is_complex() or value.layout is not torch.strided:
+        kind = "complex" if value.is_complex() else str(value.layout)
+        raise _bad_examples(
+            f"a dense, real tensor for {leaf.name!r}",
+            f"a {kind} one",
+            "take dense real tensors, and convert them inside forward",
+        )
+
+
+def _bad_examples(wanted: str, got: str, hint: str) -> ConvertError:
+    return ConvertError("EDGE-CONVERT-011", "example inputs", wanted=wanted, got=got, hint=hint)
+
+
+def name_outputs(value: Any) -> tuple[list[str], list[torch.Tensor]]:
+    """Name what a module returned: "output" for one tensor, "output_0" by position, else by key.
+
+    None is left out, as it is by callers that return an optional part.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-016, something in it is no tensor, or there is none.
+    """
+    found = [leaf for leaf in tree_leaves(value) if leaf.value is not None]
+    for leaf in found:
+        if not isinstance(leaf.value, torch.Tensor) or leaf.value.is_complex():
+            kind = (
+                "a complex tensor"
+                if isinstance(leaf.value, torch.Tensor)
+                else type(leaf.value).__name__
+            )
+            raise _bad_outputs(f"{leaf.name.strip('_') or 'output'} is {kind}")
+    if not found:
+        raise _bad_outputs("none")
+    bare = all(isinstance(key, int) for leaf in found for key in leaf.path)
+    names = [_output_name(leaf, bare) for leaf in found]
+    return unique_names(names), [leaf.value for leaf in found]
+
+
+def _output_name(leaf: Leaf, bare: bool) -> str:
+    if not leaf.path:
+        return "output"
+    return "output_" + "_".join(map(str, leaf.path)) if bare else leaf.name.lstrip("_")
+
+
+def _bad_outputs(got: str) -> ConvertError:
+    return ConvertError(
+        "EDGE-CONVERT-016",
+        "outputs of forward",
+        wanted="tensors, in any nesting of tuples and dicts",
+        got=got,
+        hint="return tensors only: torch.as_tensor(x) for a number, view_as_real for a complex one",
+    )
+
+
+def unique_names(names: list[str], taken: frozenset[str] = frozenset()) -> list[str]:
+    """The same names, a number appended to each that was there before."""
+    used: set[str] = set(taken)
+    made = []
+    for name in names:
+        fresh, count = name, 1
+        while fresh in used:
+            fresh, count = f"{name}_{count}", count + 1
+        used.add(fresh)
+        made.append(fresh)
+    return made

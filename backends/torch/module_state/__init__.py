@@ -1,0 +1,1 @@
+"""State that a module keeps between calls: attributes, buffers, random number generators."""

@@ -1,0 +1,245 @@
+"""Canonicalize a graph.
+
+No checks, no no-ops, operators and outputs in forms that all formats know.
+
+Checks are removed: what they check was checked when the module was exported. Aliases,
+detachments and dropout outside training hand their input on as it is, and go too.
+
+``x.new_zeros(s)`` is ``full`` with the dtype of ``x``; ``a & b`` on tensors is ``bitwise_and``,
+and ``logical_and`` where both are truth values; torch's own test whether all of a tensor is true
+is ``all``. PyTorch's ``ReLU6`` is a ``hardtanh`` with two numbers. Converters know ``relu6`` as
+an activation, which they fuse with the layer before it, and take a clip for something else. A
+clip whose bounds are written as integers, though its values are not, stops one of them.
+
+``contiguous()`` of a tensor that is so already is no operator of its own when a program is
+traced again, say with attention decomposed. The views behind it then meet other strides and are
+illegal. A copy with a memory format is always there, and a reshape holds whatever the strides.
+
+Outputs get a dtype that a format has, and an operator of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from edgeserve.backends.torch.passes.fx_utils import kept_meta
+
+__all__ = [
+    "canonicalize_clip_bounds",
+    "canonicalize_ops",
+    "canonicalize_relu6",
+    "copy_contiguous",
+    "normalize_outputs",
+    "outputs_need_sizes",
+    "remove_asserts",
+    "remove_noops",
+]
+
+
+#: Starts of the names of operators that only check; ``_guards_fn`` is a module that does.
+_CHECKS = ("aten._assert", "aten._functional_assert", "aten.sym_constrain", "_guards_fn")
+
+
+def remove_asserts(module: fx.GraphModule) -> bool:
+    """Remove assertions and size constraints, and with them what was computed only for them."""
+    checks = [node for node in module.graph.nodes if str(node.target).startswith(_CHECKS)]
+    for node in checks:
+        if node.users:  # a functional assertion hands a token on to the next one
+            node.replace_all_uses_with(node.args[-1])
+        module.graph.erase_node(node)
+    return bool(checks)
+
+
+_ATEN = torch.ops.aten
+_NOOPS = {
+    _ATEN.alias.default,
+    _ATEN.detach.default,
+    _ATEN.detach_.default,
+    _ATEN.lift_fresh.default,
+    _ATEN.lift_fresh_copy.default,
+    _ATEN.positive.default,
+}
+_DROPOUT = {
+    _ATEN.alpha_dropout.default,
+    _ATEN.dropout.default,
+    _ATEN.feature_alpha_dropout.default,
+    _ATEN.feature_dropout.default,
+}
+
+
+def remove_noops(module: fx.GraphModule) -> bool:
+    """Remove aliases, detachments and dropout outside training; readers take the input instead."""
+    idle = [node for node in module.graph.nodes if _is_noop(node)]
+    for node in idle:
+        node.replace_all_uses_with(node.args[0])
+        module.graph.erase_node(node)
+    return bool(idle)
+
+
+def _is_noop(node: fx.Node) -> bool:
+    training = node.target in _DROPOUT and node.args[2] is not False
+    return node.target in _NOOPS | _DROPOUT and not training
+
+
+#: Operators of the same arguments under a name that converters know.
+_ALIASES: dict[Any, Any] = {
+    _ATEN.__and__.Tensor: _ATEN.bitwise_and.Tensor,
+    _ATEN.__and__.Scalar: _ATEN.bitwise_and.Scalar,
+    _ATEN.__or__.Tensor: _ATEN.bitwise_or.Tensor,
+    _ATEN.__or__.Scalar: _ATEN.bitwise_or.Scalar,
+    _ATEN.__xor__.Tensor: _ATEN.bitwise_xor.Tensor,
+    _ATEN.__xor__.Scalar: _ATEN.bitwise_xor.Scalar,
+    _ATEN.__lshift__.Tensor: _ATEN.bitwise_left_shift.Tensor,
+    _ATEN.__lshift__.Scalar: _ATEN.bitwise_left_shift.Tensor_Scalar,
+    _ATEN.__rshift__.Tensor: _ATEN.bitwise_right_shift.Tensor,
+    _ATEN.__rshift__.Scalar: _ATEN.bitwise_right_shift.Tensor_Scalar,
+    _ATEN._is_all_true.default: _ATEN.all.default,
+    _ATEN._is_any_true.default: _ATEN.any.default,
+}
+
+#: What operators on bits are where there is but one.
+_LOGICAL: dict[Any, Any] = {
+    _ATEN.bitwise_and.Tensor: _ATEN.logical_and.default,
+    _ATEN.bitwise_or.Tensor: _ATEN.logical_or.default,
+    _ATEN.bitwise_xor.Tensor: _ATEN.logical_xor.default,
+    _ATEN.bitwise_not.default: _ATEN.logical_not.default,
+}
+
+#: What ``new_...`` fills a tensor with; None: the number that it is given.
+_NEW: dict[Any, float | None] = {
+    _ATEN.new_zeros.default: 0,
+    _ATEN.new_ones.default: 1,
+    _ATEN.new_full.default: None,
+    _ATEN.new_empty.default: 0,
+}
+
+
+def canonicalize_ops(module: fx.GraphModule) -> bool:
+    """Rename what has a plain name; the values' dtypes must be known (``meta["val"]``)."""
+    changed = False
+    for node in list(module.graph.nodes):
+        if node.target in _ALIASES:
+            node.target, changed = _ALIASES[node.target], True
+        if node.target in _LOGICAL and all(map(_is_bool, (node, *node.all_input_nodes))):
+            node.target, changed = _LOGICAL[node.target], True
+        elif node.target in _NEW and isinstance(node.meta.get("val"), torch.Tensor):
+            _fill(node, _NEW[node.target])
+            changed = True
+    return changed
+
+
+def _is_bool(node: fx.Node) -> bool:
+    return getattr(node.meta.get("val"), "dtype", None) is torch.bool
+
+
+def _fill(node: fx.Node, number: float | None) -> None:
+    """Make ``new_...(x, size[, number])`` a ``full(size, number)``."""
+    value = node.meta["val"]
+    filler: Any = node.args[2] if number is None else number
+    if value.dtype is torch.bool and isinstance(filler, int | float):
+        filler = bool(filler)
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(
+            _ATEN.full.default, (node.args[1], filler), {"dtype": value.dtype}
+        )
+    made.meta = kept_meta(node)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+
+
+_VIEWS = {_ATEN.view.default, _ATEN._unsafe_view.default}
+
+
+def copy_contiguous(module: fx.GraphModule) -> bool:
+    """Make ``contiguous`` a ``clone`` and ``view`` a ``reshape``, in place and with their names."""
+    changed = False
+    for node in module.graph.nodes:
+        if node.target is _ATEN.contiguous.default:
+            node.target, node.args = _ATEN.clone.default, node.args[:1]
+            node.kwargs = {"memory_format": torch.contiguous_format}
+            changed = True
+        elif node.target in _VIEWS:
+            node.target = _ATEN.reshape.default
+            changed = True
+    return changed
+
+
+def canonicalize_relu6(module: fx.GraphModule) -> bool:
+    """Replace ``hardtanh(x, 0, 6)`` by ``relu6(x)``; core ATen turns it back again."""
+    clips = [
+        node
+        for node in module.graph.find_nodes(op="call_function", target=_ATEN.hardtanh.default)
+        if tuple(node.args[1:]) == (0.0, 6.0)
+    ]
+    for node in clips:
+        node.target, node.args = _ATEN.relu6.default, node.args[:1]
+    return bool(clips)
+
+
+def canonicalize_clip_bounds(module: fx.GraphModule) -> bool:
+    """Write the bounds of ``hardtanh`` as floats where its input is floating point."""
+    changed = False
+    for node in module.graph.find_nodes(op="call_function", target=_ATEN.hardtanh.default):
+        x, *bounds = node.args
+        if any(isinstance(bound, int) for bound in bounds) and _is_float(x):
+            node.args = (x, *(float(bound) for bound in bounds))
+            changed = True
+    return changed
+
+
+def _is_float(node: object) -> bool:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+#: What stands for a dtype where only float32 and int32 come out.
+_OUTPUT_DTYPES = {
+    torch.bool: torch.int32,
+    torch.uint8: torch.int32,
+    torch.int8: torch.int32,
+    torch.int16: torch.int32,
+    torch.int64: torch.int32,
+    torch.float64: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+}
+
+
+def outputs_need_sizes(module: fx.GraphModule) -> bool:
+    """Whether `normalize_outputs` has to be told the sizes: an output would be one value twice."""
+    given: Any = module.graph.output_node().args[0]
+    own = [node for node in given if node.meta["val"].dtype not in _OUTPUT_DTYPES]
+    return len(set(own)) < len(own) or any(node.op != "call_function" for node in own)
+
+
+def normalize_outputs(module: fx.GraphModule) -> bool:
+    """Make every output float32 or int32, and the result of an operator that makes nothing else.
+
+    An input, a constant or an earlier output given back as it is would be one value with two names,
+    which some converters cannot write. Where that is so (`outputs_need_sizes`) the graph's values
+    must have fixed sizes (`with_sizes`).
+    """
+    output = module.graph.output_node()
+    given: Any = output.args[0]
+    settled: list[fx.Node] = []
+    with module.graph.inserting_before(output):
+        for node in given:
+            settled.append(_normalized_output(module.graph, node, settled))
+    output.args = (tuple(settled),)
+    return settled != list(given)
+
+
+def _normalized_output(graph: fx.Graph, node: fx.Node, before: Sequence[fx.Node]) -> fx.Node:
+    value = node.meta["val"]
+    if value.dtype in _OUTPUT_DTYPES:
+        made = graph.call_function(_ATEN.to.dtype, (node, _OUTPUT_DTYPES[value.dtype]))
+    elif node.op != "call_function" or node in before:
+        made = graph.call_function(_ATEN.reshape.default, (node, list(value.shape)))
+    else:
+        return node
+    made.meta["stack_trace"] = node.meta.get("stack_trace")
+    return made

@@ -1,0 +1,163 @@
+"""Fold constants, and batch normalization into the convolution before it.
+
+Position grids, masks, anchors and sines of frequencies are computed from numbers alone, often in
+64 bits or with operators that a format lacks. PyTorch computes them now, and the file holds the
+result. What is made of weights stays: a folded copy of them would double the file.
+
+In eval mode batch normalization is ``(y - mean) / sqrt(var + eps) * weight + bias`` per channel,
+with constants: a convolution with scaled weights and another bias does the same. Converters do
+this as well, but late and from many small operators: folding first takes a third off the
+conversion of a convnet.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from edgeserve.backends.torch.passes.fx_utils import add_tensor, tensor_of
+
+__all__ = ["MAX_FOLDED_BYTES", "fold_batch_norm", "fold_constants"]
+
+
+#: A result of more bytes than this is left to the format, which may make it anew in each run.
+MAX_FOLDED_BYTES = 4 << 20
+
+_PYTHON_OPERATORS = (operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv)
+
+
+def fold_constants(module: fx.GraphModule, largest: int = MAX_FOLDED_BYTES) -> bool:
+    """Replace operators on constants by numbers and stored tensors of up to ``largest`` bytes."""
+    known = _known(module, largest)
+    made = [
+        node
+        for node, value in known.items()
+        if node.op == "call_function"
+        and isinstance(value, torch.Tensor | int | float | bool)
+        and any(user not in known for user in node.users)
+    ]
+    for node in made:
+        _store(module, node, known[node], known)
+    return bool(made)
+
+
+def _known(module: fx.GraphModule, largest: int) -> dict[fx.Node, Any]:
+    """The values of nodes that rest on constants only."""
+    known: dict[fx.Node, Any] = {}
+    written = _written(module)
+    for node in module.graph.nodes:
+        if node in written:
+            continue
+        if node.op == "get_attr":
+            value = functools.reduce(getattr, str(node.target).split("."), module)
+            if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+                known[node] = value
+        elif node.op == "call_function" and _foldable(node, known):
+            value = _computed(node, known)
+            if value is not None and _bytes(value) <= largest:
+                known[node] = value
+    return known
+
+
+def _written(module: fx.GraphModule) -> set[fx.Node]:
+    """Nodes whose memory some operator writes to, itself or through a view of it.
+
+    What they hold depends on when it is read.
+    """
+    found: set[fx.Node] = set()
+    for node in module.graph.nodes:
+        place: Any = node if _mutable(node) else None
+        while isinstance(place, fx.Node) and place not in found:
+            found.add(place)
+            place = next(iter(place.args), None)
+            place = place[0] if isinstance(place, list | tuple) and place else place
+    stored = {node.target for node in found if node.op == "get_attr"}
+    return found | {
+        node for node in module.graph.nodes if node.op == "get_attr" and node.target in stored
+    }
+
+
+def _mutable(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema and schema.is_mutable)
+
+
+def _foldable(node: fx.Node, known: dict[fx.Node, Any]) -> bool:
+    if any(read not in known for read in node.all_input_nodes):
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        random = torch.Tag.nondeterministic_seeded in node.target.tags
+        return not random and not _mutable(node)
+    return node.target in _PYTHON_OPERATORS
+
+
+def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
+    """The value; None where PyTorch cannot tell it."""
+    args = fx.map_arg(node.args, known.__getitem__)
+    kwargs = fx.map_arg(node.kwargs, known.__getitem__)
+    try:
+        with torch.no_grad():
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+    except Exception:  # torch raises many kinds; the format will say what is wrong
+        return None
+
+
+def _bytes(value: Any) -> int:
+    tensors = value if isinstance(value, tuple | list) else (value,)
+    return sum(
+        each.numel() * each.element_size() for each in tensors if isinstance(each, torch.Tensor)
+    )
+
+
+def _store(module: fx.GraphModule, node: fx.Node, value: Any, known: dict[fx.Node, Any]) -> None:
+    """Put a value where a node was read; readers that are constant themselves go as well."""
+    if isinstance(value, torch.Tensor):
+        held = add_tensor(module, "constant", value.detach().contiguous().clone(), node)
+        held.meta |= {key: kept for key, kept in node.meta.items() if key != "val"}
+        node.replace_all_uses_with(held, delete_user_cb=lambda user: user not in known)
+        return
+    for user in [user for user in node.users if user not in known]:
+        user.args = fx.map_arg(user.args, lambda read: value if read is node else read)
+        user.kwargs = fx.map_arg(user.kwargs, lambda read: value if read is node else read)
+
+
+_ATEN = torch.ops.aten
+_CONVOLUTIONS = {
+    overload
+    for packet in (_ATEN.conv1d, _ATEN.conv2d, _ATEN.conv3d)
+    for overload in (packet.default, packet.padding)
+}
+
+
+def fold_batch_norm(module: fx.GraphModule) -> bool:
+    """Fold each batch normalisation whose input is a convolution that nothing else reads."""
+    norms = module.graph.find_nodes(op="call_function", target=_ATEN.batch_norm.default)
+    return any([_fold_norm(module, norm) for norm in norms])
+
+
+def _fold_norm(module: fx.GraphModule, norm: fx.Node) -> bool:
+    conv: Any = norm.args[0]
+    training = norm.args[5]
+    if training or conv.target not in _CONVOLUTIONS or len(conv.users) != 1:
+        return False
+    bias_node = conv.args[2] if len(conv.args) > 2 else None
+    weight, bias = tensor_of(module, conv.args[1]), tensor_of(module, bias_node)
+    gamma, beta, mean, var = (tensor_of(module, arg) for arg in norm.args[1:5])
+    if weight is None or mean is None or var is None or (bias is None) != (bias_node is None):
+        return False
+    scale = (var.double() + float(norm.args[7])).rsqrt()  # type: ignore[arg-type]
+    scale = scale if gamma is None else scale * gamma.double()
+    shift = ((0 if bias is None else bias.double()) - mean.double()) * scale
+    shift = shift if beta is None else shift + beta.double()
+    scaled = weight.double() * scale.reshape(-1, *[1] * (weight.dim() - 1))
+    nodes = [
+        add_tensor(module, "folded", tensor.to(weight.dtype), conv) for tensor in (scaled, shift)
+    ]
+    conv.args = (conv.args[0], *nodes, *conv.args[3:])
+    norm.replace_all_uses_with(conv)
+    module.graph.erase_node(norm)
+    return True

@@ -1,0 +1,200 @@
+"""What passes need of a graph: tensors behind nodes, sizes, and new nodes that keep their origin.
+
+Every node's ``meta["val"]`` is its tensor as traced; `with_sizes` traces it anew for fixed
+sizes. `inline` puts what a function of tensors computes into a graph, in the place of one of its
+nodes.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
+from edgeserve.backends.torch.program.io import log_warnings
+
+__all__ = [
+    "add_tensor",
+    "functional",
+    "inline",
+    "insert",
+    "kept_meta",
+    "shape_of",
+    "tensor_of",
+    "with_sizes",
+]
+
+
+_ATEN = torch.ops.aten
+
+#: Metadata that tells of a node's value, not of where it comes from.
+_VALUE_META = ("val", "tensor_meta", "example_value", "unbacked_bindings", "torch_fn")
+
+
+def functional(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> fx.GraphModule:
+    """The graph without operators that write to their arguments, traced anew for these inputs.
+
+    Where there are none it is the graph itself.
+    """
+    schemas = (getattr(node.target, "_schema", None) for node in module.graph.nodes)
+    if not any(schema and schema.is_mutable for schema in schemas):
+        return module
+    with log_warnings():
+        program = torch.export.export(module, tuple(inputs)).run_decompositions({})
+        made: Any = program.module(check_guards=False)
+    return made  # type: ignore[no-any-return]
+
+
+def with_sizes(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> fx.GraphModule:
+    """A copy of a graph, over the same tensors, whose values have the sizes of these inputs."""
+    with log_warnings():
+        copied = fx.GraphModule(module, copy.deepcopy(module.graph))
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    buffers = BufferSnapshot(copied)
+    with torch.no_grad():
+        _SizePropagation(copied, mode).propagate(*inputs)
+    buffers.restore()  # what a forward does to its buffers happens even in a trial without numbers
+    _inline_sizes(copied)
+    return copied
+
+
+class _SizePropagation(FakeTensorProp):
+    """Values without numbers, also of the operator that looks at numbers it does not need."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is not _ATEN.istft.default:
+            return super().call_function(target, args, kwargs)
+        return _signal(*args, **kwargs)
+
+
+def _signal(
+    x: torch.Tensor,
+    n_fft: int,
+    hop: int | None = None,
+    win: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    complex: bool = False,
+) -> torch.Tensor:
+    """An empty tensor of the shape that ``istft`` gives; torch asks whether windows sum to zero."""
+    step = n_fft // 4 if hop is None else hop
+    whole = n_fft + step * (x.shape[-1] - 1) - (n_fft // 2 * 2 if center else 0)
+    made = x.new_empty([*x.shape[:-2], whole if length is None else length])
+    return made if complex else made.real
+
+
+def _inline_sizes(module: fx.GraphModule) -> None:
+    """Put the sizes themselves where nodes computed them."""
+    for node in list(module.graph.nodes):
+        number = node.meta.get("val")
+        if node.op != "call_function" or type(number) not in (int, float, bool):
+            continue
+        for user in [user for user in node.users if user.op != "output"]:
+            user.args = fx.map_arg(user.args, lambda read: number if read is node else read)  # noqa: B023
+            user.kwargs = fx.map_arg(user.kwargs, lambda read: number if read is node else read)  # noqa: B023
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def shape_of(node: object) -> tuple[int, ...] | None:
+    """Sizes of a node's tensor; None where it is no tensor or a size is not fixed."""
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    if not isinstance(value, torch.Tensor):
+        return None
+    sizes = tuple(value.shape)
+    return sizes if all(isinstance(size, int) for size in sizes) else None
+
+
+def tensor_of(module: fx.GraphModule, node: object) -> torch.Tensor | None:
+    """The stored tensor that a node reads; None where it reads none."""
+    if not isinstance(node, fx.Node) or node.op != "get_attr":
+        return None
+    found = functools.reduce(getattr, str(node.target).split("."), module)
+    return found.detach() if isinstance(found, torch.Tensor) else None
+
+
+def add_tensor(module: fx.GraphModule, name: str, tensor: torch.Tensor, before: fx.Node) -> fx.Node:
+    """Store a tensor under a new name that starts with ``name``; the node that reads it."""
+    number = sum(held.startswith(name) for held, _ in module.named_buffers(recurse=False))
+    module.register_buffer(f"{name}_{number}", tensor)
+    with module.graph.inserting_before(before):
+        node = module.graph.get_attr(f"{name}_{number}")
+    node.meta["val"] = tensor
+    return node
+
+
+def insert(at: fx.Node, operator: Any, *arguments: Any) -> fx.Node:
+    """A call before a node, which passes for a part of it: it keeps its origin, not its value."""
+    with at.graph.inserting_before(at):
+        made = at.graph.call_function(operator, arguments)
+    made.meta = {key: value for key, value in at.meta.items() if key not in _VALUE_META}
+    return made
+
+
+def kept_meta(node: fx.Node) -> dict[str, Any]:
+    """The metadata for a node that takes this one's place: its origin and its value."""
+    return {key: value for key, value in node.meta.items() if key not in _VALUE_META[1:]}
+
+
+def inline(
+    module: fx.GraphModule, at: fx.Node, function: Callable[..., Any], arguments: Any
+) -> Any:
+    """Trace a function on the values of nodes, and put its operators before a node.
+
+    Args:
+        module: The graph's; tensors that the function makes are stored in it.
+        at: The node that the new ones pass for a part of.
+        function: Takes tensors in the places of nodes; gives tensors in any tree.
+        arguments: Its arguments: a tree of nodes, whose ``meta["val"]`` is known, and of constants.
+
+    Returns:
+        What the function gives, nodes in the places of tensors.
+    """
+    leaves, tree = tree_flatten(arguments, is_leaf=lambda each: isinstance(each, fx.Node))
+    nodes = [each for each in leaves if isinstance(each, fx.Node)]
+    shape: list[Any] = []
+
+    def flat(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        given = iter(tensors)
+        filled = [next(given) if isinstance(each, fx.Node) else each for each in leaves]
+        made, spec = tree_flatten(function(*tree_unflatten(filled, tree)))
+        shape[:] = [spec]
+        return made
+
+    with torch.no_grad():
+        traced = make_fx(flat, _allow_non_fake_inputs=True)(*[n.meta["val"] for n in nodes])
+    return tree_unflatten(_copied(module, at, traced, nodes), shape[0])
+
+
+def _copied(
+    module: fx.GraphModule, at: fx.Node, traced: fx.GraphModule, nodes: Sequence[fx.Node]
+) -> list[Any]:
+    given = iter(nodes)
+    there: dict[fx.Node, Any] = {}
+    for node in traced.graph.nodes:
+        if node.op == "placeholder":
+            there[node] = next(given)
+        elif node.op == "get_attr":
+            there[node] = add_tensor(module, "made", getattr(traced, str(node.target)), at)
+        elif node.op == "call_function":
+            args, kwargs = tree_map(
+                lambda each: there.get(each, each) if isinstance(each, fx.Node) else each,
+                (node.args, node.kwargs),
+            )
+            there[node] = insert(at, node.target, *args)
+            there[node].kwargs = kwargs
+            there[node].meta["val"] = node.meta.get("val")
+    (results,) = traced.graph.output_node().args
+    return [there[each] if isinstance(each, fx.Node) else each for each in results]  # type: ignore[union-attr]

@@ -1,0 +1,176 @@
+"""Lower arithmetic that converters get wrong: factors, floor division, constants near 0 and 1.
+
+Addition and subtraction in PyTorch take a factor for the second operand (``a + alpha * b``).
+coremltools leaves it out without a word where it is given by name, which is how exported
+programs give it. It becomes a product and a sum.
+
+LiteRT's converter rounds the quotient of a floor division with an operation that it then cannot
+express. The quotient itself is not enough either: 1 / 0.1 is 10 in float32, and PyTorch says
+that 0.1 goes 9 times into 1. It becomes a division, a remainder and a correction.
+
+The optimizer behind `torch.onnx.export` takes a number within 1e-8 of 0 for 0 and one within
+1e-5 of 1 for 1, and leaves sums and products with them out: ``x / (norm + 1e-12)`` then divides
+by zero. It compares numbers only; a tensor of one element means the same and is left alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from edgeserve.backends.torch.passes.fx_utils import insert
+
+__all__ = ["lower_alpha", "lower_division", "preserve_tiny_constants"]
+
+
+_ATEN = torch.ops.aten
+_ALPHA_SUMS = {
+    _ATEN.add.Tensor,
+    _ATEN.add.Scalar,
+    _ATEN.sub.Tensor,
+    _ATEN.sub.Scalar,
+    _ATEN.rsub.Tensor,
+    _ATEN.rsub.Scalar,
+}
+
+_MATRIX_PRODUCTS = {
+    _ATEN.addmm.default,
+    _ATEN.addmv.default,
+    _ATEN.addbmm.default,
+    _ATEN.baddbmm.default,
+}
+
+
+def lower_alpha(module: fx.GraphModule) -> bool:
+    """Multiply by a factor that an addition or a subtraction was given; ``rsub`` turns around.
+
+    ``rsub(x, y, alpha)`` is ``y - alpha * x``.
+    """
+    changed = False
+    for node in list(module.graph.nodes):
+        if node.target in _MATRIX_PRODUCTS and _float_factors(node):
+            changed = True
+        if node.target in _ALPHA_SUMS and _alpha(node) != 1:
+            _lower_scaled_sum(node)
+            changed = True
+    return changed
+
+
+def _float_factors(node: fx.Node) -> bool:
+    """Write whole factors of floating point products as what they are multiplied with."""
+    whole = {key: value for key, value in node.kwargs.items() if type(value) is int}
+    value = node.meta.get("val")
+    if not whole or not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return False
+    node.kwargs = {**node.kwargs, **{key: float(number) for key, number in whole.items()}}
+    return True
+
+
+def _alpha(node: fx.Node) -> Any:
+    return node.args[2] if len(node.args) > 2 else node.kwargs.get("alpha", 1)
+
+
+def _lower_scaled_sum(node: fx.Node) -> None:
+    alpha, turned = _alpha(node), node.target in (_ATEN.rsub.Tensor, _ATEN.rsub.Scalar)
+    first, second = (node.args[1], node.args[0]) if turned else node.args[:2]
+    scaled: Any
+    if isinstance(second, fx.Node):
+        scaled = insert(node, _ATEN.mul.Tensor, second, alpha)
+        if second.meta.get("val") is not None:
+            scaled.meta["val"] = second.meta["val"] * alpha
+    else:
+        scaled = second * alpha
+    if isinstance(first, fx.Node):
+        minus = turned or node.target in (_ATEN.sub.Tensor, _ATEN.sub.Scalar)
+        node.target = _ATEN.sub.Tensor if minus else _ATEN.add.Tensor
+        node.args = (first, scaled)
+    else:  # rsub of a number: number - scaled
+        node.target, node.args = _ATEN.rsub.Scalar, (scaled, first)
+    node.kwargs = {}
+
+
+_DIVISIONS = {
+    _ATEN.div.Tensor_mode,
+    _ATEN.div.Scalar_mode,
+    _ATEN.floor_divide.default,
+    _ATEN.floor_divide.Scalar,
+}
+
+
+def lower_division(module: fx.GraphModule) -> bool:
+    """Replace divisions of floating point numbers that round down."""
+    changed = False
+    for node in list(module.graph.nodes):
+        if node.target in _DIVISIONS and _rounds_down(node) and _is_float(node):
+            node.replace_all_uses_with(_floor_quotient(node))
+            module.graph.erase_node(node)
+            changed = True
+    return changed
+
+
+def _rounds_down(node: fx.Node) -> bool:
+    if node.target in (_ATEN.floor_divide.default, _ATEN.floor_divide.Scalar):
+        return True
+    return node.kwargs.get("rounding_mode") == "floor"
+
+
+def _is_float(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _floor_quotient(node: fx.Node) -> fx.Node:
+    """As PyTorch itself computes it: ``(x - r) / y``, one less where r and y differ in sign."""
+    x: Any = node.args[0]
+    y: Any = node.args[1]
+
+    def call(name: str, *args: Any) -> fx.Node:
+        packet = getattr(_ATEN, name)
+        scalar = not isinstance(args[-1], fx.Node)
+        overload = "default" if len(args) == 1 else ("Scalar" if scalar else "Tensor")
+        return insert(node, getattr(packet, overload), *args)
+
+    rest = call("fmod", x, y)
+    whole = call("div", call("sub", x, rest), y)
+    turned = call("lt", call("mul", rest, y), 0.0)
+    less = insert(node, _ATEN.to.dtype, turned, node.meta["val"].dtype)
+    made = call("round", call("sub", whole, less))
+    made.meta["val"] = node.meta["val"]
+    return made
+
+
+_SUMS = {_ATEN.add.Tensor, _ATEN.add.Scalar, _ATEN.sub.Tensor, _ATEN.sub.Scalar}
+_PRODUCTS = {_ATEN.mul.Tensor, _ATEN.mul.Scalar, _ATEN.div.Tensor, _ATEN.div.Scalar}
+_TENSOR = {
+    _ATEN.add.Scalar: _ATEN.add.Tensor,
+    _ATEN.sub.Scalar: _ATEN.sub.Tensor,
+    _ATEN.mul.Scalar: _ATEN.mul.Tensor,
+    _ATEN.div.Scalar: _ATEN.div.Tensor,
+}
+
+
+def preserve_tiny_constants(module: fx.GraphModule) -> bool:
+    """Make numbers that would be taken for 0 or 1 tensors of one element."""
+    changed = False
+    for node in list(module.graph.nodes):
+        if (node.target in _SUMS and _is_near(node, 0, 1e-7)) or (
+            node.target in _PRODUCTS and _is_near(node, 1, 1e-4)
+        ):
+            value = node.meta["val"]
+            number = insert(node, _ATEN.full.default, [1], node.args[1])
+            number.kwargs = {"dtype": value.dtype, "device": value.device}
+            node.args = (node.args[0], number, *node.args[2:])
+            node.target = _TENSOR.get(node.target, node.target)
+            changed = True
+    return changed
+
+
+def _is_near(node: fx.Node, idle: float, tolerance: float) -> bool:
+    """Whether the second operand is a number close to one that does nothing, and is not that."""
+    number = node.args[1]
+    value = node.meta.get("val")
+    if not isinstance(number, float) or not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return False
+    return number != idle and abs(number - idle) <= tolerance

@@ -1,0 +1,262 @@
+"""Lower convolutions: padding written out, groups one by one, transposed ones of three axes.
+
+LiteRT's converter stops at a padding that differs from side to side ("same"), and at a
+transposed convolution with output padding. It gives wrong numbers, without a word, where each
+group of a transposed one has one channel, and has no groups of three axes: a group on its own is
+an ordinary convolution. Of a transposed one of three axes it makes an operator that its engine
+does not have: between the values go ``stride - 1`` zeros, and the kernel is turned around, so
+that an ordinary convolution gives the same sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from edgeserve.backends.torch.passes.fx_utils import add_tensor, inline, insert, shape_of, tensor_of
+
+__all__ = ["lower_conv_transpose3d", "lower_output_padded_conv3d", "lower_padding", "split_groups"]
+
+
+_ATEN = torch.ops.aten
+_SAME = {
+    _ATEN.conv1d.padding: _ATEN.conv1d.default,
+    _ATEN.conv2d.padding: _ATEN.conv2d.default,
+    _ATEN.conv3d.padding: _ATEN.conv3d.default,
+}
+_TRANSPOSED = {
+    _ATEN.conv_transpose1d.default,
+    _ATEN.conv_transpose2d.input,
+    _ATEN.conv_transpose3d.input,
+}
+
+
+def lower_padding(module: fx.GraphModule) -> bool:
+    """Pad before a convolution, cut and pad behind a transposed one."""
+    changed = False
+    for node in list(module.graph.nodes):
+        if node.target in _SAME and shape_of(node.args[1]):
+            changed = True
+            _pad_before(node)
+        elif node.target in _TRANSPOSED and any(_transposed_arguments(node)[2]) and shape_of(node):
+            changed = True
+            _pad_after(node)
+            module.graph.erase_node(node)
+    return changed
+
+
+def _pad_before(node: fx.Node) -> None:
+    defaults: list[Any] = [None, 1, "valid", 1, 1]
+    given: list[Any] = [*node.args, *defaults[len(node.args) - 2 :]]
+    x, weight, bias, stride, padding, dilation, groups = given
+    kernel = (shape_of(weight) or ())[2:]
+    steps: Any = dilation if isinstance(dilation, list | tuple) else [dilation] * len(kernel)
+    steps = list(steps) * (len(kernel) // len(steps))
+    total = [
+        step * (k - 1) if padding == "same" else 0 for step, k in zip(steps, kernel, strict=True)
+    ]
+    sides: Any = [each // 2 for each in total]
+    if any(each % 2 for each in total):
+        widths = [w for each in reversed(total) for w in (each // 2, each - each // 2)]
+        x, sides = insert(node, _ATEN.constant_pad_nd.default, x, widths), [0] * len(kernel)
+    strides: Any = stride if isinstance(stride, list | tuple) else [stride] * len(kernel)
+    plain: Any = node.target
+    node.target = _SAME[plain]
+    node.args = (x, weight, bias, strides, sides, steps, groups)
+
+
+def _transposed_arguments(node: fx.Node) -> tuple[list[int], list[int], list[int], int, list[int]]:
+    """Stride, padding, output padding, groups, dilation."""
+    rank = len(shape_of(node.args[1]) or ()) - 2
+    given: list[Any] = [*node.args[3:], *(1, 0, 0, 1, 1)[max(0, len(node.args) - 3) :]]
+    stride, padding, more, dilation = (
+        list(each) * (rank // len(each)) if isinstance(each, list | tuple) else [each] * rank
+        for each in (*given[:3], given[4])
+    )
+    return stride, padding, more, given[3], dilation
+
+
+def _pad_after(node: fx.Node) -> None:
+    stride, padding, more, groups, dilation = _transposed_arguments(node)
+    x, weight, *rest = node.args
+    bias: Any = rest[0] if rest else None
+    sizes, kernel = shape_of(x) or (), (shape_of(weight) or ())[2:]
+    rank = len(kernel)
+    zeros = [0] * rank
+    made = insert(node, node.target, x, weight, None, stride, zeros, zeros, groups, dilation)
+    widths: list[int] = []
+    for place in range(rank):
+        axis = len(sizes) - rank + place
+        full = (sizes[axis] - 1) * stride[place] + dilation[place] * (kernel[place] - 1) + 1
+        end = full - padding[place] + more[place]
+        made = insert(node, _ATEN.slice.Tensor, made, axis, padding[place], min(full, end))
+        widths = [0, max(0, end - full), *widths]
+    if any(widths):
+        made = insert(node, _ATEN.constant_pad_nd.default, made, widths)
+    if bias is not None:
+        wide = insert(node, _ATEN.reshape.default, bias, [-1, *[1] * rank])
+        made = insert(node, _ATEN.add.Tensor, made, wide)
+    made.meta["val"] = node.meta["val"]
+    node.replace_all_uses_with(made)
+
+
+#: Where an operator has its number of groups.
+_GROUPS_POSITION: dict[Any, int] = {
+    _ATEN.conv3d.default: 6,
+    _ATEN.conv3d.padding: 6,
+    _ATEN.conv_transpose1d.default: 6,
+    _ATEN.conv_transpose2d.input: 6,
+    _ATEN.conv_transpose3d.input: 6,
+}
+
+
+def split_groups(module: fx.GraphModule) -> bool:
+    """Replace such convolutions of several groups; values must have fixed sizes."""
+    changed = False
+    for node in list(module.graph.nodes):
+        place = _GROUPS_POSITION.get(node.target)
+        if place is None or _groups(node, place) == 1 or not shape_of(node.args[1]):
+            continue
+        made = _split(node, _groups(node, place), place)
+        made.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(made)
+        module.graph.erase_node(node)
+        changed = True
+    return changed
+
+
+def _groups(node: fx.Node, place: int) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get("groups", 1)
+
+
+def _split(node: fx.Node, groups: int, place: int) -> fx.Node:
+    """A transposed kernel is [in, out / groups, ...], an ordinary one [out, in / groups, ...]."""
+    given_args: list[Any] = [*node.args, *[None] * max(0, 3 - len(node.args))]
+    x, weight, bias, *rest = given_args
+    if len(rest) > place - 3:
+        rest[place - 3] = 1
+    sizes = shape_of(weight) or ()
+    transposed = "transpose" in str(node.target)
+    cut = sizes[0] // groups
+    taken, given = (cut, sizes[1]) if transposed else (sizes[1], cut)
+    axis = len(shape_of(x) or ()) - (len(sizes) - 1)
+    parts = []
+    for group in range(groups):
+        own = insert(node, _ATEN.slice.Tensor, x, axis, group * taken, (group + 1) * taken)
+        kernel = insert(node, _ATEN.slice.Tensor, weight, 0, group * cut, (group + 1) * cut)
+        kernel.meta["val"] = weight.meta["val"][:cut]
+        shift = None
+        if bias is not None:
+            shift = insert(node, _ATEN.slice.Tensor, bias, 0, group * given, (group + 1) * given)
+        parts.append(insert(node, node.target, own, kernel, shift, *rest))
+        own.meta["val"] = x.meta["val"].narrow(axis, group * taken, taken)
+        parts[-1].meta["val"] = node.meta["val"].narrow(axis, group * given, given)
+    return insert(node, _ATEN.cat.default, parts, axis)
+
+
+def lower_conv_transpose3d(module: fx.GraphModule) -> bool:
+    """Replace ``conv_transpose3d``; values must have fixed sizes."""
+    return _replaced(module, lambda node: True)
+
+
+def lower_output_padded_conv3d(module: fx.GraphModule) -> bool:
+    """Replace those that pad their output, which coremltools takes for one axis or two."""
+    return _replaced(module, lambda node: any(_triple(_arguments(node)[5])))
+
+
+def _replaced(module: fx.GraphModule, wanted: Callable[[fx.Node], bool]) -> bool:
+    changed = False
+    for node in module.graph.find_nodes(op="call_function", target=_ATEN.conv_transpose3d.input):
+        if shape_of(node) is None or len(shape_of(node.args[0]) or ()) != 5 or not wanted(node):
+            continue
+        node.replace_all_uses_with(_as_convolution(module, node))
+        module.graph.erase_node(node)
+        changed = True
+    return changed
+
+
+def _arguments(node: fx.Node) -> tuple[Any, ...]:
+    given: list[Any] = [*node.args, *(None, 1, 0, 0, 1, 1)[len(node.args) - 2 :]]
+    names = ("bias", "stride", "padding", "output_padding", "groups", "dilation")
+    rest = (node.kwargs.get(name, each) for name, each in zip(names, given[2:], strict=True))
+    return (*given[:2], *rest)
+
+
+def _as_convolution(module: fx.GraphModule, node: fx.Node) -> fx.Node:
+    x, weight, bias, stride, padding, more, groups, dilation = _arguments(node)
+    steps, sides, extra, gaps = map(_triple, (stride, padding, more, dilation))
+    held = tensor_of(module, weight)
+    if held is not None:  # turned around now, not in each run
+        kernel = add_tensor(module, "turned", _flipped(held, groups).contiguous(), node)
+    else:
+        kernel = inline(module, node, lambda w: _flipped(w, groups), (weight,))
+    size = (shape_of(weight) or ())[2:]
+    ends = [gap * (k - 1) - side for gap, k, side in zip(gaps, size, sides, strict=True)]
+
+    def carried_out(x: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
+        wide = x
+        for axis, step in enumerate(steps):
+            wide = _with_zeros(wide, 2 + axis, step)
+        wide = _padded(wide, ends, [e + m for e, m in zip(ends, extra, strict=True)])
+        return _convolved(wide, kernel, bias, gaps, groups)
+
+    made: fx.Node = inline(module, node, carried_out, (x, kernel, bias))
+    made.meta["val"] = node.meta["val"]
+    return made
+
+
+def _convolved(
+    x: Tensor, kernel: Tensor, bias: Tensor | None, gaps: list[int], groups: int
+) -> Tensor:
+    """Group by group: the engine's convolution of three axes has none."""
+    found = [
+        torch.conv3d(_chunk(x, 1, groups, each), _chunk(kernel, 0, groups, each), dilation=gaps)
+        for each in range(groups)
+    ]
+    made = torch.cat(found, 1) if groups > 1 else found[0]
+    return made if bias is None else made + bias.reshape(-1, 1, 1, 1)
+
+
+def _chunk(x: Tensor, axis: int, count: int, place: int) -> Tensor:
+    size = x.shape[axis] // count
+    return x if count == 1 else x.narrow(axis, place * size, size)
+
+
+def _triple(given: Any) -> list[int]:
+    each = list(given) if isinstance(given, list | tuple) else [given]
+    return each * (3 // len(each))
+
+
+def _flipped(weight: Tensor, groups: int) -> Tensor:
+    """[in, out / groups, ...] to [out, in / groups, ...], turned around."""
+    turned = weight.flip(2, 3, 4)
+    parts = [_chunk(turned, 0, groups, each).transpose(0, 1) for each in range(groups)]
+    return torch.cat(parts) if groups > 1 else parts[0]
+
+
+def _with_zeros(x: Tensor, axis: int, step: int) -> Tensor:
+    """Zeros between the values along an axis; in four axes, which formats pad."""
+    if step == 1:
+        return x
+    sizes = list(x.shape)
+    before, behind = sizes[:axis], sizes[axis + 1 :]
+    flat = x.reshape(torch.Size(before).numel(), sizes[axis], 1, torch.Size(behind).numel())
+    wide = torch.constant_pad_nd(flat, [0, 0, 0, step - 1])
+    wide = wide.reshape(*before, sizes[axis] * step, *behind)
+    return wide.narrow(axis, 0, (sizes[axis] - 1) * step + 1)
+
+
+def _padded(x: Tensor, before: list[int], behind: list[int]) -> Tensor:
+    """Zeros around the last three axes; less than none cuts off."""
+    for place, (start, end) in enumerate(zip(before, behind, strict=True)):
+        low, high = max(0, -start), x.shape[2 + place] - max(0, -end)
+        x = x.narrow(2 + place, low, high - low)
+    widths = [
+        w
+        for pair in zip(reversed(before), reversed(behind), strict=True)
+        for w in (max(0, pair[0]), max(0, pair[1]))
+    ]
+    return torch.constant_pad_nd(x, widths) if any(widths) else x

@@ -1,0 +1,169 @@
+"""Lower operators that only move numbers: ``as_strided``, ``roll``, ``im2col`` and ``col2im``.
+
+When it decomposes an operator, PyTorch sometimes describes a result by sizes and strides over
+the memory of another tensor. What it says is found by laying numbers over both: the same order
+is a reshape, anything else a lookup with constant places.
+
+coremltools rolls by looking every element up (``gather`` with a range); others lack the
+operator. Here a tensor is cut and the pieces are put together the other way round.
+
+``im2col`` and ``col2im`` (`torch.nn.functional.unfold` and ``fold``) are decomposed into tensors
+of six axes and a scatter that adds, which formats lack or get wrong. A convolution with a kernel
+for each place of the window, one in that place and zero elsewhere, copies the same numbers; its
+transpose adds them up. Each channel is an image of its own: grouped transposed convolutions are
+not right everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from edgeserve.backends.torch.passes.fx_utils import add_tensor, insert, shape_of
+
+__all__ = ["lower_as_strided", "roll_by_slices", "unfold_by_convolution"]
+
+
+_ATEN = torch.ops.aten
+
+
+def lower_as_strided(module: fx.GraphModule) -> bool:
+    """Replace ``as_strided`` and ``as_strided_copy``; all values must have fixed sizes."""
+    changed = False
+    for node in list(module.graph.nodes):
+        if node.target in (_ATEN.as_strided.default, _ATEN.as_strided_copy.default):
+            sizes = shape_of(node.args[0])
+            if sizes is not None:
+                node.replace_all_uses_with(_restrided(module, node, sizes))
+                module.graph.erase_node(node)
+                changed = True
+    return changed
+
+
+def _restrided(module: fx.GraphModule, node: fx.Node, sizes: tuple[int, ...]) -> fx.Node:
+    x: Any = node.args[0]
+    places = _places(node, sizes)
+    size: Any = node.args[1]
+    if places.numel() == torch.Size(sizes).numel() and bool(
+        (places.reshape(-1) == torch.arange(places.numel())).all()
+    ):
+        made = insert(node, _ATEN.reshape.default, x, list(size))
+    else:
+        row = insert(node, _ATEN.reshape.default, x, [-1])
+        index = add_tensor(module, "places", places.reshape(-1), node)
+        found = insert(node, _ATEN.index_select.default, row, 0, index)
+        made = insert(node, _ATEN.reshape.default, found, list(size))
+    made.meta["val"] = node.meta["val"]
+    return made
+
+
+def _places(node: fx.Node, sizes: tuple[int, ...]) -> torch.Tensor:
+    """For each element of the result, which element of the input it is, counted row by row."""
+    x: Any = node.args[0]
+    size: Any = node.args[1]
+    stride: Any = node.args[2]
+    offset: Any = node.args[3] if len(node.args) > 3 else None
+    strides, start = x.meta["val"].stride(), x.meta["val"].storage_offset()
+    count = torch.Size(sizes).numel()
+    span = 1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) if count else 1
+    memory = torch.full((span,), -1, dtype=torch.long)
+    memory.as_strided(sizes, strides).copy_(torch.arange(count).reshape(sizes))
+    return memory.as_strided(size, stride, (start if offset is None else offset) - start)
+
+
+def roll_by_slices(module: fx.GraphModule) -> bool:
+    """Replace ``roll``; the graph's values must have fixed sizes."""
+    changed = False
+    for node in module.graph.find_nodes(op="call_function", target=_ATEN.roll.default):
+        sizes = shape_of(node)
+        if sizes is None:
+            continue
+        node.replace_all_uses_with(_rolled(node, sizes))
+        module.graph.erase_node(node)
+        changed = True
+    return changed
+
+
+def _rolled(node: fx.Node, sizes: tuple[int, ...]) -> fx.Node:
+    shifts: Any = node.args[1]
+    axes: Any = node.args[2] if len(node.args) > 2 else node.kwargs.get("dims", [])
+    made: Any = node.args[0]
+    lengths = sizes
+    if not axes:  # all elements in one row
+        lengths = (torch.Size(sizes).numel(),)
+        made, axes = insert(node, _ATEN.reshape.default, made, [-1]), [0]
+    for shift, axis in zip(shifts, axes, strict=True):
+        length = lengths[axis]
+        at = -shift % length if length else 0
+        if at:
+            back = insert(node, _ATEN.slice.Tensor, made, axis, at, length)
+            front = insert(node, _ATEN.slice.Tensor, made, axis, 0, at)
+            made = insert(node, _ATEN.cat.default, [back, front], axis)
+    if lengths != sizes:
+        made = insert(node, _ATEN.reshape.default, made, list(sizes))
+    if made is not node.args[0]:
+        made.meta["val"] = node.meta["val"]
+    return made  # type: ignore[no-any-return]
+
+
+def unfold_by_convolution(module: fx.GraphModule) -> bool:
+    """Replace ``im2col`` and ``col2im``; the graph's values must have fixed sizes."""
+    changed = False
+    for node in list(module.graph.nodes):
+        replace = {_ATEN.im2col.default: _unfold, _ATEN.col2im.default: _fold}.get(node.target)
+        sizes = shape_of(node.args[0]) if replace else None
+        if replace is None or sizes is None or not _is_float(node.args[0]):
+            continue
+        node.replace_all_uses_with(replace(module, node, sizes))
+        module.graph.erase_node(node)
+        changed = True
+    return changed
+
+
+def _is_float(node: fx.Node) -> bool:
+    return bool(node.meta["val"].is_floating_point())
+
+
+def _ones(module: fx.GraphModule, node: fx.Node, kernel: list[int]) -> fx.Node:
+    """A kernel for each place of the window, one there and zero elsewhere: [places, 1, h, w]."""
+    places = kernel[0] * kernel[1]
+    one = torch.eye(places, dtype=node.meta["val"].dtype).reshape(places, 1, *kernel)
+    return add_tensor(module, "patches", one, node)
+
+
+def _unfold(module: fx.GraphModule, node: fx.Node, sizes: tuple[int, ...]) -> fx.Node:
+    kernel, dilation, padding, stride = (list(arg) for arg in node.args[1:5])  # type: ignore
+    flat = insert(node, _ATEN.reshape.default, node.args[0], [-1, 1, *sizes[-2:]])
+    ones = _ones(module, node, kernel)
+    cut = insert(node, _ATEN.conv2d.default, flat, ones, None, stride, padding, dilation)
+    made = insert(node, _ATEN.reshape.default, cut, list(shape_of(node) or ()))
+    made.meta["val"] = node.meta["val"]
+    return made
+
+
+def _fold(module: fx.GraphModule, node: fx.Node, sizes: tuple[int, ...]) -> fx.Node:
+    size, kernel, dilation, padding, stride = (list(arg) for arg in node.args[1:6])  # type: ignore
+    spans = [dil * (k - 1) + 1 for dil, k in zip(dilation, kernel, strict=True)]
+    places = [
+        (whole + 2 * pad - span) // step + 1
+        for whole, span, pad, step in zip(size, spans, padding, stride, strict=True)
+    ]
+    grid = insert(node, _ATEN.reshape.default, node.args[0], [-1, kernel[0] * kernel[1], *places])
+    ones = _ones(module, node, kernel)
+    made = insert(
+        node, _ATEN.conv_transpose2d.input, grid, ones, None, stride, [0, 0], [0, 0], 1, dilation
+    )
+    for axis, (whole, n, span, pad, step) in enumerate(
+        zip(size, places, spans, padding, stride, strict=True)
+    ):
+        full = (n - 1) * step + span
+        made = insert(node, _ATEN.slice.Tensor, made, axis + 2, pad, min(full, pad + whole))
+        lack = max(0, pad + whole - full)  # what no window reaches
+        if lack:
+            widths = [0, 0, 0, lack] if axis == 0 else [0, lack]
+            made = insert(node, _ATEN.constant_pad_nd.default, made, widths)
+    made = insert(node, _ATEN.reshape.default, made, list(shape_of(node) or ()))
+    made.meta["val"] = node.meta["val"]
+    return made

@@ -1,0 +1,142 @@
+"""Lower expansions: leave them out where operators broadcast, else concatenate copies.
+
+``a * b.expand_as(a)`` is ``a * b``. Some converters move layouts around and forget the sizes
+that an expansion names; without it there is nothing to forget.
+
+LiteRT's converter moves a transposition above the expansion before it and writes a reshape in
+its place, which leaves the numbers in their old order: the file is wrong and nothing says so. It
+takes an expanded tensor of two or more real axes and a transposition, a permutation or a matrix
+product (multi-query attention has all of that). A concatenation is not moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import fx
+
+from edgeserve.backends.torch.passes.fx_utils import insert, shape_of
+
+__all__ = ["expand_to_cat", "remove_expand"]
+
+
+_ATEN = torch.ops.aten
+_EXPANSIONS = {_ATEN.broadcast_to.default, _ATEN.expand.default, _ATEN.expand_as.default}
+_ELEMENTWISE = {
+    _ATEN.add.Tensor,
+    _ATEN.sub.Tensor,
+    _ATEN.mul.Tensor,
+    _ATEN.div.Tensor,
+    _ATEN.maximum.default,
+    _ATEN.minimum.default,
+}
+
+
+def remove_expand(module: fx.GraphModule) -> bool:
+    """Remove expansions read by elementwise operators only, where the result stays as large.
+
+    The graph's values must have fixed sizes (`with_sizes`).
+    """
+    dropped = False
+    for node in list(module.graph.nodes):
+        if node.target in _EXPANSIONS and _is_redundant(node):
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+            dropped = True
+    return dropped
+
+
+def _is_redundant(node: fx.Node) -> bool:
+    return bool(node.users) and all(_same_without(user, node) for user in node.users)
+
+
+def _same_without(user: fx.Node, expansion: fx.Node) -> bool:
+    """Whether an operator gives the same shape when it reads the expansion's input instead."""
+    if user.target not in _ELEMENTWISE:
+        return False
+    reads = [read.args[0] if read is expansion else read for read in user.all_input_nodes]
+    shapes = [shape_of(read) for read in reads if isinstance(read, fx.Node)]
+    known = [shape for shape in shapes if shape is not None]
+    return len(known) == len(shapes) and np.broadcast_shapes(*known) == shape_of(user)
+
+
+_REPEAT = _ATEN.repeat.default
+
+#: Operators that only see the same numbers in another shape.
+_SEE_THROUGH = {
+    "_unsafe_view",
+    "clone",
+    "contiguous",
+    "flatten",
+    "reshape",
+    "squeeze",
+    "to",
+    "unflatten",
+    "unsqueeze",
+    "view",
+}
+_REORDERING = {
+    "adjoint",
+    "baddbmm",
+    "bmm",
+    "einsum",
+    "linear",
+    "mT",
+    "matmul",
+    "mm",
+    "movedim",
+    "moveaxis",
+    "numpy_T",
+    "permute",
+    "scaled_dot_product_attention",
+    "swapaxes",
+    "swapdims",
+    "t",
+    "transpose",
+}
+
+
+def expand_to_cat(module: fx.GraphModule) -> bool:
+    """Replace expansions and repetitions that reach a transposition or a matrix product.
+
+    The graph's values must have fixed sizes (`with_sizes`).
+    """
+    found = [node for node in module.graph.nodes if _is_at_risk(node)]
+    for node in found:
+        node.replace_all_uses_with(_concatenated(node))
+        module.graph.erase_node(node)
+    return bool(found)
+
+
+def _is_at_risk(node: fx.Node) -> bool:
+    if node.target not in _EXPANSIONS | {_REPEAT}:
+        return False
+    before, after = shape_of(node.args[0]), shape_of(node)
+    if before is None or after is None or before == after or 0 in after:
+        return False
+    return sum(size > 1 for size in before) >= 2 and any(_reorders(node))
+
+
+def _reorders(node: fx.Node) -> Iterator[bool]:
+    """Whether each reader, or reader of a reshaped value, turns the numbers around."""
+    for user in node.users:
+        name = str(user.target).split(".")[1] if "." in str(user.target) else ""
+        yield name in _REORDERING
+        if name in _SEE_THROUGH:
+            yield from _reorders(user)
+
+
+def _concatenated(node: fx.Node) -> fx.Node:
+    """The same numbers as ``node``, by one concatenation for each axis that grows."""
+    made: fx.Node = node.args[0]  # type: ignore[assignment]
+    before, after = shape_of(made) or (), shape_of(node) or ()
+    aligned = (1,) * (len(after) - len(before)) + before
+    if aligned != before:
+        made = insert(node, _ATEN.reshape.default, made, list(aligned))
+    for axis, (small, large) in enumerate(zip(aligned, after, strict=True)):
+        if large != small:
+            made = insert(node, _ATEN.cat.default, [made] * (large // small), axis)
+    made.meta["val"] = node.meta["val"]
+    return made

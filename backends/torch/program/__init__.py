@@ -1,0 +1,1 @@
+"""An exported program: its files, session, graph and hash, and checks of a foreign one."""

@@ -1,5 +1,0 @@
-"""Ways to spoil an artifact.
-
-In its file, in the network it is made of, in its processing, or by the quantizer; `corpus.kinds`
-lists them all.
-"""

@@ -1,0 +1,1 @@
+"""For developers, not installed: demo, benchmarks, corpus of damaged artifacts, model zoo."""

@@ -1,0 +1,1 @@
+"""The servers that the endpoint is measured against."""

@@ -1,0 +1,1 @@
+"""Tools that check a restructuring of the tree, and its table of moves."""

@@ -1,0 +1,1 @@
+"""Small models of many kinds, each converted to every format, run, and compared with PyTorch."""

@@ -1,0 +1,256 @@
+"""The artifacts on one screen: formats against precisions, and the key figures.
+
+Each cell of the matrix is a verdict in colour, a size and a time. The figures are those of the
+one artifact, or of the best among several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edgeserve.report.formatting import (
+    FORMAT_NAMES,
+    VERDICT_MEANING,
+    VERDICT_WORD,
+    artifact_name,
+    clean,
+    mebibytes,
+    milliseconds,
+    percent,
+    scientific,
+)
+from edgeserve.report.load import WorkspaceContents
+from edgeserve.report.summary import judged_by_tensors, not_run_here
+from edgeserve.report.view_model import ArtifactRow, Matrix, MatrixCell, MatrixRow, Tile
+from edgeserve.types.artifact import Artifact, Refused
+from edgeserve.types.base import plain
+from edgeserve.types.reports import DecisionStats, Report
+from edgeserve.types.vocabulary import FORMATS, PRECISIONS, Verdict
+
+__all__ = ["clock", "key_figures", "matrix"]
+
+
+_MB = 1024.0 * 1024.0
+
+
+def clock(loaded: WorkspaceContents) -> str:
+    """Which clock all times are told by: one noisy wall clock makes all of them incomparable."""
+    noisy = any(m.noisy for some in loaded.measurements.values() for m in some)
+    return "CPU" if noisy else "wall"
+
+
+def matrix(loaded: WorkspaceContents) -> Matrix | None:
+    """The cells of all artifacts; None where a single one needs no table."""
+    made: list[Artifact | Refused] = [*loaded.manifest.artifacts, *loaded.manifest.refused]
+    if len(made) < 2:
+        return None
+    cells = {(one.format, one.precision): _cell(loaded, one) for one in made}
+    columns = tuple(p for p in PRECISIONS if any(key[1] == p for key in cells))
+    rows = tuple(
+        MatrixRow(
+            name=FORMAT_NAMES.get(format, format),
+            engine=_engine(loaded, format),
+            cells=tuple(cells.get((format, precision)) for precision in columns),  # type: ignore[arg-type]
+        )
+        for format in FORMATS
+        if any(key[0] == format for key in cells)
+    )
+    return Matrix(
+        columns=columns,
+        rows=rows,
+        clock=clock(loaded),
+        same=_same_word(loaded),
+        untimed=any(not cell.time for cell in cells.values() if cell.size),
+    )
+
+
+def _same_word(loaded: WorkspaceContents) -> str:
+    embeds = any(r.decisions and r.decisions.embedding for r in loaded.reports.values())
+    return "nearest neighbours" if embeds else "answers"
+
+
+def _engine(loaded: WorkspaceContents, format: str) -> str:
+    """What ran a format's artifacts, as short as it can be said."""
+    for artifact in loaded.manifest.artifacts:
+        if artifact.format == format and artifact.judgement and artifact.judgement.executed_by:
+            return clean(artifact.judgement.executed_by).replace("; ", ", ")
+    return "not run here"
+
+
+def _cell(loaded: WorkspaceContents, one: Artifact | Refused) -> MatrixCell:
+    key = f"{one.format}-{one.precision}"
+    verdict = one.verdict or "unproven"
+    report = loaded.reports.get(key)
+    absent = isinstance(one, Artifact) and not_run_here(one)
+    return MatrixCell(
+        verdict=verdict,
+        word="Not run here" if absent else VERDICT_WORD[verdict],
+        meaning=VERDICT_MEANING[verdict],
+        anchor=f"a-{key}" if isinstance(one, Artifact) or report else "refused",
+        size=mebibytes(one.size / _MB) if isinstance(one, Artifact) else "",
+        time=_time(loaded, key),
+        same=_same(report),
+    )
+
+
+def _time(loaded: WorkspaceContents, key: str) -> str:
+    measured = loaded.measurements.get(key)
+    if not measured:
+        return ""
+    run = measured[0].run
+    return milliseconds((run.cpu if clock(loaded) == "CPU" else run.wall).p50)
+
+
+def _same(report: Report | None) -> str:
+    if report is None:
+        return ""
+    if report.decisions and report.decisions.decided.n:
+        return f"{percent(1.0 - plain(report.decisions.decided.rate))} same"
+    if report.outputs:
+        return f"{scientific(max(report.outputs, key=lambda o: plain(o.relative)).relative)} off"
+    return ""
+
+
+_BYTES_PER_MIB = 1024.0 * 1024.0
+#: A pick with known harm is worth a tile where it saves at least this share.
+_MIN_SAVING = 0.1
+
+_ArtifactKey = Callable[[Artifact], float]
+
+
+def key_figures(
+    loaded: WorkspaceContents, artifacts: Sequence[Artifact], rows: Sequence[ArtifactRow]
+) -> tuple[Tile, ...]:
+    """Four figures at most.
+
+    Args:
+        loaded: The workspace.
+        artifacts: Best first.
+        rows: Their lines in the table.
+    """
+    if not artifacts:
+        return ()
+    if len(artifacts) == 1:
+        return _of_one(loaded, artifacts[0], rows[0])
+    picks = [_smallest(loaded, artifacts), _fastest(loaded, artifacts)]
+    picks += [_saving(loaded, artifacts), _evidence(loaded, artifacts)]
+    return tuple(pick for pick in picks if pick)
+
+
+def _passing(artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """Those that pass; where none does, those with known harm."""
+    passed = [a for a in artifacts if a.verdict == "pass"]
+    return passed or [a for a in artifacts if a.verdict == "degraded"]
+
+
+def _phrase(artifacts: Sequence[Artifact]) -> str:
+    passes = any(a.verdict == "pass" for a in artifacts)
+    return "that passes" if passes else "with known harm"
+
+
+def _smallest(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
+    some = _passing(artifacts)
+    if not some:
+        return None
+    best = min(some, key=lambda a: (a.size, _ms(loaded, a)))
+    note = artifact_name(best.format, best.precision)
+    whole = next((a for a in artifacts if (a.format, a.precision) == (best.format, "fp32")), None)
+    if whole and best.size < (1 - _MIN_SAVING) * whole.size:
+        note += f", {100 * best.size / whole.size:.0f}\u00a0% of its fp32"
+    return Tile(
+        f"Smallest {_phrase(artifacts)}", mebibytes(best.size / _BYTES_PER_MIB), note, _tone(best)
+    )
+
+
+def _fastest(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
+    some = [a for a in _passing(artifacts) if a.name in loaded.measurements]
+    if not some:
+        return None
+    best = min(some, key=lambda a: _ms(loaded, a))
+    threads = loaded.measurements[best.name][0].threads
+    on = f"{clock(loaded)} time, {threads} thread{'s' * (threads != 1)}"
+    note = f"{artifact_name(best.format, best.precision)}, {on}"
+    return Tile(f"Fastest {_phrase(artifacts)}", milliseconds(_ms(loaded, best)), note, _tone(best))
+
+
+def _saving(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
+    """What could be saved with known harm: time where it is measured, else size."""
+    passed = [a for a in artifacts if a.verdict == "pass"]
+    harmed = [a for a in artifacts if a.verdict == "degraded"]
+    if not passed or not harmed:
+        return None
+    measured = [a for a in harmed if a.name in loaded.measurements]
+    times = [_ms(loaded, a) for a in passed if a.name in loaded.measurements]
+    if measured and times:
+        best = min(measured, key=lambda a: _ms(loaded, a))
+        if _ms(loaded, best) < (1 - _MIN_SAVING) * min(times):
+            return _pick("Fastest with known harm", milliseconds(_ms(loaded, best)), loaded, best)
+    best = min(harmed, key=lambda a: a.size)
+    if best.size >= (1 - _MIN_SAVING) * min(a.size for a in passed):
+        return None
+    return _pick("Smallest with known harm", mebibytes(best.size / _BYTES_PER_MIB), loaded, best)
+
+
+def _pick(label: str, value: str, loaded: WorkspaceContents, best: Artifact) -> Tile:
+    note = artifact_name(best.format, best.precision)
+    report = loaded.reports.get(best.name)
+    if report and report.decisions:
+        note += f", changes {percent(report.decisions.decided.rate)}"
+    return Tile(label, value, note, _tone(best))
+
+
+def _evidence(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
+    """The weakest evidence among those that may ship."""
+    found: list[DecisionStats] = [
+        report.decisions
+        for a in artifacts
+        if (report := loaded.reports.get(a.name)) and report.decisions
+    ]
+    if not found:
+        return None
+    least = max(plain(stats.minimum_harm) for stats in found)
+    return Tile("Smallest harm it would notice", percent(least), "of clear answers changing")
+
+
+def _tone(artifact: Artifact) -> Verdict:
+    return artifact.verdict or "unproven"
+
+
+def _ms(loaded: WorkspaceContents, artifact: Artifact) -> float:
+    measured = loaded.measurements.get(artifact.name)
+    if not measured:
+        return float("inf")
+    run = measured[0].run
+    return plain((run.cpu if clock(loaded) == "CPU" else run.wall).p50)
+
+
+def _of_one(loaded: WorkspaceContents, best: Artifact, row: ArtifactRow) -> tuple[Tile, ...]:
+    report, measured = loaded.reports.get(best.name), loaded.measurements.get(best.name)
+    largest = Tile("Largest difference", row.difference, row.difference_note, row.verdict)
+    if report is not None and report.decisions is None:
+        found = [largest]
+    elif report is not None and judged_by_tensors(report):
+        found = [Tile("Answers as the reference", row.agreement, row.agreement_count, row.verdict)]
+        found.append(largest)
+    else:
+        found = [Tile("Answers as the reference", row.agreement, _both(row), row.verdict)]
+        found.append(Tile("Smallest harm it would notice", row.harm, "of clear answers changing"))
+    found.append(_time_tile(row, measured is not None))
+    memory = (
+        f"{mebibytes(measured[0].rss_mb)} memory at its peak" if measured else "memory not measured"
+    )
+    found.append(Tile("Size", row.size, row.eight_bit or memory))
+    return tuple(found)
+
+
+def _time_tile(row: ArtifactRow, measured: bool) -> Tile:
+    """The median run: CPU time where wall time is not to be trusted."""
+    if not measured:
+        return Tile("Median run", row.wall, "run `edgeserve measure`")
+    if row.noisy:
+        return Tile("Median run, CPU time", row.cpu, f"wall {row.wall} is noisy", "degraded")
+    return Tile("Median run", row.wall, f"{row.wall_note}; CPU {row.cpu}")
+
+
+def _both(row: ArtifactRow) -> str:
+    return ", ".join(note for note in (row.agreement_note, row.agreement_count) if note)

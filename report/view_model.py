@@ -1,0 +1,246 @@
+"""What the report's template shows: plain words and figures, nothing left to decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgeserve.types.vocabulary import Verdict
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+__all__ = [
+    "ArtifactRow",
+    "BoxOverlay",
+    "CheckRow",
+    "Detail",
+    "Fact",
+    "Headline",
+    "Matrix",
+    "MatrixCell",
+    "MatrixRow",
+    "OverlayBox",
+    "Page",
+    "Plot",
+    "RefusedRow",
+    "Tile",
+    "TimingRow",
+    "WorstInputRow",
+]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The first thing read: a verdict in a sentence, what it rests on, and what to do next."""
+
+    tone: Verdict
+    word: str
+    sentence: str
+    evidence: str
+    then: str = ""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure to remember."""
+
+    label: str
+    value: str
+    note: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """One artifact at a glance; figures that are not known are empty."""
+
+    verdict: Verdict
+    word: str
+    meaning: str
+    anchor: str
+    size: str
+    time: str
+    same: str
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """One format: a cell a precision, None where it was not asked for."""
+
+    name: str
+    engine: str
+    cells: tuple[MatrixCell | None, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Formats against precisions.
+
+    Attributes:
+        columns: The precisions.
+        rows: The formats.
+        clock: "wall" or "CPU": which time is shown.
+        same: What is compared: "answers" or "nearest neighbours".
+        untimed: Some cells have no time.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[MatrixRow, ...]
+    clock: str
+    same: str
+    untimed: bool
+
+
+@dataclass(frozen=True)
+class ArtifactRow:
+    """One line of the table of artifacts; every figure in words, "not measured" included."""
+
+    name: str
+    anchor: str
+    verdict: Verdict
+    word: str
+    meaning: str
+    size: str
+    wall: str
+    wall_note: str
+    cpu: str
+    cpu_note: str
+    agreement: str
+    agreement_note: str
+    agreement_count: str
+    harm: str
+    difference: str
+    difference_note: str
+    executed_by: str
+    noisy: str = ""
+    eight_bit: str = ""
+
+
+@dataclass(frozen=True)
+class RefusedRow:
+    """Something that may not ship: what, why, and what can be done."""
+
+    name: str
+    code: str
+    message: str
+    hint: str
+    path: str
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """One check of the gate."""
+
+    name: str
+    ok: bool
+    detail: str
+    figure: str
+
+
+@dataclass(frozen=True)
+class OverlayBox:
+    """A box to be drawn over a picture, in the photo's own pixels."""
+
+    side: str
+    x: float
+    y: float
+    width: float
+    height: float
+    said: str
+
+
+@dataclass(frozen=True)
+class BoxOverlay:
+    """A photo's size in pixels, and the boxes to be drawn over it."""
+
+    width: int
+    height: int
+    boxes: tuple[OverlayBox, ...]
+
+
+@dataclass(frozen=True)
+class WorstInputRow:
+    """One of the inputs on which artifact and reference differ most."""
+
+    id: str
+    picture: str | None
+    text: str
+    reference: str
+    answer: str
+    margin: str
+    share: float | None
+    difference: str
+    flipped: bool
+    marked: BoxOverlay | None = None
+
+
+@dataclass(frozen=True)
+class TimingRow:
+    """One row of a table of times: what, and the same figures for wall and CPU."""
+
+    name: str
+    wall: tuple[str, ...]
+    cpu: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A name and what is known under it."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing with what it shows and how to read it."""
+
+    title: str
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Detail:
+    """All that is known of one artifact."""
+
+    anchor: str
+    name: str
+    verdict: Verdict
+    word: str
+    reasons: tuple[Fact, ...]
+    checks: tuple[CheckRow, ...]
+    outputs: tuple[Fact, ...]
+    worst: tuple[WorstInputRow, ...]
+    worst_said: str
+    costs: tuple[Fact, ...]
+    times: tuple[TimingRow, ...]
+    noisy: str
+    origin: tuple[Fact, ...]
+    said: str = ""
+    open: bool = True
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole report."""
+
+    title: str
+    about: tuple[Fact, ...]
+    headline: Headline
+    tiles: tuple[Tile, ...]
+    rows: tuple[ArtifactRow, ...]
+    refused: tuple[RefusedRow, ...]
+    plots: tuple[tuple[Plot, ...], ...]
+    details: tuple[Detail, ...]
+    compared: tuple[Fact, ...]
+    missing: tuple[Fact, ...]
+    environment: tuple[Fact, ...]
+    clear: str
+    matrix: Matrix | None = None
+    chart: Plot | None = None
+    warnings: tuple[str, ...] = ()
+    pictures: int = 0
+    texts: int = 0

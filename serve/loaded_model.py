@@ -1,0 +1,286 @@
+"""`LoadedModel`: one open model behind the endpoint, with what it needs to answer many at a time.
+
+How many runs side by side, and with how many threads each, is found by a short measurement. The
+number of cores does not say it: a quota, a neighbour or the model itself may make four threads
+slower than one.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from edgeserve.environment import usable_cores
+from edgeserve.serve.admission import AdmissionQueue
+from edgeserve.serve.options import ServeOptions
+from edgeserve.serve.telemetry import ModelStatistics
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.tensors import Signature
+from edgeserve.wrapper import Wrapper
+
+__all__ = [
+    "ConcurrencyPlan",
+    "LoadedModel",
+    "Throughput",
+    "best_plan",
+    "concurrency_plans",
+    "load_model",
+    "max_elements",
+    "measure_throughput",
+    "min_memory",
+    "zero_feed",
+]
+
+
+#: Runtimes whose sessions several threads may run at a time; of the others each worker has its own.
+_THREAD_SAFE = ("onnxruntime",)
+#: A dynamic size that a measurement takes, within its range: short texts, small batches.
+_TYPICAL_SIZE = 64
+#: Elements of one input where the signature sets no lower limit: 1 GiB of float32.
+_MAX_ELEMENTS = 1 << 28
+
+
+class LoadedModel:
+    """An open model. Requests of one model run in its own lane, so that none starves another.
+
+    Attributes:
+        path: What it was opened from.
+        name, version, model_id: What answers say of it.
+        lane: The queue and the threads.
+        figures: What was counted.
+        plan: Threads and runs side by side.
+        cold_ms: What opening it took.
+        memory: What it takes, by an estimate, bytes: never below ``least``.
+        least: What its weights alone take: the files of the artifact that runs, a copy a session.
+        most: Largest number of elements an input may have.
+        uses: Requests that hold it now; it is closed when it is retired and nobody does.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        wrappers: list[Wrapper],
+        plan: ConcurrencyPlan,
+        pace: Throughput,
+        options: ServeOptions,
+    ) -> None:
+        first = wrappers[0]
+        self.path, self.plan, self.manifest = path, plan, first.manifest
+        self.name, self.version = first.manifest.name, str(first.manifest.version)
+        self.model_id, self.ran_on = first.manifest.model_id, first.ran_on
+        self.medium = first.medium
+        self.lane = AdmissionQueue(self.name, plan.workers, options.queue, pace.seconds)
+        self.figures = ModelStatistics()
+        self.pace, self.cold_ms = pace, 0.0
+        self.memory = self.least = len(wrappers) * _artifact_bytes(first)
+        self.most = max_elements(first.manifest.signature)
+        self.uses, self.retired, self.last_used = 0, False, time.monotonic()
+        self._all = wrappers
+        self._free: queue.SimpleQueue[Wrapper] = queue.SimpleQueue()
+        for i in range(plan.workers):
+            self._free.put(wrappers[i % len(wrappers)])
+
+    @contextmanager
+    def wrapper(self) -> Iterator[Wrapper]:
+        """One of the open Wrappers, for a worker's thread."""
+        one = self._free.get()
+        try:
+            yield one
+        finally:
+            self._free.put(one)
+
+    @contextmanager
+    def held(self) -> Iterator[LoadedModel]:
+        """Keep it open while the block runs, whatever is loaded in its place meanwhile."""
+        self.uses += 1
+        self.last_used = time.monotonic()
+        try:
+            yield self
+        finally:
+            self.uses -= 1
+            if self.retired and not self.uses:
+                self._close()
+
+    def retire(self) -> None:
+        """Close it as soon as no request holds it."""
+        if not self.retired:
+            self.retired = True
+            if not self.uses:
+                self._close()
+
+    def _close(self) -> None:
+        self.lane.close()
+        for wrapper in self._all:
+            wrapper.close()
+
+
+def load_model(path: str, options: ServeOptions) -> LoadedModel:
+    """Open a bundle, prove it, find out how to run it, warm it up. Seconds: not for the loop.
+
+    Raises:
+        EdgeError: as `Wrapper`.
+    """
+    began, before = time.monotonic(), _resident_bytes()
+    plans = concurrency_plans(options.threads, options.workers)
+    opened: dict[int, Wrapper] = {}
+    try:
+        paces = {plan: _try_plan(path, plan, opened) for plan in plans}
+        plan = best_plan(paces)
+        wrappers = [opened.pop(plan.threads)]
+    finally:
+        for other in opened.values():
+            other.close()
+    if wrappers[0].ran_on.runtime.name not in _THREAD_SAFE:
+        wrappers += [Wrapper(path, threads=plan.threads) for _ in range(plan.workers - 1)]
+    hosted = LoadedModel(path, wrappers, plan, paces[plan], options)
+    hosted.cold_ms = 1e3 * (time.monotonic() - began)
+    # What the process grew by hides a model that found room in what another one left.
+    hosted.memory = max(_resident_bytes() - before, hosted.least)
+    return hosted
+
+
+def _try_plan(path: str, plan: ConcurrencyPlan, opened: dict[int, Wrapper]) -> Throughput:
+    if plan.threads not in opened:
+        opened[plan.threads] = Wrapper(path, threads=plan.threads)
+    wrapper = opened[plan.threads]
+    feed = zero_feed(wrapper.manifest.signature)
+    return measure_throughput(lambda: wrapper.predict(feed), plan.workers)
+
+
+def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
+    """A feed of zeros (of empty strings) of the smallest batch and otherwise typical sizes."""
+    sizes = {
+        name: low if name == signature.batch_dim else min(high, max(low, _TYPICAL_SIZE))
+        for name, (low, high) in signature.dims.items()
+    }
+    return {
+        spec.name: np.zeros(
+            [sizes.get(d, 1) if isinstance(d, str) else d for d in spec.shape], spec.dtype
+        )
+        for spec in signature.inputs
+    }
+
+
+def max_elements(signature: Signature) -> dict[str, int]:
+    """The largest number of elements that each input may have."""
+    most = {}
+    for spec in signature.inputs:
+        count = 1
+        for size in spec.shape:
+            count *= signature.dims[size][1] if isinstance(size, str) else size
+        most[spec.name] = min(count, _MAX_ELEMENTS)
+    return most
+
+
+def min_memory(manifest: Manifest) -> int:
+    """Bytes that a model takes at the least, whichever of its artifacts runs: unpacked files."""
+    return min((artifact.size for artifact in manifest.artifacts), default=0)
+
+
+def _artifact_bytes(wrapper: Wrapper) -> int:
+    """Bytes of the artifact that a Wrapper runs."""
+    ran = (wrapper.ran_on.format, wrapper.ran_on.precision)
+    sizes = [a.size for a in wrapper.manifest.artifacts if (a.format, a.precision) == ran]
+    return max(sizes, default=min_memory(wrapper.manifest))
+
+
+def _resident_bytes() -> int:
+    """Bytes this process holds in memory; 0 where the system does not say."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0
+
+
+#: What one candidate is tried for, seconds, and runs at least.
+_MEASURE_S = 0.25
+_MIN_RUNS = 3
+#: More throughput than this, and more runs side by side are worth the longer single answer.
+_MIN_GAIN = 1.1
+
+
+class ConcurrencyPlan(NamedTuple):
+    """Threads of one run, and runs side by side."""
+
+    threads: int
+    workers: int
+
+
+class Throughput(NamedTuple):
+    """What a plan gives: answers a second, and seconds for one of them."""
+
+    rate: float
+    seconds: float
+
+
+def concurrency_plans(
+    threads: int | None, workers: int | None, cores: int | None = None
+) -> list[ConcurrencyPlan]:
+    """Plans worth trying: what is given is kept, and no more threads than cores in all."""
+    cores = cores or usable_cores()
+    if threads and workers:
+        return [ConcurrencyPlan(threads, workers)]
+    if threads:
+        return [ConcurrencyPlan(threads, n) for n in sorted({1, max(1, cores // threads)})]
+    if workers:
+        return [ConcurrencyPlan(n, workers) for n in sorted({1, max(1, cores // workers)})]
+    halves = max(1, cores // 2)
+    return sorted(
+        {
+            ConcurrencyPlan(cores, 1),
+            ConcurrencyPlan(halves, cores // halves),
+            ConcurrencyPlan(1, cores),
+        },
+        key=_by_workers,
+    )
+
+
+def _by_workers(plan: ConcurrencyPlan) -> int:
+    return plan.workers
+
+
+def best_plan(paces: dict[ConcurrencyPlan, Throughput]) -> ConcurrencyPlan:
+    """The fewest runs side by side whose throughput is near the best: each answer comes sooner."""
+    best = max(pace.rate for pace in paces.values())
+    good = [plan for plan, pace in paces.items() if pace.rate * _MIN_GAIN >= best]
+    return min(good, key=lambda plan: (plan.workers, paces[plan].seconds))
+
+
+def measure_throughput(
+    run: Callable[[], object], workers: int, seconds: float = _MEASURE_S
+) -> Throughput:
+    """Call ``run`` from so many threads at a time for a moment."""
+    run()  # the first run also sets memory up
+    times: list[float] = []
+    began = time.perf_counter()
+
+    def work() -> None:
+        for _ in _until(began + seconds):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+
+    others = [threading.Thread(target=work) for _ in range(workers - 1)]
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+    took = time.perf_counter() - began
+    return Throughput(len(times) / took, sorted(times)[len(times) // 2])
+
+
+def _until(end: float) -> Iterator[int]:
+    done = 0
+    while done < _MIN_RUNS or time.perf_counter() < end:
+        yield done
+        done += 1

@@ -1,0 +1,263 @@
+"""Read and write ``manifest.json``: strict JSON, strict values, and every cross-reference held.
+
+Law: ``write_manifest(read_manifest(b)) == b`` for any ``b`` that `write_manifest` wrote. The
+bytes are hashed and signed as they lie; nothing here writes a manifest again in order to verify
+one.
+
+JSON parsers differ in what they let pass: two keys of one name (first wins, last wins), NaN, a
+depth that overruns the stack. Two readers that disagree about one file are a way past every
+check, so all of it is refused by `check_json`, in one pass over the tokens that keeps no values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+
+from edgeserve.bundle.rules import check_manifest
+from edgeserve.errors import BundleError
+from edgeserve.types.base import decode, encode
+from edgeserve.types.manifest import FORMAT_VERSION, Manifest
+
+__all__ = [
+    "MANIFEST",
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "check_json",
+    "check_wrapper",
+    "read_manifest",
+    "write_manifest",
+]
+
+
+MAX_BYTES = 16 << 20
+MAX_DEPTH = 64
+
+# Possessive quantifiers, and an end at the first quote that opens no string: no byte is looked at
+# more than a few times, whatever the input. A string with a colon behind it is a key; a run of
+# others (a thousand labels) is one token.
+_SPACE = rb"[ \t\r\n]*+"
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TOKEN = re.compile(
+    rb"(?P<key>" + _STRING + rb"(?=" + _SPACE + rb":))"
+    rb"|(?P<text>(?:" + _STRING + rb"(?!" + _SPACE + rb":)[ \t\r\n,]*+)++)"
+    rb"|(?P<open>[\[{])|(?P<close>[\]}])"
+    rb'|(?P<rest>[^"\[\]{}]++)|(?P<end>")',
+    re.DOTALL,
+)
+_BRACE = ord("{")
+_NOT_A_NUMBER = re.compile(rb"(?:^|[\s,:\[-])(?:NaN|Infinity)")
+_JSON_HINT = "the bundle was not written by edgeserve package, or was changed since: get it again"
+
+
+def check_json(data: bytes, thing: str) -> None:
+    """Refuse bytes that are not JSON, or that two parsers could read in two ways.
+
+    Args:
+        data: The bytes of one JSON document.
+        thing: What the document is called in errors.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-030 too long; then the first of -032 a key said twice, -033 NaN or
+            infinity and -034 too deep; then -031 not JSON.
+    """
+    if len(data) > MAX_BYTES:
+        raise BundleError(
+            "EDGE-BUNDLE-030",
+            thing,
+            wanted=f"at most {MAX_BYTES} bytes",
+            got=str(len(data)),
+            hint=_JSON_HINT,
+        )
+    _check_tokens(data, thing)
+    try:
+        data.decode()
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except ValueError as error:
+        raise BundleError(
+            "EDGE-BUNDLE-031",
+            thing,
+            wanted="one JSON document in UTF-8",
+            got=str(error),
+            hint=_JSON_HINT,
+        ) from error
+
+
+def _check_tokens(data: bytes, thing: str) -> None:
+    """One pass over keys, brackets and what stands between; the grammar does not matter here."""
+    stack: list[set[str] | None] = []
+    for match in _TOKEN.finditer(data):
+        kind = match.lastgroup
+        if kind == "key" and stack and stack[-1] is not None:
+            _note(match, stack[-1], data, thing)
+        elif kind == "open":
+            stack.append(set() if data[match.start()] == _BRACE else None)
+            if len(stack) > MAX_DEPTH:
+                raise BundleError(
+                    "EDGE-BUNDLE-034",
+                    f"{thing} at {_path(data, match.start())}",
+                    wanted=f"at most {MAX_DEPTH} levels",
+                    got="more",
+                    hint=_JSON_HINT,
+                )
+        elif kind == "close" and stack:
+            stack.pop()
+        elif kind == "rest" and _NOT_A_NUMBER.search(match.group()):
+            raise BundleError(
+                "EDGE-BUNDLE-033",
+                f"{thing} at {_path(data, match.end())}",
+                wanted="a number",
+                got="NaN or infinity",
+                hint='write it as the string "nan", "inf" or "-inf"',
+            )
+        elif kind == "end":
+            return  # a quote that opens no string: not JSON, as the grammar will say
+
+
+def _note(match: re.Match[bytes], seen: set[str], data: bytes, thing: str) -> None:
+    """Note a key of the innermost object; the same one twice is refused, however escaped."""
+    name = _text(match.group())
+    if name in seen:
+        raise BundleError(
+            "EDGE-BUNDLE-032",
+            f"{thing} at {_path(data, match.start(), above=True)}",
+            wanted="each key once",
+            got=f"{name!r} twice",
+            hint=_JSON_HINT,
+        )
+    seen.add(name)
+
+
+def _text(token: bytes) -> str:
+    """The string that a token spells; the raw bytes stand for one that spells none."""
+    if b"\\" in token:
+        try:
+            return str(json.loads(token))
+        except ValueError:  # a bad escape, as the grammar will say
+            pass
+    return token[1:-1].decode("utf-8", "backslashreplace")
+
+
+def _path(data: bytes, end: int, above: bool = False) -> str:
+    """The JSON path of the value at byte ``end``, or of the object that holds it; cut if long."""
+    path: list[str] = []
+    for match in _TOKEN.finditer(data, 0, end):
+        if match.lastgroup == "open":
+            path.append("[...]")
+        elif match.lastgroup == "close" and path:
+            path.pop()
+        elif match.lastgroup == "key" and path:
+            path[-1] = f".{_text(match.group())}"
+    shown = path[:-1] if above else path
+    return "$" + "".join(shown[:8]) + ("..." if len(shown) > 8 else "")
+
+
+#: Name of the member.
+MANIFEST = "manifest.json"
+
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
+_UNKNOWN_STEP = re.compile(r"Invalid value (?P<step>'[^`]*') - at `(?P<path>[^`]*)\.step`")
+_PLACED = re.compile(r"(?P<said>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
+_HINT = "open it with the edgeserve that wrote it, or package the model again"
+
+
+class _Version(msgspec.Struct):
+    """The one field that every version of the format has; all others are passed over."""
+
+    edgeserve: str
+
+
+def read_manifest(data: bytes, thing: str = MANIFEST) -> Manifest:
+    """Read a manifest, refusing whatever this version does not know exactly.
+
+    A newer minor version is read: it may add meaning only under ``x``.
+
+    Args:
+        data: The member's bytes.
+        thing: What to call it in errors.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-030 to -034 and -031 for the JSON itself, -035 another version of
+            the format, -036 a processing step that is not known, -037 values that do not fit (with
+            their JSON path), -038 and -040 references that do not hold.
+    """
+    check_json(data, thing)
+    _check_version(data, thing)
+    try:
+        manifest = decode(data, Manifest)
+    except (ValueError, TypeError, ArithmeticError) as error:  # msgspec's, or numpy's of arrays
+        raise _misfit(str(error), thing) from error
+    check_manifest(manifest, thing)
+    return manifest
+
+
+def _check_version(data: bytes, thing: str) -> None:
+    """Look at the version before anything else: another major may differ in every other field."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).edgeserve
+    except msgspec.DecodeError as error:
+        raise _misfit(str(error), thing) from error
+    match = _VERSION.fullmatch(version)
+    if match is None or match[1] != FORMAT_VERSION.split(".")[0]:
+        raise BundleError(
+            "EDGE-BUNDLE-035",
+            f"{thing} at $.edgeserve",
+            wanted=f"a version like {FORMAT_VERSION}",
+            got=ascii(version[:40]),
+            hint="install a newer edgeserve: pip install -U edgeserve",
+        )
+
+
+def _misfit(said: str, thing: str) -> BundleError:
+    """Put a decoder's complaint into our words: its JSON path is the thing."""
+    if match := _UNKNOWN_STEP.fullmatch(said):
+        return BundleError(
+            "EDGE-BUNDLE-036",
+            f"{thing} at {match['path']}",
+            wanted="a processing step that this version knows",
+            got=ascii(match["step"])[1:-1],
+            hint="install a newer edgeserve: pip install -U edgeserve",
+        )
+    match = _PLACED.fullmatch(said)
+    where, got = (match["path"], match["said"]) if match else ("$", said)
+    return BundleError("EDGE-BUNDLE-037", f"{thing} at {where}", got=got[:300], hint=_HINT)
+
+
+def write_manifest(manifest: Manifest) -> bytes:
+    """Write a manifest, holding it to all that a reader will.
+
+    Raises:
+        BundleError: as `read_manifest`.
+    """
+    try:
+        data = encode(manifest)
+    except ValueError as error:
+        raise _misfit(str(error), MANIFEST) from error
+    read_manifest(data)
+    return data
+
+
+def check_wrapper(manifest: Manifest, version: str) -> None:
+    """Refuse a manifest whose ``min_wrapper`` is above ``version`` (of edgeserve, e.g. "0.1.0").
+
+    Raises:
+        BundleError: EDGE-BUNDLE-041.
+    """
+    if _release(manifest.min_wrapper) > _release(version):
+        raise BundleError(
+            "EDGE-BUNDLE-041",
+            manifest.name,
+            wanted=f"edgeserve {manifest.min_wrapper} or newer",
+            got=f"edgeserve {version}",
+            hint="install a newer edgeserve: pip install -U edgeserve",
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The release numbers of a version, end zeros off: 0.1 equals 0.1.0, 1.0rc1 is 1.0."""
+    numbers = [int(n) for n in re.findall(r"\d+", re.split(r"[a-zA-Z+]", version)[0])]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

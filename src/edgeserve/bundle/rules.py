@@ -1,0 +1,288 @@
+"""What a manifest must hold to: member names, the model's identity, and rules that span fields.
+
+Member names are those that are allowed, and sets of them those that can lie together on every
+file system. Every reference holds, every file is listed once: `check_manifest` is for workspaces
+and bundles alike; `check_bundle` adds what only a sealed bundle must keep to.
+
+The identity is what is the same over formats, precisions, slices of a bundle and reports.
+`identity_bytes` writes the member ``identity.json`` once, when the source has been exported;
+from then on its bytes travel as they are. ``model_id`` is their sha256: a reader hashes the
+member and never builds it again, so that no two implementations can disagree about how it would
+be written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from edgeserve.errors import BundleError
+from edgeserve.files import sha256_bytes
+from edgeserve.types.artifact import FileEntry, check_member_name
+from edgeserve.types.base import Value, encode
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.processing import Picks, Processing, Tokenize
+from edgeserve.types.source import Exported, Weight
+from edgeserve.types.vocabulary import Task
+
+__all__ = [
+    "IDENTITY",
+    "MAX_NAME",
+    "MODEL_NAME",
+    "Identity",
+    "check_bundle",
+    "check_manifest",
+    "check_name",
+    "check_names",
+    "identity_bytes",
+    "model_id",
+    "referenced",
+]
+
+
+MAX_NAME = 200
+
+#: Names that Windows gives to devices, with or without an extension.
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_NAME_HINT = "do not repack a bundle: make it with `edgeserve package`"
+
+
+def check_name(name: str) -> None:
+    """Refuse a member name that some system would read as another place, or not take at all.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-009.
+    """
+    try:
+        check_member_name(name)
+    except ValueError:
+        wanted = "a relative path of A-Z a-z 0-9 . _ - and /"
+        raise _bad_name(name, wanted, "something else") from None
+    if len(name) > MAX_NAME:
+        raise _bad_name(name[:60], f"at most {MAX_NAME} characters", str(len(name)))
+    for part in name.split("/"):
+        if part.endswith(".") or _DEVICE.fullmatch(part):
+            raise _bad_name(name, "a name that every system keeps", "one that Windows changes")
+
+
+def _bad_name(name: str, wanted: str, got: str) -> BundleError:
+    # Only ASCII that shows: a hostile name must not move the cursor of the terminal it is shown on.
+    shown = ascii(name)[1:-1]
+    return BundleError(
+        "EDGE-BUNDLE-009", f"member '{shown}'", wanted=wanted, got=got, hint=_NAME_HINT
+    )
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names of which two would meet on a file system that ignores case, or in one place.
+
+    Every name and every folder above it must be spelled in one way, and be a file or a folder, not
+    both.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-010.
+    """
+    files: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for name in names:
+        key = name.lower()
+        if key in files or key in folders:
+            raise _name_clash(name, files.get(key) or folders[key])
+        files[key] = name
+        parts = name.split("/")
+        for depth in range(1, len(parts)):
+            folder = "/".join(parts[:depth])
+            other = files.get(folder.lower()) or folders.setdefault(folder.lower(), folder)
+            if other != folder or folder.lower() in files:
+                raise _name_clash(name, other)
+
+
+def _name_clash(name: str, other: str) -> BundleError:
+    return BundleError(
+        "EDGE-BUNDLE-010",
+        f"member '{name}'",
+        wanted="a place of its own",
+        got=f"the place of '{other}'",
+        hint=_NAME_HINT,
+    )
+
+
+#: Name of the member.
+IDENTITY = "identity.json"
+
+
+class Identity(Value, frozen=True):
+    """What makes a model this model. Lies as ``identity.json``.
+
+    Attributes:
+        weights: Name, dtype, shape and sha256 of each weight, sorted by name.
+        graph_sha256: sha256 of the graph text without metadata (an ONNX source: of its files).
+        processing: What happens around the model.
+        labels: Class names by index.
+        task: What the outputs mean.
+    """
+
+    weights: tuple[Weight, ...]
+    graph_sha256: str
+    processing: Processing
+    labels: tuple[str, ...]
+    task: Task
+
+
+def identity_bytes(exported: Exported) -> bytes:
+    """Write ``identity.json`` for an exported source.
+
+    The same weights, graph, processing, labels and task give the same bytes, in whatever order the
+    weights are listed.
+    """
+    return encode(
+        Identity(
+            weights=tuple(sorted(exported.weights, key=lambda w: w.name)),
+            graph_sha256=exported.graph_sha256,
+            processing=exported.processing,
+            labels=exported.labels,
+            task=exported.task,
+        )
+    )
+
+
+def model_id(data: bytes) -> str:
+    """The model's identity: sha256 in hex of the bytes of the member ``identity.json``."""
+    return sha256_bytes(data)
+
+
+#: A model's name is also its name behind an endpoint.
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_RELEASE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
+#: Where the files lie that a part of the manifest points to.
+_FOLDERS = {"$.golden": "golden/", "$.processing": "assets/"}
+_HINT = "the manifest was not written by edgeserve, or was changed since: make it again"
+
+
+def referenced(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
+    """Each file that a value of the manifest points to, with the JSON path of the reference.
+
+    This is the allow-list of a bundle, ``identity.json`` aside: what `package` copies.
+    """
+    for i, artifact in enumerate(manifest.artifacts):
+        for j, entry in enumerate(artifact.files):
+            yield f"$.artifacts[{i}].files[{j}]", entry
+    for i, case in enumerate(manifest.golden.cases if manifest.golden else ()):
+        yield f"$.golden.cases[{i}].input", case.input
+        if case.outputs is not None:
+            yield f"$.golden.cases[{i}].outputs", case.outputs
+    for i, made in enumerate(manifest.processing.inputs):
+        for j, step in enumerate(made.steps):
+            if isinstance(step, Tokenize):
+                yield f"$.processing.inputs[{i}].steps[{j}].tokenizer", step.tokenizer
+    for i, read in enumerate(manifest.processing.outputs):
+        if isinstance(read, Picks) and read.tokenizer is not None:
+            yield f"$.processing.outputs[{i}].tokenizer", read.tokenizer
+
+
+def check_manifest(manifest: Manifest, thing: str) -> None:
+    """Hold a manifest to the rules that its types cannot say.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-009 or -010 a member's name, -037 a value, -038 a reference that
+            does not hold, -040 an identity that does not hold.
+    """
+    _check_name_and_release(manifest, thing)
+    paths = [entry.path for entry in manifest.files]
+    for path in paths:
+        check_name(path)
+    check_names(["manifest.json", *paths])
+    if paths != sorted(paths):
+        raise _bad_value(
+            f"{thing} at $.files", "files in the order of their paths", "another order"
+        )
+    _check_identity(manifest, thing)
+    _check_signatures(manifest, thing)
+    _check_references(manifest, thing)
+
+
+def _check_name_and_release(manifest: Manifest, thing: str) -> None:
+    if not MODEL_NAME.fullmatch(manifest.name):
+        wanted = "1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first"
+        raise _bad_value(f"{thing} at $.name", wanted, ascii(manifest.name[:140]))
+    if not _RELEASE.fullmatch(manifest.min_wrapper):
+        wanted = "a release like 0.1.0"
+        raise _bad_value(f"{thing} at $.min_wrapper", wanted, ascii(manifest.min_wrapper[:40]))
+
+
+def _bad_value(where: str, wanted: str, got: str) -> BundleError:
+    return BundleError("EDGE-BUNDLE-037", where, wanted=wanted, got=got, hint=_HINT)
+
+
+def _check_identity(manifest: Manifest, thing: str) -> None:
+    entry = next((e for e in manifest.files if e.path == IDENTITY), None)
+    if entry is None or entry.sha256 != manifest.model_id:
+        raise BundleError(
+            "EDGE-BUNDLE-040",
+            f"{thing} at $.model_id",
+            wanted=f"the sha256 of {IDENTITY}",
+            got="another" if entry else f"no {IDENTITY} among the files",
+            hint=_HINT,
+        )
+
+
+def _check_signatures(manifest: Manifest, thing: str) -> None:
+    """What a file takes and gives is what the model does, tensor by tensor, in the same order."""
+    ranks = [len(spec.shape) for spec in manifest.signature.inputs]
+    outputs = len(manifest.signature.outputs)
+    for i, artifact in enumerate(manifest.artifacts):
+        for io in (artifact.io, *artifact.buckets):
+            if [len(spec.shape) for spec in io.inputs] != ranks or len(io.outputs) != outputs:
+                wanted = f"inputs of the ranks {ranks}, and {outputs} outputs, as the signature has"
+                raise _bad_value(f"{thing} at $.artifacts[{i}].io", wanted, "others")
+
+
+def _check_references(manifest: Manifest, thing: str) -> None:
+    """Every reference names a listed file, alike in size and hash, in the folder it belongs to."""
+    listed = {entry.path: entry for entry in manifest.files}
+    for where, entry in referenced(manifest):
+        if listed.get(entry.path) != entry:
+            got = f"{entry.path}, listed otherwise" if entry.path in listed else entry.path
+            raise _broken_reference(f"{thing} at {where}", "a file as $.files lists it", got)
+        for part, folder in _FOLDERS.items():
+            if where.startswith(part) and not entry.path.startswith(folder):
+                raise _broken_reference(f"{thing} at {where}", f"a file under {folder}", entry.path)
+    for i, artifact in enumerate(manifest.artifacts):
+        folder = f"artifacts/{artifact.name}/"
+        if artifact.format == "torch":
+            raise _broken_reference(
+                f"{thing} at $.artifacts[{i}].format", "onnx, tflite or coreml", "torch"
+            )
+        for entry in artifact.files:
+            if not entry.path.startswith(folder):
+                where = f"{thing} at $.artifacts[{i}].files"
+                raise _broken_reference(where, f"files under {folder}", entry.path)
+
+    for i, refused in enumerate(manifest.refused):
+        if refused.path is not None:
+            check_name(refused.path)
+            if not refused.path.startswith("failed/"):
+                where = f"{thing} at $.refused[{i}].path"
+                raise _broken_reference(where, "a path under failed/", refused.path)
+
+
+def _broken_reference(where: str, wanted: str, got: str) -> BundleError:
+    return BundleError("EDGE-BUNDLE-038", where, wanted=wanted, got=got, hint=_HINT)
+
+
+def check_bundle(manifest: Manifest, thing: str) -> None:
+    """Hold a manifest to what a sealed bundle must keep to: nothing of the workspace is left in it.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-039.
+    """
+    left = [] if manifest.reference is None else ["$.reference"]
+    left += [f"$.refused[{i}].path" for i, r in enumerate(manifest.refused) if r.path is not None]
+    if left:
+        raise BundleError(
+            "EDGE-BUNDLE-039",
+            f"{thing} at {left[0]}",
+            wanted="null in a bundle",
+            got="something of a workspace",
+            hint=_HINT,
+        )

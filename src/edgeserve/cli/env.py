@@ -1,0 +1,35 @@
+"""Environments for tools that cannot live beside ours: env."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edgeserve.cli.app import Json, command, print_json
+
+__all__ = ["COMMANDS"]
+
+
+@command
+def env(
+    action: Annotated[str, typer.Argument(metavar="create", help="create.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="optimum.")],
+    index_url: Annotated[str | None, typer.Option(help="Another package index.")] = None,
+    json_: Json = False,
+) -> int:
+    """Make an environment for a tool that cannot live beside ours."""
+    from edgeserve.cli.app import terminal_ui
+    from edgeserve.pipeline.env import create
+    from edgeserve.pipeline.options import choice
+
+    choice("env", action, ("create",))
+    made = create(name, terminal_ui(), ("--index-url", index_url) if index_url else ())
+    if json_:
+        print_json(made.json())
+    else:
+        print(f"{made.name}  {'made in' if made.made else 'is in'} {made.folder}")
+    return 0
+
+
+COMMANDS = {"env": env}

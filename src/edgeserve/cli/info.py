@@ -1,0 +1,74 @@
+"""Commands that inform: doctor, profiles, explain."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Annotated
+
+import typer
+
+from edgeserve.cli.app import Json, command, print_json
+
+__all__ = ["COMMANDS"]
+
+
+@command
+def doctor(json_: Json = False) -> int:
+    """Say what works here, what is missing and how to get it."""
+    from edgeserve.pipeline.doctor import examine
+
+    found = examine()
+    if json_:
+        print_json(found.json())
+    else:
+        for check in found.checks:
+            mark = {True: "ok  ", False: "FAIL", None: "-   "}[check.ok]
+            print(f"{mark} {check.name:<18} {check.detail}")
+            if check.hint:
+                print(f"     {'':<18} {check.hint}")
+    return 0 if found.ok else 1
+
+
+@command
+def profiles(
+    name: Annotated[str | None, typer.Argument(help="Show one profile whole.")] = None,
+    json_: Json = False,
+) -> int:
+    """List device and workload profiles."""
+    from edgeserve.pipeline.options import list_profiles
+
+    found = list_profiles(name)
+    if json_:
+        from edgeserve.types.base import encode
+
+        print_json(encode({"schema": 1, "profiles": list(found), "error": None}))
+        return 0
+    from edgeserve.cli.tables import print_profiles
+
+    print_profiles(found, whole=name is not None)
+    return 0
+
+
+@command
+def explain(
+    code: Annotated[str | None, typer.Argument(help="EDGE-AREA-NNN; none: list all.")] = None,
+    json_: Json = False,
+) -> int:
+    """Tell the longer story of an error code."""
+    from edgeserve import codes
+
+    found = [codes.explain(code)] if code else list(codes.catalogue().values())
+    if json_:
+        rows = [{"code": e.code, "title": e.title, "story": e.story, "fix": e.fix} for e in found]
+        print_json({"schema": 1, "codes": rows, "error": None})
+    elif code is None:
+        for each in found:
+            print(f"{each.code}  {each.title}")
+    else:
+        print(f"{found[0].code}: {found[0].title}\n")
+        print(textwrap.fill(found[0].story, 88))
+        print("\n" + textwrap.fill(f"What to do: {found[0].fix}", 88))
+    return 0
+
+
+COMMANDS = {"doctor": doctor, "profiles": profiles, "explain": explain}

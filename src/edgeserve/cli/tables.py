@@ -1,0 +1,323 @@
+"""What the commands print for people: tables on standard output, plain when piped.
+
+With it, in words, what a file could not keep of the sizes that the source declares.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgeserve import tasks
+from edgeserve.terminal_text import escape_controls
+from edgeserve.types.artifact import Artifact
+from edgeserve.types.base import Number, encode, plain
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.profile import DeviceProfile, Profile
+from edgeserve.types.records import Detection, Tensors, Tokens
+from edgeserve.types.tensors import Signature
+
+if TYPE_CHECKING:
+    from edgeserve.pipeline.inspect import Inspection
+    from edgeserve.pipeline.measure import MeasureResult
+    from edgeserve.pipeline.publish import PackageResult
+    from edgeserve.pipeline.result import StageResult
+    from edgeserve.types.reports import DecisionStats, Report
+    from edgeserve.wrapper.certificate import Certificate
+
+__all__ = [
+    "fixed_sizes",
+    "print_answers",
+    "print_certificate",
+    "print_inspection",
+    "print_measurements",
+    "print_outcome",
+    "print_packaged",
+    "print_profiles",
+]
+
+
+def fixed_sizes(artifact: Artifact, manifest: Manifest) -> Iterator[str]:
+    """One text for each dimension that the source leaves free and the file does not.
+
+    The batch is left out: a file that takes one input at a time is fed one by one. So are lengths
+    up to which the file's inputs may be padded, as long as they reach the declared end.
+    """
+    signature = manifest.signature
+    for dim, sizes in _fixed(artifact, signature).items():
+        low, high = signature.dims[dim]
+        if not low < high or (dim in _padded(manifest) and max(sizes) >= high):
+            continue
+        listed = ", ".join(str(size) for size in sorted(sizes))
+        if dim in _padded(manifest):
+            yield f"{dim!r} is padded to {listed} and goes no further (declared {low} to {high})"
+        else:
+            yield f"{dim!r} is fixed at {listed} (declared {low} to {high})"
+
+
+def _fixed(artifact: Artifact, signature: Signature) -> dict[str, set[int]]:
+    """The sizes that each free dimension has in the file; nothing of those free in it too."""
+    found: dict[str, set[int]] = {}
+    free = {signature.batch_dim}
+    for io in artifact.buckets or (artifact.io,):
+        for ours, theirs in zip(signature.inputs, io.inputs, strict=False):
+            for dim, size in zip(ours.shape, theirs.shape, strict=False):
+                if isinstance(dim, str) and isinstance(size, int):
+                    found.setdefault(dim, set()).add(size)
+                elif isinstance(dim, str):
+                    free.add(dim)
+    return {dim: sizes for dim, sizes in found.items() if dim not in free}
+
+
+def _padded(manifest: Manifest) -> set[str]:
+    """Dimensions whose inputs may be padded to a file's size."""
+    padding = manifest.processing.padding
+    padded = {
+        dim
+        for spec in manifest.signature.inputs
+        if spec.name in padding
+        for dim in spec.shape
+        if isinstance(dim, str)
+    }
+    return padded | set(manifest.signature.padded)
+
+
+_STYLES = {"pass": "green", "degraded": "yellow", "unproven": "magenta", "fail": "red"}
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table with columns as wide as what they hold; verdicts in colour on a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(escape_controls(cell), style=_STYLES.get(cell, "")) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # a pipe has no width: do not fold for it
+    console.print(table)
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.1f} KiB"
+
+
+def _percent(share: Number) -> str:
+    value = plain(share) * 100
+    return f"{value:.2g} %" if 0 < value < 99.5 else f"{value:.0f} %"
+
+
+def _agreement(stats: DecisionStats | None) -> str:
+    if stats is None:
+        return "compared as tensors"
+    decided = stats.decided
+    raw = stats.raw
+    return (
+        f"{decided.n - decided.count} of {decided.n} clear answers, {raw.n - raw.count} of"
+        f" {raw.n} in all; would notice {_percent(stats.minimum_harm)} changed"
+    )
+
+
+def _worst(report: Report | None) -> str:
+    if report is None or not report.outputs:
+        return "-"
+    return f"{max(plain(o.max_abs) for o in report.outputs):.2g}"
+
+
+def print_outcome(outcome: StageResult) -> None:
+    """What came out of convert, validate or run."""
+    for line in outcome.plan:
+        print(line)
+    if outcome.manifest is None:
+        return
+    rows = []
+    for artifact in outcome.artifacts:
+        report = outcome.reports.get(artifact.name)
+        agreement = _agreement(report.decisions if report else None)
+        size = _size(artifact.size)
+        rows.append((artifact.name, artifact.verdict or "", size, _worst(report), agreement))
+    for refused in outcome.refused:
+        name = f"{refused.format}-{refused.precision}"
+        rows.append((name, refused.verdict, "-", "-", refused.code))
+    _table(("artifact", "verdict", "size", "max abs diff", "decides as the reference"), rows)
+    for artifact in outcome.artifacts:
+        for said in fixed_sizes(artifact, outcome.manifest):
+            print(escape_controls(f"{artifact.name}: {said}"))
+    for name, report in outcome.reports.items():
+        _print_truths(name, report)
+    _print_reasons(outcome)
+    print(f"\nmodel_id {outcome.manifest.model_id[:16]}…  in {_near(outcome.out)}")
+    for kind, path in outcome.made.items():
+        print(f"{kind:<8} {_near(path)}")
+
+
+def _print_truths(name: str, report: Report) -> None:
+    """What is known of it against true labels; nothing where the data hold none."""
+    if report.labels is None and not report.metrics:
+        return
+    from edgeserve.report.formatting import accuracy_sentence, metric_sentence, metric_title
+
+    if report.labels is not None:
+        print(
+            escape_controls(f"{name}: {report.labels.metric}: {accuracy_sentence(report.labels)}")
+        )
+    for stats in report.metrics:
+        print(escape_controls(f"{name}: {metric_title(stats)}: {metric_sentence(stats)}"))
+
+
+def _near(path: str) -> str:
+    """A path as short as it can be said from here."""
+    below = os.path.relpath(path)
+    return path if below.startswith(os.pardir) else below
+
+
+def _print_reasons(outcome: StageResult) -> None:
+    for artifact in outcome.artifacts:
+        for reason in artifact.judgement.reasons if artifact.judgement else ():
+            print(escape_controls(f"{artifact.name}: {reason.code} {reason.message}"))
+    for refused in outcome.refused:
+        name = f"{refused.format}-{refused.precision}"
+        print(escape_controls(f"{name}: {refused.code} {refused.message}", lines=True))
+        print(escape_controls(f"  hint: {refused.hint}", lines=True))
+    for change in outcome.changes:
+        print(escape_controls(f"{change.name}: {'WORSE: ' if change.worse else ''}{change.words}"))
+    if outcome.below_required:
+        print(f"--require {outcome.required} is missed by {', '.join(outcome.below_required)}")
+
+
+def print_measurements(measured: MeasureResult) -> None:
+    """Times and memory per artifact."""
+    rows = []
+    for name, m in measured.measurements.items():
+        wall, cpu = m.run.wall, m.run.cpu
+        rows.append(
+            (
+                name,
+                f"{plain(wall.p50):.2f}",
+                f"{plain(wall.p90):.2f}",
+                f"{plain(cpu.p50):.2f}",
+                f"{plain(m.load_ms):.0f}",
+                f"{plain(m.first_ms):.1f}",
+                f"{plain(m.rss_mb):.0f}",
+                f"{wall.n}",
+                f"{m.runtime.name} {m.runtime.version} {m.runtime.delegate}, {m.threads} thread(s)",
+            )
+        )
+    heads = ("artifact", "p50 ms", "p90 ms", "CPU ms", "load ms", "first ms", "RSS MiB", "n", "on")
+    _table(heads, rows)
+    for name, m in measured.measurements.items():
+        if m.noisy:
+            print(f"{name}: noisy, do not trust these figures: {m.noisy}")
+
+
+def print_packaged(packaged: PackageResult) -> None:
+    """The sealed bundle."""
+    said = ", ".join(f"{name} ({verdict})" for name, verdict in packaged.verdicts.items())
+    print(f"{packaged.path}  {_size(packaged.size)}  {said}")
+    print(f"model_id {packaged.model_id}\nsha256   {packaged.sha256}")
+
+
+def _answer(answer: Any) -> str:
+    if isinstance(answer, Tensors):
+        return ", ".join(f"{k} {v.dtype}{list(v.shape)}" for k, v in answer.items())
+    return tasks.describe(answer)
+
+
+def print_answers(inputs: Sequence[str], answers: Sequence[Any]) -> None:
+    """One line an input, then where they ran."""
+    for given, answer in zip(inputs, answers, strict=True):
+        print(f"{escape_controls(given)}\t{escape_controls(_answer(answer))}")
+        for line in _details(answer):
+            print(f"{'':<4}{escape_controls(line)}")
+    ran = answers[0].ran_on if answers else None
+    if ran:
+        where = f"{ran.runtime.name} {ran.runtime.version} ({ran.runtime.delegate})"
+        print(f"ran on {where}, {ran.format}-{ran.precision}, proof: {ran.proof}")
+        if ran.note:
+            print(ran.note)
+
+
+#: Boxes and spans printed of one answer; ``--json`` has all.
+_SHOWN = 20
+
+
+def _details(answer: Any) -> list[str]:
+    """What stands under an answer's line: further labels, boxes with corners, spans."""
+    lines = [f"{score:.3f}  {label}" for label, score in getattr(answer, "top", ())[1:]]
+    if isinstance(answer, Detection):
+        found = zip(answer.scores, answer.labels, answer.boxes, strict=True)
+        for score, label, box in found:
+            corners = " ".join(f"{corner:.0f}" for corner in box)
+            lines.append(f"{score:.3f}  {label}  {corners}")
+    if isinstance(answer, Tokens):
+        lines += [f"{s.score:.3f}  {s.label}  {s.start}-{s.end}" for s in answer.spans]
+    more = len(lines) - _SHOWN
+    return lines if more <= 0 else [*lines[:_SHOWN], f"and {more} more: --json has them all"]
+
+
+def print_certificate(certificate: Certificate) -> None:
+    """The proof that ran on this device."""
+    device = certificate.device
+    print(f"{certificate.name} version {certificate.version}: {certificate.verdict}")
+    print(f"model_id {certificate.model_id}")
+    print(f"on       {device.processor}, {device.system}, {certificate.made}")
+    rows = []
+    for proof in certificate.proofs:
+        ran = proof.runtime
+        rows.append(
+            (
+                f"{proof.format}-{proof.precision}",
+                f"{ran.name} {ran.version} {ran.delegate}" if ran else proof.delegate,
+                str(proof.threads or "default"),
+                f"{proof.passed}/{proof.total}",
+                f"{plain(proof.max_difference):.2g}",
+                f"{proof.run_ms:.2g}" if proof.run_ms is not None else "-",
+                proof.verdict,
+            )
+        )
+    heads = ("artifact", "engine", "threads", "golden cases", "score diff", "run ms", "verdict")
+    _table(heads, rows)
+    for proof in certificate.proofs:
+        if proof.reason:
+            print(f"{proof.format}-{proof.precision} {proof.delegate}: {proof.reason}")
+    for line in certificate.not_run:
+        print(f"not run: {line}")
+
+
+def print_inspection(found: Inspection) -> None:
+    """What a bundle or workspace holds."""
+    m = found.manifest
+    print(f"{m.name} version {m.version}, {m.task} ({found.kind})")
+    print(f"model_id {m.model_id}")
+    if found.sha256:
+        print(f"sha256   {found.sha256}")
+    for kind, specs in (("input", m.signature.inputs), ("output", m.signature.outputs)):
+        for spec in specs:
+            print(escape_controls(f"{kind:<8} {spec.name} {spec.dtype} {list(spec.shape)}"))
+    golden = (
+        f"{len(m.golden.cases)} golden cases ({m.golden.origin})" if m.golden else "no golden cases"
+    )
+    print(f"{golden}, {len(m.labels)} labels, {len(m.files)} members, all hashes hold")
+    rows = [(a.name, a.verdict or "", _size(a.size), a.sha256[:16]) for a in m.artifacts]
+    _table(("artifact", "verdict", "size", "sha256"), rows)
+    for graph in found.graphs:
+        ops = ", ".join(f"{n} {op}" for op, n in graph.ops.items())
+        print(f"{graph.artifact}: {ops}; {graph.weights} weights")
+
+
+def print_profiles(found: Sequence[Profile], whole: bool) -> None:
+    """All profiles as a list, or one whole."""
+    if whole:
+        import json
+
+        print(json.dumps(json.loads(encode(found[0])), indent=2))
+        return
+    rows = [
+        (p.name, "device" if isinstance(p, DeviceProfile) else "workload", p.title) for p in found
+    ]
+    _table(("name", "kind", "what"), rows)

@@ -1,0 +1,115 @@
+"""Commands that use a bundle or workspace: predict, verify, inspect."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgeserve.cli.app import Json, command, print_json
+from edgeserve.errors import InputError
+
+__all__ = ["COMMANDS"]
+
+Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="A .edge file or a workspace.")]
+Format = Annotated[str | None, typer.Option("--format", help="Only this format.")]
+Precision = Annotated[str | None, typer.Option(help="Only this precision.")]
+Delegate = Annotated[str | None, typer.Option(help="Only this delegate.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Fail rather than take a second choice.")]
+
+
+@command
+def predict(
+    bundle: Bundle,
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Raw inputs.")],
+    format_: Format = None,
+    precision: Precision = None,
+    delegate: Delegate = None,
+    strict: Strict = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the runtime.")] = None,
+    json_: Json = False,
+) -> int:
+    """Answer raw inputs with the best proven artifact."""
+    from edgeserve.wrapper import Wrapper
+
+    with Wrapper(
+        bundle,
+        format=format_,
+        precision=precision,
+        delegate=delegate,
+        strict=strict,
+        threads=threads,
+    ) as model:
+        answers = model.predict([_input(path, model.manifest.task) for path in inputs])
+    inputs = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in inputs]
+    if json_:
+        from edgeserve.types.base import encode
+
+        pairs = [{"input": i, "answer": a} for i, a in zip(inputs, answers, strict=True)]
+        print_json(encode({"schema": 1, "answers": pairs, "error": None}))
+    else:
+        from edgeserve.cli.tables import print_answers
+
+        print_answers(inputs, answers)
+    return 0
+
+
+@command
+def verify(bundle: Bundle, json_: Json = False) -> int:
+    """Run the golden cases on this very device; print the certificate."""
+    from edgeserve.wrapper import verify as prove
+
+    certificate = prove(bundle)
+    if json_:
+        from edgeserve.types.base import encode
+
+        print_json(encode({"schema": 1, "certificate": certificate, "error": None}))
+    else:
+        from edgeserve.cli.tables import print_certificate
+
+        print_certificate(certificate)
+    return 0 if certificate.verdict == "pass" else 1
+
+
+@command
+def inspect(
+    bundle: Bundle,
+    graph: Annotated[bool, typer.Option("--graph", help="Also read the artifacts' ops.")] = False,
+    json_: Json = False,
+) -> int:
+    """Say what a bundle or workspace holds, its hashes checked."""
+    from edgeserve.pipeline.inspect import inspect as stage
+
+    found = stage(bundle, graph=graph)
+    if json_:
+        print_json(found.json())
+    else:
+        from edgeserve.cli.tables import print_inspection
+
+        print_inspection(found)
+    return 0
+
+
+def _input(path: str, task: str) -> object:
+    """A path as the Wrapper takes it; for the ``tensors`` task the arrays of an ``.npz``."""
+    if task != "tensors" or not path.endswith(".npz"):
+        return path
+    import zipfile
+
+    from edgeserve.data import read_arrays
+
+    try:
+        return read_arrays(Path(path))
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(
+            "EDGE-INPUT-007",
+            path,
+            wanted="an .npz of named tensors without pickled objects",
+            got=str(error),
+            hint="write it with numpy.savez(path, NAME=array, ...)",
+        ) from error
+
+
+COMMANDS = {"predict": predict, "verify": verify, "inspect": inspect}

@@ -1,0 +1,206 @@
+"""``data.jsonl``: a JSON object a line: ``{"input": path or text, "label": ..., "group": ...}``.
+
+In place of ``label``, the true answers of other tasks: ``boxes``, ``mask``, ``spans`` or
+``segments``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from edgeserve.data.ground_truth import (
+    TRUTH_KINDS,
+    LabelSchema,
+    checked_box,
+    checked_mask,
+    segments,
+    spans,
+    unknown_classes,
+)
+from edgeserve.data.media import Medium, check_file, medium_of
+from edgeserve.errors import DataError
+from edgeserve.processing.image.metadata import picture_size, sound_seconds
+from edgeserve.processing.image.resize import Size
+from edgeserve.types.samples import Sample, TrueBoxes, Truth
+
+__all__ = ["read_jsonl"]
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A line. Unknown keys are refused: a mistyped ``group`` would make every bound too tight."""
+
+    input: str
+    label: str | int | None = None
+    group: str | int | None = None
+    boxes: list[tuple[float, float, float, float, str | int]] | None = None
+    mask: str | None = None
+    spans: list[tuple[int, int, str | int]] | None = None
+    segments: list[tuple[float, float]] | None = None
+
+
+def read_jsonl(
+    path: Path, medium: Medium | None = None, known: LabelSchema | None = None
+) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+    """The samples that a ``data.jsonl`` lists, in its order; empty lines are passed over.
+
+    For a model that takes text, an ``input`` is the text itself, unless it names an existing
+    ``.txt`` file (relative to the table's folder, or absolute). For one that takes pictures or
+    sounds it is a file. Where the medium is not known, it is a file if there is one of that name;
+    else a text, unless it ends like a media file (``.jpg``): then one is missing.
+
+    Args:
+        path: The table.
+        medium: What the model takes; None: not known.
+        known: The model whose true answers are wanted; None: they are not looked at.
+
+    Returns:
+        The samples, and the kinds of true answers that the model has no use for.
+
+    Raises:
+        DataError: EDGE-DATA-005 unreadable, -006 no line, -007 a bad line, -008 an input listed
+            twice, -003 and -004 a file that is missing or empty; with ``known`` -023 a class that
+            it does not have, -024 to -026 a bad box, mask, span or segment. All name the line.
+    """
+    samples: list[Sample] = []
+    kinds: set[str] = set()
+    lines: dict[str, int] = {}
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        parsed = _parse(path, number, line)
+        sample = _sample(path, number, parsed, medium)
+        key = sample.path or sample.id
+        if key in lines:
+            raise DataError(
+                "EDGE-DATA-008",
+                f"{path.name} line {number}",
+                wanted="each input once",
+                got=f"{sample.id}, which line {lines[key]} lists too",
+                hint="remove one of the two lines: an input counts as evidence once",
+            )
+        lines[key] = number
+        if known is not None:
+            kinds |= {kind for kind in TRUTH_KINDS.values() if getattr(parsed, kind) is not None}
+            truth = _truth(path, f"{path.name} line {number}", parsed, sample, known)
+            sample = msgspec.structs.replace(sample, truth=truth)
+        samples.append(sample)
+    if not samples:
+        raise DataError(
+            "EDGE-DATA-006",
+            str(path),
+            wanted="one JSON object a line",
+            got="no line",
+            hint='write lines such as {"input": "cat.jpg", "group": "photo-1"}',
+        )
+    return tuple(samples), tuple(sorted(kinds - {known.kind if known else None}))
+
+
+def _truth(path: Path, where: str, line: _Line, sample: Sample, known: LabelSchema) -> Truth | None:
+    """The true answer of the model's task, where the line gives one."""
+    file = Path(sample.path) if sample.path is not None else None
+    size = picture_size(file, exif=known.exif) if file and (line.boxes or line.mask) else None
+    if known.kind == "boxes" and line.boxes is not None:
+        return _boxes(line.boxes, where, size, known)
+    if known.kind == "mask" and line.mask is not None:
+        return checked_mask(path.parent / line.mask, known, where, size)
+    if known.kind == "spans" and line.spans is not None:
+        text = file.read_bytes().decode("utf-8-sig", "replace") if file else sample.text or ""
+        return spans(line.spans, known, where, len(text))
+    if known.kind == "segments" and line.segments is not None:
+        return segments(line.segments, where, sound_seconds(file) if file else None)
+    return None
+
+
+def _boxes(
+    given: Sequence[tuple[float, float, float, float, str | int]],
+    where: str,
+    size: Size | None,
+    known: LabelSchema,
+) -> TrueBoxes:
+    named = [known.named(label) for *_, label in given]
+    if unknown := [each[4] for each, name in zip(given, named, strict=True) if name is None]:
+        raise unknown_classes(known, where, unknown)
+    return TrueBoxes(
+        boxes=tuple(
+            checked_box(each[:4], name or "", f"{where}, box {i}", size)
+            for i, (each, name) in enumerate(zip(given, named, strict=True), 1)
+        )
+    )
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            "EDGE-DATA-005",
+            str(path),
+            wanted="to read it",
+            got=error.strerror or str(error),
+            hint="give yourself the right to read it",
+        ) from error
+    return data.removeprefix(_BOM).split(b"\n")
+
+
+def _parse(path: Path, number: int, line: bytes) -> _Line:
+    try:
+        parsed = msgspec.json.decode(line, type=_Line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DataError(
+            "EDGE-DATA-007",
+            f"{path.name} line {number}",
+            wanted='{"input": path or text} with, where known, "label" (or "boxes", "mask", "spans"'
+            ', "segments") and "group"',
+            got=str(error),
+            hint="each line is one whole JSON object in UTF-8, with no other keys",
+        ) from error
+    if not parsed.input.strip():
+        raise DataError(
+            "EDGE-DATA-007",
+            f"{path.name} line {number}",
+            wanted='an "input"',
+            got="an empty one",
+            hint="give a path or a text, or remove the line",
+        )
+    return parsed
+
+
+def _sample(path: Path, number: int, line: _Line, medium: Medium | None) -> Sample:
+    label = None if line.label is None else str(line.label)
+    if _is_file(path, line.input, medium):
+        file = path.parent / line.input
+        check_file(file, f"{path.name} line {number}")
+        identity = Path(line.input).as_posix()
+        group = identity if line.group is None else str(line.group)
+        resolved = str(file.resolve())
+        return Sample(id=identity, group=group, path=resolved, label=label)
+    identity = f"line {number}"
+    group = identity if line.group is None else str(line.group)
+    return Sample(id=identity, group=group, text=line.input, label=label)
+
+
+def _is_file(table: Path, named: str, medium: Medium | None) -> bool:
+    """Whether an ``input`` stands for a file, there or missing; see `read_jsonl`."""
+    if len(named) >= 4096 or "\0" in named:
+        return False
+    there = _exists(table.parent / named)
+    if medium == "text":
+        return there and medium_of(named) == "text"
+    return there or medium in ("image", "audio") or (medium is None and _is_path(named))
+
+
+def _exists(file: Path) -> bool:
+    try:
+        return file.is_file() or file.is_symlink()
+    except OSError:  # a long text is no file name
+        return False
+
+
+def _is_path(text: str) -> bool:
+    """Whether a missing file is what was meant, rather than a text."""
+    return medium_of(text) is not None and "\n" not in text

@@ -1,0 +1,323 @@
+"""Reading samples: the rows of an ``.npz`` listed, and one sample of any form read.
+
+Arrays of an ``.npz`` are named after the model's inputs (or ``x0``, ``x1``, ...), a row a
+sample. `Reader` gives a sample's bytes, its text, or its row as the model's named inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeserve.data.media import medium_of
+from edgeserve.data.npz_io import ArrayHeader, Rows
+from edgeserve.errors import DataError
+from edgeserve.types.samples import Sample
+from edgeserve.types.tensors import Signature, TensorSpec
+
+__all__ = [
+    "BROKEN",
+    "Feed",
+    "RawInput",
+    "Reader",
+    "fits",
+    "input_names",
+    "input_sha256",
+    "read_npz",
+]
+
+
+#: What reading a file that is not an ``.npz`` raises.
+BROKEN = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+_GROUP = "group"
+
+
+def read_npz(path: Path, signature: Signature | None = None) -> tuple[Sample, ...]:
+    """The rows of an ``.npz`` as samples; each row is its own group unless the file says ``group``.
+
+    Without a signature the names and shapes of the arrays are not checked.
+
+    Raises:
+        DataError: EDGE-DATA-010 no ``.npz``, -011 pickled objects, -012 names that are not the
+            model's inputs, -013 wrong shape or dtype, -014 arrays of unequal length, -015 NaN or
+            infinity (by row), -006 no row, -016 an unusable ``group``.
+    """
+    try:
+        with Rows(path) as rows:
+            return _samples(path, rows, signature)
+    except BROKEN as error:
+        raise DataError(
+            "EDGE-DATA-010",
+            str(path),
+            wanted="an .npz of arrays",
+            got=str(error),
+            hint="write it again with numpy.savez",
+        ) from error
+
+
+def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sample, ...]:
+    given_names = {spec.name for spec in signature.inputs} if signature else set()
+    keys = [name for name in rows.headers if name != _GROUP or name in given_names]
+    for name, header in rows.headers.items():
+        _check_plain(path, name, header)
+    count = _count(path, rows, keys)
+    if signature is not None:
+        for name, key in input_names(path, keys, signature).items():
+            _check_spec(path, key, rows.headers[key], signature.input(name), signature)
+    for key in keys:
+        _check_finite(path, key, rows)
+    groups = _groups(path, rows, count) if _GROUP in set(rows.headers) - set(keys) else None
+    return tuple(
+        Sample(id=f"row {i}", group=groups[i] if groups else f"row {i}", path=str(path), row=i)
+        for i in range(count)
+    )
+
+
+def _check_plain(path: Path, name: str, header: ArrayHeader) -> None:
+    if header.dtype.hasobject:
+        raise DataError(
+            "EDGE-DATA-011",
+            f"{path.name} array {name!r}",
+            wanted="numbers",
+            got="Python objects",
+            hint="objects lie in pickles, which can run code: store plain arrays",
+        )
+
+
+def _count(path: Path, rows: Rows, keys: list[str]) -> int:
+    """How many rows all arrays share."""
+    lengths = {key: rows.headers[key].shape[:1] for key in keys}
+    if scalar := [key for key, length in lengths.items() if not length]:
+        raise DataError(
+            "EDGE-DATA-013",
+            f"{path.name} array {scalar[0]!r}",
+            wanted="a first axis of samples",
+            got="a single number",
+            hint="stack the samples along a new first axis",
+        )
+    if not keys or (0,) in lengths.values():
+        raise DataError(
+            "EDGE-DATA-006",
+            str(path),
+            wanted="arrays with one sample a row",
+            got="no row",
+            hint="store at least two samples along the first axis",
+        )
+    if len(set(lengths.values())) > 1:
+        got = ", ".join(f"{key}: {length[0]}" for key, length in lengths.items())
+        raise DataError(
+            "EDGE-DATA-014",
+            str(path),
+            wanted="as many rows in each array",
+            got=got,
+            hint="row i of every array must belong to the same sample",
+        )
+    return lengths[keys[0]][0]
+
+
+def input_names(path: Path, keys: list[str], signature: Signature) -> dict[str, str]:
+    """Which array feeds which input: by name, or ``x0``, ``x1``, ... by position.
+
+    Raises:
+        DataError: EDGE-DATA-012.
+    """
+    names = [spec.name for spec in signature.inputs]
+    positions = [f"x{i}" for i in range(len(names))]
+    for wanted in (names, positions):
+        if sorted(wanted) == sorted(keys):
+            return dict(zip(names, wanted, strict=True))
+    raise DataError(
+        "EDGE-DATA-012",
+        str(path),
+        wanted=f"arrays {', '.join(names)} (or {', '.join(positions)})",
+        got=", ".join(keys) or "none",
+        hint="rename the arrays; only `group` may stand beside them",
+    )
+
+
+def _check_spec(
+    path: Path, key: str, header: ArrayHeader, spec: TensorSpec, signature: Signature
+) -> None:
+    shape = header.shape[1:]
+    if not (fits(shape, spec, signature) or _fits_unbatched(shape, spec, signature)):
+        raise DataError(
+            "EDGE-DATA-013",
+            f"{path.name} array {key!r}",
+            wanted=f"samples of shape {_shape_text(spec.shape)}",
+            got=f"samples of shape {_shape_text(shape)}",
+            hint="the first axis counts samples; a row is one input, with or without batch axis",
+        )
+    wanted = np.dtype(spec.dtype) if spec.dtype not in ("string", "bfloat16") else None
+    if wanted is None or not _castable(header.dtype, wanted):
+        raise DataError(
+            "EDGE-DATA-013",
+            f"{path.name} array {key!r}",
+            wanted=f"dtype {spec.dtype}",
+            got=f"dtype {header.dtype}",
+            hint="convert the array before storing it",
+        )
+
+
+def _castable(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Same kind or a wider one; between integers any, since each row's range is checked."""
+    both_integers = given.kind in "iu" and wanted.kind in "iu"
+    return both_integers or np.can_cast(given, wanted, "same_kind")
+
+
+def fits(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> bool:
+    """Whether a concrete shape is one that ``spec`` allows, batch axis included."""
+    return len(shape) == len(spec.shape) and all(
+        _dim_fits(size, dim, signature) for size, dim in zip(shape, spec.shape, strict=True)
+    )
+
+
+def _dim_fits(size: int, dim: int | str, signature: Signature) -> bool:
+    low, high = signature.dims[dim] if isinstance(dim, str) else (dim, dim)
+    return low <= size <= high
+
+
+def _fits_unbatched(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> bool:
+    """Whether a row fits once a batch axis of 1 stands before it."""
+    return fits((1, *shape), spec, signature)
+
+
+def _check_finite(path: Path, key: str, rows: Rows) -> None:
+    if rows.headers[key].dtype.kind not in "fc":
+        return
+    for start, chunk in rows.chunks(key):
+        finite = np.isfinite(chunk).reshape(len(chunk), -1).all(axis=1)
+        if not finite.all():
+            row = start + int(np.argmin(finite))
+            raise DataError(
+                "EDGE-DATA-015",
+                f"{path.name} array {key!r} row {row}",
+                wanted="finite numbers",
+                got="NaN or infinity",
+                hint="repair or remove that row (counted from 0)",
+            )
+
+
+def _groups(path: Path, rows: Rows, count: int) -> list[str]:
+    header = rows.headers[_GROUP]
+    if header.shape != (count,) or header.dtype.kind not in "iuUS":
+        raise DataError(
+            "EDGE-DATA-016",
+            f"{path.name} array 'group'",
+            wanted=f"{count} integers or strings",
+            got=f"dtype {header.dtype}, shape {_shape_text(header.shape)}",
+            hint="give one group (photo, speaker, ...) a row",
+        )
+    values = rows.rows(_GROUP, 0, count)
+    return [v.decode("latin-1") if isinstance(v, bytes) else str(v) for v in values.tolist()]
+
+
+def _shape_text(shape: tuple[int | str, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+#: Named model inputs, batch axis included.
+Feed = dict[str, np.ndarray[Any, Any]]
+RawInput = bytes | str | Feed
+
+
+def input_sha256(raw: RawInput) -> str:
+    """sha256 of a raw input: its bytes, its text in UTF-8, or its arrays' bytes in order."""
+    digest = hashlib.sha256()
+    if isinstance(raw, dict):
+        for array in raw.values():
+            digest.update(np.ascontiguousarray(array).tobytes())
+    else:
+        digest.update(raw.encode() if isinstance(raw, str) else raw)
+    return digest.hexdigest()
+
+
+class Reader:
+    """Reads samples in order; keeps the last ``.npz`` open. A context manager.
+
+    Args:
+        signature: The model's inputs; needed for samples that are rows.
+    """
+
+    def __init__(self, signature: Signature | None = None) -> None:
+        self._signature = signature
+        self._rows: tuple[str, Rows] | None = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._rows is not None:
+            self._rows[1].close()
+            self._rows = None
+
+    def read(self, sample: Sample) -> RawInput:
+        """A file's bytes (``.txt``: its text), a text, or a row as named inputs in declared dtypes.
+
+        Raises:
+            DataError: EDGE-DATA-017 it cannot be read any more, -018 a number that the input's
+                dtype cannot hold.
+        """
+        if sample.text is not None:
+            return sample.text
+        try:
+            if sample.row is not None:
+                return self._row(sample)
+            data = Path(sample.path or "").read_bytes()
+            return data.decode("utf-8-sig") if medium_of(sample.path or "") == "text" else data
+        except BROKEN as error:  # UnicodeDecodeError is a ValueError
+            raise DataError(
+                "EDGE-DATA-017",
+                sample.id,
+                wanted="the input that was listed",
+                got=str(error),
+                hint="see that the file is still there and whole",
+            ) from error
+
+    def _row(self, sample: Sample) -> Feed:
+        if self._signature is None or sample.path is None or sample.row is None:
+            raise ValueError("a row is read with the model's signature")
+        rows = self._opened(sample.path)
+        inputs = {spec.name for spec in self._signature.inputs}
+        keys = [name for name in rows.headers if name != "group" or name in inputs]
+        names = input_names(Path(sample.path), keys, self._signature)
+        return {
+            spec.name: _as_input(
+                sample, rows.rows(names[spec.name], sample.row, 1)[0], spec, self._signature
+            )
+            for spec in self._signature.inputs
+        }
+
+    def _opened(self, path: str) -> Rows:
+        if self._rows is None or self._rows[0] != path:
+            self.close()
+            self._rows = (path, Rows(Path(path)))
+        return self._rows[1]
+
+
+def _as_input(
+    sample: Sample, row: np.ndarray[Any, Any], spec: TensorSpec, signature: Signature
+) -> np.ndarray[Any, Any]:
+    """A row with its batch axis, in the input's dtype; integers must survive the cast."""
+    whole = row if fits(row.shape, spec, signature) else row[None]
+    with np.errstate(over="ignore"):
+        cast = whole.astype(spec.dtype)
+    lost = not np.isfinite(cast).all() if cast.dtype.kind == "f" else bool((cast != whole).any())
+    if lost:
+        raise DataError(
+            "EDGE-DATA-018",
+            f"{sample.id} input {spec.name!r}",
+            wanted=f"numbers that {spec.dtype} holds",
+            got=f"{whole.dtype} from {whole.min()} to {whole.max()}",
+            hint="store the array in the model's own dtype",
+        )
+    return cast

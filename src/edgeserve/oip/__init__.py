@@ -1,0 +1,31 @@
+"""The Open Inference Protocol, version 2: its tensors and messages, in JSON and in binary.
+
+One codec for both ends: `edgeserve.serve` answers with it, the fallback of the Wrapper asks with
+it. What comes from outside is read strictly and at a bounded cost: a message that lies about a size
+is refused before anything of that size is made.
+"""
+
+from edgeserve.oip.messages import (
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    read_request,
+    read_response,
+    write_request,
+    write_response,
+)
+from edgeserve.oip.tensors import DATATYPES, BadMessage, Tensor, datatype_of
+
+__all__ = [
+    "DATATYPES",
+    "BadMessage",
+    "InferRequest",
+    "InferResponse",
+    "RequestedOutput",
+    "Tensor",
+    "datatype_of",
+    "read_request",
+    "read_response",
+    "write_request",
+    "write_response",
+]

@@ -1,0 +1,294 @@
+"""Messages of the protocol: a JSON object, and behind it the bytes of its binary tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from edgeserve.oip import fast_json
+from edgeserve.oip.flat import FlatRequest, OutputRequest, read_flat
+from edgeserve.oip.tensors import BadMessage, Tensor, datatype_of, from_bytes, from_json, to_bytes
+
+__all__ = [
+    "InferRequest",
+    "InferResponse",
+    "RequestedOutput",
+    "read_request",
+    "read_response",
+    "write_request",
+    "write_response",
+]
+
+T = TypeVar("T")
+
+#: More tensors than any model has.
+_MOST_TENSORS = 256
+#: Elements of one tensor, where the caller knows nothing closer: 4 GiB of float32.
+_MOST = 1 << 30
+
+
+class _TensorHead(msgspec.Struct):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] | None = None
+    data: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _RequestHead(msgspec.Struct):
+    inputs: list[_TensorHead]
+    id: str = ""
+    parameters: dict[str, Any] | None = None
+    outputs: list[OutputRequest] | None = None
+
+
+class _ResponseHead(msgspec.Struct):
+    outputs: list[_TensorHead]
+    model_name: str = ""
+    model_version: str | None = None
+    id: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class RequestedOutput:
+    """An output that is asked for, and whether it is to come in binary."""
+
+    name: str
+    binary: bool
+
+
+@dataclass(frozen=True)
+class InferRequest:
+    """A question to a model.
+
+    Attributes:
+        inputs: In the order of the message, names unique.
+        id: The sender's own; comes back with the answer.
+        wanted: Outputs asked for; empty: all of them.
+        binary: Outputs come in binary where `wanted` says nothing else.
+        parameters: As sent.
+    """
+
+    inputs: tuple[Tensor, ...]
+    id: str = ""
+    wanted: tuple[RequestedOutput, ...] = ()
+    binary: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class InferResponse:
+    """A model's answer; ``parameters`` holds ``model_id`` where the server is edgeserve."""
+
+    model: str
+    version: str
+    outputs: tuple[Tensor, ...]
+    id: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_request(
+    body: bytes, head: int | None, most: Mapping[str, int] | None = None
+) -> InferRequest:
+    """Read an inference request.
+
+    Args:
+        body: JSON, then binary tensors.
+        head: Bytes of JSON (the header Inference-Header-Content-Length); None: all of them.
+        most: Largest number of elements by input name; an input that is not there is refused. None:
+            no such limit, and any name.
+
+    Raises:
+        BadMessage: the body is no request, or lies about a size.
+    """
+    if head is None and most is not None and (flat := read_flat(body, most)):
+        return _request(flat, flat.tensors)
+    said, rest = _split(body, head, _REQUEST)
+    if not said.inputs:
+        raise BadMessage("a request without inputs")
+    return _request(said, _tensors(said.inputs, rest, "input", most))
+
+
+def _request(said: _RequestHead | FlatRequest, inputs: tuple[Tensor, ...]) -> InferRequest:
+    asked = said.parameters or {}
+    binary = _flag(asked, "binary_data_output", False)
+    wanted = tuple(_wanted(output, binary) for output in said.outputs or ())
+    _unique([output.name for output in wanted], "output")
+    return InferRequest(inputs, said.id, wanted, binary, asked)
+
+
+def read_response(body: bytes, head: int | None) -> InferResponse:
+    """Read an inference response (as `read_request`).
+
+    Raises:
+        BadMessage: the body is no response, or lies about a size.
+    """
+    said, rest = _split(body, head, _RESPONSE)
+    outputs = _tensors(said.outputs, rest, "output", None)
+    return InferResponse(
+        said.model_name, said.model_version or "", outputs, said.id or "", said.parameters or {}
+    )
+
+
+def write_request(
+    inputs: Sequence[Tensor], id: str = "", binary: bool = True
+) -> tuple[bytes, int | None]:
+    """The body of a request and, where it holds binary tensors, the length of its JSON."""
+    heads, blobs = _written(inputs, {tensor.name: binary for tensor in inputs})
+    said: dict[str, Any] = {"inputs": heads}
+    if id:
+        said["id"] = id
+    if binary:
+        said["parameters"] = {"binary_data_output": True}
+    return _joined(said, blobs)
+
+
+def write_response(answer: InferResponse, binary: Mapping[str, bool]) -> tuple[bytes, int | None]:
+    """The body of a response and, where it holds binary tensors, the length of its JSON.
+
+    Args:
+        answer: What to write.
+        binary: By output name, whether it goes in binary.
+
+    Raises:
+        BadMessage: an output holds NaN or infinity, which JSON has no word for.
+    """
+    heads, blobs = _written(answer.outputs, binary)
+    said: dict[str, Any] = {"model_name": answer.model, "model_version": answer.version}
+    if answer.id:
+        said["id"] = answer.id
+    if answer.parameters:
+        said["parameters"] = dict(answer.parameters)
+    return _joined(said | {"outputs": heads}, blobs)
+
+
+_REQUEST = msgspec.json.Decoder(_RequestHead)
+_RESPONSE = msgspec.json.Decoder(_ResponseHead)
+
+
+def _split(body: bytes, head: int | None, decoder: msgspec.json.Decoder[T]) -> tuple[T, memoryview]:
+    whole = memoryview(body)
+    if head is not None and not 0 < head <= len(body):
+        raise BadMessage("its JSON is said to be longer than the message, or empty")
+    text = whole if head is None else whole[:head]
+    try:
+        return decoder.decode(text), whole[len(text) :]
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadMessage(f"not the JSON of the protocol: {str(error)[:200]}") from error
+    except RecursionError:
+        raise BadMessage("JSON that is nested too deeply") from None
+
+
+def _tensors(
+    heads: Sequence[_TensorHead], rest: memoryview, kind: str, most: Mapping[str, int] | None
+) -> tuple[Tensor, ...]:
+    if len(heads) > _MOST_TENSORS:
+        raise BadMessage(f"{len(heads)} {kind}s")
+    _unique([head.name for head in heads], kind)
+    sizes = [_binary_size(head) for head in heads]
+    if sum(size or 0 for size in sizes) != len(rest):
+        raise BadMessage(
+            f"{len(rest)} bytes of binary data where its {kind}s say {sum(s or 0 for s in sizes)}"
+        )
+    found, at = [], 0
+    for head, size in zip(heads, sizes, strict=True):
+        piece = rest[at : at + (size or 0)]
+        at += size or 0
+        found.append(_tensor(head, None if size is None else piece, kind, most))
+    return tuple(found)
+
+
+def _tensor(
+    head: _TensorHead, piece: memoryview | None, kind: str, most: Mapping[str, int] | None
+) -> Tensor:
+    if most is not None and head.name not in most:
+        raise BadMessage(f"{kind} {head.name[:60]!r}, which the model does not have")
+    limit = _MOST if most is None else most[head.name]
+    try:
+        if piece is not None:
+            return Tensor(head.name, from_bytes(piece, head.datatype, head.shape, limit))
+        if not head.data:
+            raise BadMessage("there is no data")
+        return Tensor(head.name, from_json(head.data, head.datatype, head.shape, limit))
+    except BadMessage as error:
+        raise BadMessage(f"{kind} {head.name[:60]!r}: {error}") from error
+
+
+def _binary_size(head: _TensorHead) -> int | None:
+    """How many bytes of a tensor lie behind the JSON; None: its data is in the JSON."""
+    said = head.parameters or {}
+    if "shared_memory_region" in said:
+        raise BadMessage(f"{head.name[:60]!r} lies in shared memory, which is not offered here")
+    size = said.get("binary_data_size")
+    if size is None:
+        return None
+    if type(size) is not int or size < 0:
+        raise BadMessage(f"{head.name[:60]!r}: binary_data_size is no size")
+    if head.data:
+        raise BadMessage(f"{head.name[:60]!r} has its data twice")
+    return size
+
+
+def _wanted(output: OutputRequest, binary: bool) -> RequestedOutput:
+    said = output.parameters or {}
+    if said.get("classification"):
+        raise BadMessage(
+            "the parameter classification is not offered here: ask `predict` for decisions"
+        )
+    if "shared_memory_region" in said:
+        raise BadMessage(
+            f"{output.name[:60]!r} is wanted in shared memory, which is not offered here"
+        )
+    return RequestedOutput(output.name, _flag(said, "binary_data", binary))
+
+
+def _flag(said: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = said.get(name, default)
+    if type(value) is not bool:
+        raise BadMessage(f"parameter {name} is neither true nor false")
+    return value
+
+
+def _unique(names: Sequence[str], kind: str) -> None:
+    if len(set(names)) != len(names):
+        raise BadMessage(f"an {kind} is named twice")
+
+
+def _written(
+    tensors: Sequence[Tensor], binary: Mapping[str, bool]
+) -> tuple[list[dict[str, Any]], list[bytes]]:
+    heads: list[dict[str, Any]] = []
+    blobs = []
+    for tensor in tensors:
+        array = tensor.array
+        head: dict[str, Any] = {
+            "name": tensor.name,
+            "datatype": datatype_of(array.dtype),
+            "shape": list(array.shape),
+        }
+        if binary.get(tensor.name, False):
+            blobs.append(to_bytes(array))
+            head["parameters"] = {"binary_data_size": len(blobs[-1])}
+        else:
+            head["data"] = _plain(array)
+        heads.append(head)
+    return heads, blobs
+
+
+def _plain(array: np.ndarray) -> list[Any] | msgspec.Raw:
+    flat = array.reshape(-1)
+    if array.dtype.kind == "O":
+        return [item.decode("utf-8") for item in flat]
+    if array.dtype.kind == "f" and not np.isfinite(flat).all():
+        raise BadMessage("NaN or infinity, which JSON has no word for: ask for binary data")
+    return fast_json.encode_numbers(flat)
+
+
+def _joined(said: dict[str, Any], blobs: Sequence[bytes]) -> tuple[bytes, int | None]:
+    head = msgspec.json.encode(said)
+    return (b"".join([head, *blobs]), len(head)) if blobs else (head, None)

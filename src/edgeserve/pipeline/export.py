@@ -1,0 +1,189 @@
+"""The export stage: the source becomes ``OUT/source/``, once for all formats.
+
+What the command line says goes before what the source declares; ``--preprocess NAME|FILE`` gives
+the processing of a source that does not declare its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from edgeserve.bundle.rules import identity_bytes, model_id
+from edgeserve.convert import ExportRequest, parse_source
+from edgeserve.convert.options import describe_invalid_value
+from edgeserve.errors import UsageError
+from edgeserve.files import staged, write_atomic
+from edgeserve.pipeline.options import ConvertOptions
+from edgeserve.pipeline.stage_context import HEAVY, StageContext
+from edgeserve.processing import normalize_from
+from edgeserve.types.base import decode, encode
+from edgeserve.types.processing import (
+    CenterCrop,
+    Decode,
+    InputProcessing,
+    Layout,
+    Normalize,
+    Processing,
+    Resize,
+    Softmax,
+    Step,
+    TopK,
+)
+from edgeserve.types.source import Exported, Source
+from edgeserve.types.tensors import Signature, TensorSpec
+
+__all__ = ["PRESETS", "export", "processing_for", "read_exported", "write_identity"]
+
+
+#: Normalisations that published image classifiers were trained with, by their usual names.
+PRESETS: dict[str, Normalize] = {
+    "imagenet": normalize_from(1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "inception": normalize_from(1 / 255, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "unit": normalize_from(1 / 255, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
+
+
+def processing_for(preprocess: str, exported: Exported) -> Processing:
+    """The processing that ``--preprocess`` names, fitted to the model's only image input.
+
+    A preset resizes the shorter side to 8/7 of the model's size (bilinear, antialiased), crops the
+    middle and normalises: what torchvision and timm do with these names.
+
+    Raises:
+        UsageError: EDGE-USAGE-002 unknown name or unreadable file, -003 no image input to fit.
+    """
+    if preprocess in PRESETS:
+        return _preset(PRESETS[preprocess], exported.signature)
+    path = Path(preprocess)
+    try:
+        data = path.read_bytes()
+        if path.suffix == ".toml":
+            return msgspec.toml.decode(data, type=Processing)
+        return decode(data, Processing)
+    except OSError as error:
+        raise UsageError(
+            "EDGE-USAGE-002",
+            f"--preprocess {preprocess}",
+            wanted=f"one of {', '.join(PRESETS)} or a file",
+            got=error.strerror or "no such file",
+            hint="docs/processing.md shows what a processing file holds",
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            "EDGE-USAGE-002",
+            f"--preprocess {preprocess}",
+            wanted="a processing in JSON or TOML",
+            got=describe_invalid_value(error),
+            hint="docs/processing.md shows what a processing file holds",
+        ) from error
+
+
+def _image_input(signature: Signature) -> tuple[TensorSpec, int, int]:
+    spec = signature.inputs[0]
+    height, width = (spec.shape[-2:] if len(spec.shape) == 4 else (0, 0)) or (0, 0)
+    fits = len(signature.inputs) == 1 and len(spec.shape) == 4 and spec.shape[1] == 3
+    if not fits or not isinstance(height, int) or not isinstance(width, int):
+        raise UsageError(
+            "EDGE-USAGE-003",
+            "--preprocess",
+            wanted="a model with one input of shape [batch, 3, height, width]",
+            got=", ".join(f"{s.name} {list(s.shape)}" for s in signature.inputs),
+            hint="write the processing into a file and name that instead",
+        )
+    return spec, height, width
+
+
+def _preset(normalize: Normalize, signature: Signature) -> Processing:
+    spec, height, width = _image_input(signature)
+    edge = round(min(height, width) * 8 / 7)
+    steps: tuple[Step, ...] = (
+        Decode(),
+        Resize(height=edge, width=edge, fit="shortest-edge", filter="bilinear"),
+        CenterCrop(height=height, width=width),
+        normalize,
+        Layout(order="CHW"),
+    )
+    output = signature.outputs[0].name
+    return Processing(
+        inputs=(InputProcessing(name=spec.name, steps=steps),),
+        outputs=(Softmax(output=output), TopK(output=output, k=5)),
+    )
+
+
+_VERB = "edgeserve.convert.source:export_source"
+
+
+def export(bench: StageContext, options: ConvertOptions) -> Exported:
+    """Export the source into the workspace; a workspace as its own source is read, not exported.
+
+    Raises:
+        ConvertError: the source cannot be loaded or exported.
+        UsageError: ``--preprocess`` names nothing usable.
+    """
+    source = parse_source(options.source, Path.cwd())
+    folder = bench.root / "source"
+    if _is_self(source, bench.root):
+        exported = _overridden(read_exported(bench.root), options)
+        write_atomic(folder / "source.json", encode(exported))
+        _lay_assets(bench.root, exported)
+        return exported
+    with staged(folder) as stage:
+        request = ExportRequest(
+            source=source,
+            out=str(stage),
+            task=options.task,  # type: ignore[arg-type]
+            trust_pickle=options.trust_pickle,
+            shapes=options.shapes,  # type: ignore[arg-type]
+        )
+        exported = bench.work("export", _VERB, request, Exported, "export", HEAVY)
+        for note in exported.notes:
+            bench.ui.note(f"source: {note}")
+        exported = _overridden(exported, options)
+        write_atomic(stage / "source.json", encode(exported))
+    _lay_assets(bench.root, exported)
+    return exported
+
+
+def _lay_assets(root: Path, exported: Exported) -> None:
+    """Put what the processing names (tokenizers) where the manifest and `package` find it."""
+    if not exported.assets:
+        shutil.rmtree(root / "assets", ignore_errors=True)
+        return
+    with staged(root / "assets") as stage:
+        for entry in exported.assets:
+            target = stage / entry.path.removeprefix("assets/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / "source" / entry.path, target)
+
+
+def read_exported(workspace: Path) -> Exported:
+    """What the workspace at this folder was exported from (``source/source.json``)."""
+    return decode((workspace / "source" / "source.json").read_bytes(), Exported)
+
+
+def write_identity(bench: StageContext, exported: Exported) -> str:
+    """Write ``identity.json`` and return the model_id that it gives."""
+    data = identity_bytes(exported)
+    path = bench.root / "identity.json"
+    if not path.exists() or path.read_bytes() != data:
+        write_atomic(path, data)
+    return model_id(data)
+
+
+def _is_self(source: Source, root: Path) -> bool:
+    return source.kind == "workspace" and Path(source.location).resolve() == root.resolve()
+
+
+def _overridden(exported: Exported, options: ConvertOptions) -> Exported:
+    """What the command line says goes before what the source declares."""
+    changes: dict[str, object] = {}
+    if options.task is not None:
+        changes["task"] = options.task
+    if options.preprocess is not None:
+        changes["processing"] = processing_for(options.preprocess, exported)
+    if options.reference is not None:
+        changes["reference"] = options.reference
+    return msgspec.structs.replace(exported, **changes) if changes else exported

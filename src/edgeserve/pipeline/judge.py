@@ -1,0 +1,112 @@
+"""The gate, as the pipeline calls it: the reference's answers once, then a verdict per artifact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from edgeserve.errors import WorkerError
+from edgeserve.pipeline.stage_context import HEAVY, StageContext, stage_key
+from edgeserve.types.artifact import Artifact, Judgement
+from edgeserve.types.base import decode
+from edgeserve.types.reports import Limits, Report
+from edgeserve.validate.requests import Answers, AnswersRequest, JudgeRequest
+from edgeserve.validate.verdict import COLLECT_VERB, JUDGE_VERB, crash_report
+
+__all__ = ["JudgedArtifact", "ask_reference", "gate"]
+
+
+@dataclass(frozen=True)
+class JudgedArtifact:
+    """An artifact with its verdict.
+
+    Attributes:
+        artifact: With its judgement.
+        root: The folder that its files lie under.
+        report: What the gate found; of an artifact that took its judge down, that it did.
+        key: Stage key of the judging.
+    """
+
+    artifact: Artifact
+    root: Path
+    report: Report
+    key: str
+
+    @property
+    def judgement(self) -> Judgement:
+        """The verdict."""
+        return self.report.judgement
+
+    @property
+    def failed(self) -> bool:
+        """Whether it may not be used."""
+        return self.judgement.verdict == "fail"
+
+    @property
+    def reference_still(self) -> bool:
+        """Whether the server answered the same to everything, so that nothing is proven."""
+        return any(reason.code == "EDGE-CHECK-022" for reason in self.judgement.reasons)
+
+
+def ask_reference(bench: StageContext, data: str | None, reference: str | None) -> Answers:
+    """What the reference decides on the evaluation half; cached by the answers' own keys.
+
+    Raises:
+        DataError: the data set cannot be used.
+        ValidateError: the reference cannot be loaded, or failed on an input.
+    """
+    request = AnswersRequest(
+        source_folder=str(bench.root / "source"),
+        out=str(bench.root / "samples"),
+        data=str(Path(data).absolute()) if data is not None else None,
+        reference=reference,
+        folder=bench.path[0],
+    )
+    return bench.work("reference answers", COLLECT_VERB, request, Answers, "answers", HEAVY)
+
+
+def gate(
+    bench: StageContext, artifact: Artifact, root: Path, answers: Answers, limits: Limits
+) -> JudgedArtifact:
+    """Judge one artifact in a worker; a verdict reached before on the same evidence is kept."""
+    keys = (answers.program_key, answers.reference_key, answers.data_key)
+    key = stage_key(artifact.sha256, keys, limits)
+    known = _judged_before(bench, artifact, key)
+    if known is not None:
+        bench.ui.note(f"{artifact.name}: same evidence as before")
+        return _judged(artifact, root, known, key)
+    request = JudgeRequest(
+        artifact=artifact,
+        root=str(root),
+        source_folder=str(bench.root / "source"),
+        samples=str(bench.root / "samples"),
+        limits=limits,
+    )
+    name = f"validate-{artifact.name}"
+    try:
+        report = bench.work(f"validate {artifact.name}", JUDGE_VERB, request, Report, name)
+    except WorkerError as error:
+        if error.code == "EDGE-WORKER-006":  # the command is ending: no fault of the artifact
+            raise
+        report = crash_report(request, answers, error)
+    return _judged(artifact, root, report, key)
+
+
+def _judged(artifact: Artifact, root: Path, report: Report, key: str) -> JudgedArtifact:
+    judged = msgspec.structs.replace(artifact, judgement=report.judgement)
+    return JudgedArtifact(judged, root, report, key)
+
+
+def _judged_before(bench: StageContext, artifact: Artifact, key: str) -> Report | None:
+    if not bench.stages.done(f"judge {artifact.name}", key):
+        return None
+    try:
+        data = (bench.root / "reports" / f"{artifact.name}.validate.json").read_bytes()
+        report = decode(data, Report)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    if any(reason.code == "EDGE-CHECK-015" for reason in report.judgement.reasons):
+        return None  # a fault of the judging, which may be gone
+    return report if report.artifact_sha256 == artifact.sha256 else None

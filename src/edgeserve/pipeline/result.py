@@ -1,0 +1,237 @@
+"""What a stage hands back: the manifest, the reports, the exit code, and JSON or JUnit XML of them.
+
+``--junit FILE`` writes the gate's checks as JUnit XML, so that CI shows them as tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from edgeserve.errors import UsageError
+from edgeserve.files import write_atomic
+from edgeserve.types.artifact import Artifact, Refused
+from edgeserve.types.base import encode
+from edgeserve.types.cli_json import ArtifactOutput, ErrorOutput, Output, RefusedOutput
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.reports import Report
+from edgeserve.types.vocabulary import Verdict
+
+__all__ = ["Change", "StageResult", "check_writable", "meets", "write_junit"]
+
+
+#: Verdicts from best to worst.
+_RANK: dict[Verdict, int] = {"pass": 0, "degraded": 1, "unproven": 2, "fail": 3}
+
+
+def meets(verdict: Verdict | None, required: Verdict) -> bool:
+    """Whether ``verdict`` is at least as good as ``required``."""
+    return verdict is not None and _RANK[verdict] <= _RANK[required]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One artifact then and now.
+
+    Attributes:
+        name: ``{format}-{precision}``.
+        worse: The verdict fell, or more answers flip than chance explains.
+        words: What has changed, in one line.
+    """
+
+    name: str
+    worse: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What came out of a stage over a workspace.
+
+    Attributes:
+        out: The workspace, as typed.
+        manifest: As it stands now; None after a dry run.
+        cells: The ``{format}-{precision}`` this call was about.
+        reports: The gate's reports, by cell.
+        required: Least verdict asked for with ``--require``.
+        plan: What a dry run would do, one line each.
+        changes: What has become of each artifact since the reports of ``--against``.
+        made: Files made besides the workspace (bundle, report), by kind.
+        repros: Scripts that fail as a format did (``--bisect``), by format, relative to ``out``.
+    """
+
+    out: str
+    manifest: Manifest | None
+    cells: tuple[str, ...] = ()
+    reports: dict[str, Report] = field(default_factory=dict)
+    required: Verdict | None = None
+    plan: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    made: dict[str, str] = field(default_factory=dict)
+    repros: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """The artifacts this call was about."""
+        known = self.manifest.artifacts if self.manifest else ()
+        return tuple(a for a in known if a.name in self.cells)
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        """The refusals this call was about."""
+        known = self.manifest.refused if self.manifest else ()
+        return tuple(r for r in known if f"{r.format}-{r.precision}" in self.cells)
+
+    @property
+    def below_required(self) -> tuple[str, ...]:
+        """Artifacts that miss ``--require``."""
+        if self.required is None:
+            return ()
+        return tuple(a.name for a in self.artifacts if not meets(a.verdict, self.required))
+
+    @property
+    def worse(self) -> tuple[Change, ...]:
+        """Artifacts that are worse than they were."""
+        return tuple(change for change in self.changes if change.worse)
+
+    @property
+    def exit_code(self) -> int:
+        """1 when something was refused, misses ``--require`` or is worse than before, else 0."""
+        return 1 if self.refused or self.below_required or self.worse else 0
+
+    def json(self) -> bytes:
+        """The ``--json`` object."""
+        output = Output(
+            out=self.out,
+            model_id=self.manifest.model_id if self.manifest else None,
+            artifacts=tuple(_artifact(a) for a in self.artifacts),
+            refused=tuple(_refused(r, self.repros.get(r.format)) for r in self.refused),
+            error=self._error(),
+        )
+        return encode(output)
+
+    def _error(self) -> ErrorOutput | None:
+        if not self.below_required:
+            return self._worse()
+        return ErrorOutput(
+            code="EDGE-CHECK-900",
+            message=f"{', '.join(self.below_required)}: wanted {self.required} or better",
+            hint="see the reasons of each artifact; more or other --data may settle `unproven`",
+        )
+
+    def _worse(self) -> ErrorOutput | None:
+        if not self.worse:
+            return None
+        return ErrorOutput(
+            code="EDGE-CHECK-901",
+            message="; ".join(f"{change.name}: {change.words}" for change in self.worse),
+            hint="compare the worst inputs of both reports",
+        )
+
+
+def _artifact(artifact: Artifact) -> ArtifactOutput:
+    judged = artifact.judgement
+    return ArtifactOutput(
+        format=artifact.format,
+        precision=artifact.precision,
+        entry=artifact.entry,
+        sha256=artifact.sha256,
+        verdict=judged.verdict if judged else "unproven",
+        reasons=judged.reasons if judged else (),
+        io=artifact.io,
+    )
+
+
+def _refused(refused: Refused, repro: str | None) -> RefusedOutput:
+    return RefusedOutput(
+        format=refused.format,
+        precision=refused.precision,
+        verdict=refused.verdict,
+        code=refused.code,
+        message=refused.message,
+        hint=refused.hint,
+        repro=repro,
+    )
+
+
+def check_writable(path: Path) -> None:
+    """See, before any work, that the file could be written.
+
+    Raises:
+        UsageError: EDGE-USAGE-005, it is a folder, or lies where nothing may be written.
+    """
+    folder = next(p for p in path.absolute().parents if p.exists())
+    if path.is_dir():
+        got = "a folder"
+    elif not folder.is_dir():
+        got = f"a path below {folder}, which is no folder"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        got = f"{folder} may not be written to"
+    else:
+        return
+    raise UsageError(
+        "EDGE-USAGE-005",
+        f"--junit {path}",
+        wanted="a file that can be written",
+        got=got,
+        hint="name a file, such as reports/junit.xml",
+    )
+
+
+def write_junit(
+    path: Path, manifest: Manifest, reports: dict[str, Report], changes: Sequence[Change] = ()
+) -> None:
+    """Write one test suite an artifact and one test case a check, the verdict being the last.
+
+    What ``--against`` found is a suite of its own, one case an artifact.
+
+    Raises:
+        FilesError: the file cannot be written.
+    """
+    root = ElementTree.Element("testsuites", name=f"edgeserve {manifest.name}")
+    for name, report in sorted(reports.items()):
+        _suite(root, name, report)
+    if changes:
+        _changes(root, changes)
+    ElementTree.indent(root)
+    write_atomic(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _suite(root: ElementTree.Element, name: str, report: Report) -> None:
+    broken = [check for check in report.checks if not check.ok]
+    failed = report.judgement.verdict == "fail"
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        name=name,
+        tests=str(len(report.checks) + 1),
+        failures=str(len(broken) + failed),
+        time=f"{float(report.seconds):.3f}",
+    )
+    for check in report.checks:
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=check.name)
+        if not check.ok:
+            ElementTree.SubElement(case, "failure", message=check.detail)
+    verdict = ElementTree.SubElement(suite, "testcase", classname=name, name="verdict")
+    said = "; ".join(f"{r.code} {r.message}" for r in report.judgement.reasons)
+    if failed:
+        ElementTree.SubElement(verdict, "failure", message=said)
+    ElementTree.SubElement(
+        verdict, "system-out"
+    ).text = f"{report.judgement.verdict} {said}".strip()
+
+
+def _changes(root: ElementTree.Element, changes: Sequence[Change]) -> None:
+    worse = sum(change.worse for change in changes)
+    suite = ElementTree.SubElement(
+        root, "testsuite", name="against", tests=str(len(changes)), failures=str(worse), time="0"
+    )
+    for change in changes:
+        case = ElementTree.SubElement(suite, "testcase", classname="against", name=change.name)
+        if change.worse:
+            ElementTree.SubElement(case, "failure", message=change.words)
+        else:
+            ElementTree.SubElement(case, "system-out").text = change.words

@@ -1,0 +1,151 @@
+"""Prepared samples and batches of them, which still know what they were made from.
+
+Samples are stacked along a new axis 0, and padded first where the medium is text. The origin of
+a sample is what boxes and spans are expressed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from edgeserve.errors import InputError
+from edgeserve.processing.image.resize import Size
+
+__all__ = [
+    "ORIGIN",
+    "Pad",
+    "Prepared",
+    "SampleOrigin",
+    "origins_of",
+    "origins_to_arrays",
+    "stack_samples",
+    "with_origins",
+]
+
+
+#: Names of the arrays of an origin (`origins_to_arrays`).
+ORIGIN = ("size", "offsets")
+
+
+class SampleOrigin(NamedTuple):
+    """What one sample was made from.
+
+    Attributes:
+        size: Height and width of the upright picture.
+        offsets: Where each token lies in the text, int64 [tokens, 2]: first character and the one
+            after the last; -1 for special tokens.
+    """
+
+    size: Size | None = None
+    offsets: np.ndarray | None = None
+
+
+class Prepared(dict[str, np.ndarray]):
+    """Arrays by input name, of one sample or a batch, and the origin of each sample."""
+
+    __slots__ = ("origins",)
+
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], origins: Sequence[SampleOrigin] = ()
+    ) -> None:
+        super().__init__(arrays)
+        self.origins = tuple(origins)
+
+
+def origins_of(feeds: Sequence[Mapping[str, np.ndarray]]) -> tuple[SampleOrigin, ...]:
+    """The origins of all samples in order; none unless each has one."""
+    found = [feed.origins if isinstance(feed, Prepared) else () for feed in feeds]
+    return tuple(origin for origins in found for origin in origins) if all(found) else ()
+
+
+def origins_to_arrays(feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The origin of a single sample's feed as arrays, for a file; nothing where it has none."""
+    if not isinstance(feed, Prepared) or len(feed.origins) != 1:
+        return {}
+    (origin,) = feed.origins
+    arrays = {} if origin.size is None else {"size": np.array(origin.size, np.int64)}
+    return arrays if origin.offsets is None else {**arrays, "offsets": origin.offsets}
+
+
+def with_origins(
+    feed: dict[str, np.ndarray], arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """A feed with the origin that `origins_to_arrays` gave."""
+    if not arrays:
+        return feed
+    size = arrays.get("size")
+    whole = None if size is None else (int(size[0]), int(size[1]))
+    return Prepared(feed, (SampleOrigin(whole, arrays.get("offsets")),))
+
+
+class Pad(NamedTuple):
+    """How the rows of one input grow to one length.
+
+    Attributes:
+        value: What is filled in.
+        left: Before the row rather than after it.
+        least: Length below which no row of a batch may stay.
+    """
+
+    value: int
+    left: bool
+    least: int
+
+
+def stack_samples(
+    samples: Sequence[Mapping[str, np.ndarray]], pads: Mapping[str, Pad]
+) -> dict[str, np.ndarray]:
+    """Make a batch; see `Processor.batch`.
+
+    Args:
+        samples: At least one, all with the same names.
+        pads: For each input whose rows may differ in length, how they are padded.
+
+    Raises:
+        InputError: EDGE-INPUT-016.
+    """
+    names = samples[0].keys() if samples else ()
+    if not samples or any(sample.keys() != names for sample in samples):
+        raise _no_batch(samples, "at least one sample, all of the same inputs")
+    columns = {name: [sample[name] for sample in samples] for name in names}
+    return {
+        name: _padded(arrays, pads[name], samples) if name in pads else _stacked(arrays, samples)
+        for name, arrays in columns.items()
+    }
+
+
+def _stacked(arrays: list[np.ndarray], samples: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+    if len(arrays) == 1:
+        return arrays[0][None]
+    if any(array.shape != arrays[0].shape for array in arrays):
+        raise _no_batch(samples, "samples of one shape")
+    return np.stack(arrays)
+
+
+def _padded(
+    rows: list[np.ndarray], pad: Pad, samples: Sequence[Mapping[str, np.ndarray]]
+) -> np.ndarray:
+    if any(row.ndim != 1 for row in rows):
+        raise _no_batch(samples, "rows of numbers, without a batch axis")
+    longest = max(pad.least, *(row.size for row in rows))
+    if len(rows) == 1 and rows[0].size == longest:
+        return rows[0][None]
+    batch = np.full((len(rows), longest), pad.value, rows[0].dtype)
+    for line, row in zip(batch, rows, strict=True):
+        line[longest - row.size if pad.left else 0 :][: row.size] = row
+    return batch
+
+
+def _no_batch(samples: Sequence[Mapping[str, np.ndarray]], wanted: str) -> InputError:
+    shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
+    odd = next((shape for shape in shapes if shape != shapes[0]), shapes[0] if shapes else None)
+    return InputError(
+        "EDGE-INPUT-016",
+        "batch",
+        wanted=f"{wanted} (the first is {shapes[0]})" if shapes else wanted,
+        got=str(odd or "no samples"),
+        hint="run samples that differ in shape one by one, or resize pictures to one size",
+    )

@@ -1,0 +1,234 @@
+"""What callers hand over: encoded bytes in whatever holds them, or named tensors.
+
+`FeedValidator` checks named tensors against the signature in a few microseconds each. It works
+everything out when it is made. What fits costs a comparison of names, dtypes and shapes; only
+what does not fit takes the slower road to a conversion or a good error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from edgeserve.errors import InputError
+from edgeserve.types.tensors import Signature, TensorSpec
+
+__all__ = ["FeedValidator", "bytes_of"]
+
+
+def bytes_of(raw: object, thing: str, kinds: str) -> bytes:
+    """The bytes of a raw input.
+
+    Args:
+        raw: Bytes, a path of a regular file, or a binary file.
+        thing: What it holds, as errors call it: "picture".
+        kinds: What else a caller might have given, as errors list it.
+
+    Raises:
+        InputError: EDGE-INPUT-001 it cannot be read, -007 it is something else.
+    """
+    if isinstance(raw, bytes):
+        return raw
+    if isinstance(raw, bytearray | memoryview):
+        return bytes(raw)
+    if isinstance(raw, str | os.PathLike):
+        return _read_path(os.fspath(raw), thing)
+    content = _content(raw)
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    opened_as_text = isinstance(content, str)
+    raise InputError(
+        "EDGE-INPUT-007",
+        "raw input",
+        wanted=f"bytes, a path, a binary file, {kinds}",
+        got="a file opened as text"
+        if opened_as_text
+        else f"{type(raw).__module__}.{type(raw).__qualname__}",
+        hint="open the file with mode 'rb'" if opened_as_text else "convert it to one of these",
+    )
+
+
+def _content(raw: object) -> object:
+    if not hasattr(raw, "read"):
+        return None
+    file: BinaryIO = raw  # type: ignore[assignment]
+    return file.read()
+
+
+def _read_path(path: str | bytes, thing: str) -> bytes:
+    try:
+        if not os.path.isfile(path):  # a pipe or device would be read for ever
+            raise OSError("no such file" if not os.path.exists(path) else "not a regular file")
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "EDGE-INPUT-001",
+            f"{thing} {path!r}",
+            wanted="a file that can be read",
+            got=getattr(error, "strerror", None) or str(error),
+            hint=f"a str is a path here; hand over the encoded {thing} itself as bytes",
+        ) from error
+
+
+class FeedValidator:
+    """Checks feeds against one signature. Immutable, so threads may share it."""
+
+    __slots__ = ("_dims", "_names", "_ports")
+
+    def __init__(self, signature: Signature) -> None:
+        self._ports = tuple((s.name, _numpy_dtype(s.dtype), s.shape, s) for s in signature.inputs)
+        self._names = frozenset(s.name for s in signature.inputs)
+        self._dims = signature.dims
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the inputs, in the signature's order."""
+        return [name for name, *_ in self._ports]
+
+    def __call__(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Check one feed; see `Processor.check_feed`."""
+        if feed.keys() != self._names:
+            raise self._wrong_names(feed)
+        checked: dict[str, np.ndarray] = {}
+        sizes: dict[str, int] = {}
+        for name, dtype, shape, spec in self._ports:
+            array = feed[name]
+            if type(array) is not np.ndarray:
+                array = _plain_array(name, array)
+            if array.dtype != dtype:
+                array = _converted(spec, dtype, array)
+            if array.shape != shape:
+                self._check_shape(spec, array.shape, sizes)
+            checked[name] = array if array.flags.c_contiguous else array.copy(order="C")
+        return checked
+
+    def _check_shape(self, spec: TensorSpec, got: tuple[int, ...], sizes: dict[str, int]) -> None:
+        # A spec with named dimensions never equals a shape, so each dimension is looked at here.
+        if len(got) != len(spec.shape):
+            raise _wrong_shape(spec, got, f"has {len(got)} dimensions instead of {len(spec.shape)}")
+        for axis, (size, wanted) in enumerate(zip(got, spec.shape, strict=True)):
+            if isinstance(wanted, int):
+                if size != wanted:
+                    raise _wrong_shape(spec, got, f"axis {axis} is {size} instead of {wanted}")
+                continue
+            low, high = self._dims[wanted]
+            if not low <= size <= high:
+                raise _wrong_size(spec, wanted, f"{low} to {high}", size)
+            if sizes.setdefault(wanted, size) != size:
+                raise _wrong_size(spec, wanted, f"{sizes[wanted]} as in an earlier input", size)
+
+    def _wrong_names(self, feed: Mapping[str, Any]) -> InputError:
+        missing = [name for name in self.names if name not in feed]
+        unknown = sorted(str(name) for name in feed if name not in self._names)
+        got = [
+            f"{word} {names}" for word, names in (("no", missing), ("unknown", unknown)) if names
+        ]
+        return InputError(
+            "EDGE-INPUT-010",
+            "named tensors",
+            wanted=f"exactly the inputs {self.names}",
+            got=", ".join(got),
+            hint="name each input as the signature does (`edgeserve inspect` shows it)",
+        )
+
+
+#: numpy has no bfloat16 of its own, so this stands in: no caller's array has such a dtype, which
+#: sends every array to `_converted`, where it is known by the name of its dtype.
+_BFLOAT16 = np.dtype([("bfloat16", "V2")])
+
+
+def _numpy_dtype(dtype: str) -> np.dtype[Any]:
+    if dtype == "bfloat16":
+        return _BFLOAT16
+    return np.dtype(object) if dtype == "string" else np.dtype(dtype)
+
+
+def _plain_array(name: str, value: object) -> np.ndarray:
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        return value.view(np.ndarray)
+    raise InputError(
+        "EDGE-INPUT-011",
+        f"input {name!r}",
+        wanted="a numpy array",
+        got=f"{type(value).__module__}.{type(value).__qualname__}",
+        hint="convert it with np.asarray (a torch tensor with .numpy()), giving the dtype",
+    )
+
+
+def _converted(spec: TensorSpec, dtype: np.dtype[Any], array: np.ndarray) -> np.ndarray:
+    """Convert where no value changes its meaning: within integers, and within floats."""
+    if array.dtype.name == spec.dtype and dtype is _BFLOAT16:
+        return array
+    if dtype.kind == "O" and array.dtype.kind in "UST":
+        return array.astype(object)
+    kinds = array.dtype.kind + dtype.kind
+    if kinds == "ff" and (dtype.itemsize >= 4 or array.dtype.itemsize <= dtype.itemsize):
+        return _to_float(spec, dtype, array)
+    if kinds in ("ii", "iu", "ui", "uu"):
+        return _to_integer(spec, dtype, array)
+    raise _wrong_dtype(spec, array)
+
+
+def _to_float(spec: TensorSpec, dtype: np.dtype[Any], array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    if dtype.itemsize < array.dtype.itemsize:
+        overflowed = np.isinf(converted) & ~np.isinf(array)
+        if overflowed.any():
+            raise _out_of_range(spec, array, float(array[overflowed][0]))
+    return converted
+
+
+def _to_integer(spec: TensorSpec, dtype: np.dtype[Any], array: np.ndarray) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    if array.size:
+        for value in (int(array.min()), int(array.max())):
+            if not limits.min <= value <= limits.max:
+                raise _out_of_range(spec, array, value)
+    return array.astype(dtype)
+
+
+def _wrong_dtype(spec: TensorSpec, array: np.ndarray) -> InputError:
+    return InputError(
+        "EDGE-INPUT-012",
+        f"input {spec.name!r}",
+        wanted=spec.dtype,
+        got=str(array.dtype),
+        hint=f"convert it on purpose with .astype({spec.dtype!r}), after any scaling it needs",
+    )
+
+
+def _out_of_range(spec: TensorSpec, array: np.ndarray, value: float) -> InputError:
+    return InputError(
+        "EDGE-INPUT-013",
+        f"input {spec.name!r}",
+        wanted=f"values that fit into {spec.dtype}",
+        got=f"{value} in {array.dtype}",
+        hint="look at how this tensor was made: the model was built for smaller values",
+    )
+
+
+def _wrong_shape(spec: TensorSpec, got: tuple[int, ...], why: str) -> InputError:
+    batch = "the first axis is the batch, also for one sample: array[None] adds it"
+    axes = "make the tensor as the model's own preprocessing does; check the order of its axes"
+    return InputError(
+        "EDGE-INPUT-014",
+        f"input {spec.name!r}",
+        wanted=f"shape {list(spec.shape)}",
+        got=f"{list(got)}: {why}",
+        hint=batch if len(got) == len(spec.shape) - 1 else axes,
+    )
+
+
+def _wrong_size(spec: TensorSpec, dim: str, wanted: str, size: int) -> InputError:
+    return InputError(
+        "EDGE-INPUT-015",
+        f"input {spec.name!r}, dimension {dim!r}",
+        wanted=wanted,
+        got=str(size),
+        hint="split a batch that is too large; export again with a wider range where you need one",
+    )

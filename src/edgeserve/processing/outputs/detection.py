@@ -1,0 +1,203 @@
+"""detect/1: boxes out of a detector's outputs, in pixels of the upright picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgeserve.errors import ProcessingError
+from edgeserve.processing.batch import SampleOrigin
+from edgeserve.processing.image.resize import ImageTransform
+from edgeserve.processing.outputs.steps import (
+    check_numbers,
+    check_probabilities,
+    sigmoid,
+    softmax,
+    wrong_outputs,
+)
+from edgeserve.tasks.detection import iou
+from edgeserve.types.processing import CenterCrop, Detect, Resize, Slice
+from edgeserve.types.records import Detection
+
+__all__ = ["Detector", "non_max_suppression", "to_xyxy"]
+
+
+def to_xyxy(boxes: np.ndarray, form: str) -> np.ndarray:
+    """Boxes [n, 4] of a form as two corners, xyxy in float64."""
+    a, b = np.asarray(boxes, np.float64)[:, :2], np.asarray(boxes, np.float64)[:, 2:]
+    if form == "cxcywh":
+        return np.concatenate([a - b / 2, a + b / 2], axis=1)
+    if form == "xywh":
+        return np.concatenate([a, a + b], axis=1)
+    if form == "yxyx":
+        return np.concatenate([a[:, ::-1], b[:, ::-1]], axis=1)
+    return np.concatenate([a, b], axis=1)
+
+
+def non_max_suppression(
+    boxes: np.ndarray, kinds: np.ndarray | None, limit: float, most: int
+) -> list[int]:
+    """Greedy non-maximum suppression of boxes that are sorted, best first.
+
+    In turn each box that is left is kept, and those after it that overlap it by more than ``limit``
+    (IoU) go.
+
+    Args:
+        boxes: xyxy [n, 4].
+        kinds: Class of each [n], of which only equal ones compete; None: all do.
+        limit: Largest overlap that two kept boxes may have.
+        most: How many are kept at most.
+
+    Returns:
+        Indexes of the kept ones, rising.
+    """
+    alive = np.ones(len(boxes), bool)
+    kept: list[int] = []
+    for i in range(len(boxes)):
+        if not alive[i]:
+            continue
+        kept.append(i)
+        if len(kept) == most:
+            break
+        over = iou(boxes[i : i + 1], boxes[i + 1 :])[0] > limit
+        alive[i + 1 :] &= ~(over if kinds is None else over & (kinds[i + 1 :] == kinds[i]))
+    return kept
+
+
+class Detector:
+    """Reads one detector's outputs. Immutable, so threads may share it.
+
+    Args:
+        step: What lies where.
+        steps: Resizing and cropping of the input whose places the boxes are in.
+        labels: Class names by index; where empty, a class is called by its index.
+    """
+
+    __slots__ = ("_labels", "_step", "_steps")
+
+    def __init__(
+        self, step: Detect, steps: Sequence[Resize | CenterCrop], labels: tuple[str, ...]
+    ) -> None:
+        self._step, self._steps, self._labels = step, tuple(steps), labels
+
+    def __call__(
+        self, values: Mapping[str, np.ndarray], origins: Sequence[SampleOrigin]
+    ) -> list[Detection]:
+        """One record a sample.
+
+        Args:
+            values: Outputs by name, axis 0 the samples.
+            origins: Of each sample; empty where callers brought tensors: boxes then stay in the
+                unit of the model.
+
+        Raises:
+            ProcessingError: EDGE-PROCESS-008 another form than declared, -009 NaN, -010 scores that
+                are no probabilities, -007 more classes than labels.
+        """
+        samples = len(values[self._step.boxes.output])
+        known = origins or [SampleOrigin()] * samples
+        return [
+            self._one({name: values[name][i] for name in self._step.outputs}, known[i])
+            for i in range(samples)
+        ]
+
+    def _one(self, values: Mapping[str, np.ndarray], origin: SampleOrigin) -> Detection:
+        step = self._step
+        boxes = _numbers(step.boxes, values, "boxes")
+        if boxes.shape[1] != 4:
+            raise wrong_outputs("four numbers a box", f"{boxes.shape[1]}")
+        scores, kinds = self._scored(values, len(boxes))
+        chosen = np.flatnonzero(scores.astype(np.float64) >= step.threshold)
+        chosen = chosen[np.argsort(-scores[chosen], kind="stable")]
+        boxes, scores, kinds = boxes[chosen], scores[chosen], kinds[chosen]
+        check_numbers(boxes, "boxes")
+        placed = to_xyxy(boxes, step.form)
+        way = None if origin.size is None else ImageTransform(self._steps, origin.size)
+        if way is not None and step.unit == "relative":
+            placed = placed * (way.end[1], way.end[0], way.end[1], way.end[0])
+        kept = np.arange(min(len(placed), step.most))
+        if step.nms is not None:
+            among = kinds if step.per_class else None
+            kept = np.array(non_max_suppression(placed, among, step.nms, step.most), int)
+        placed = (way.back(placed[kept]) if way else placed[kept]).astype(np.float32)
+        real = (placed[:, 2:] > placed[:, :2]).all(axis=1)
+        kept, placed = kept[real], placed[real]
+        named = tuple(self._label(int(kind)) for kind in kinds[kept])
+        return Detection(boxes=placed, scores=scores[kept], labels=named)
+
+    def _scored(
+        self, values: Mapping[str, np.ndarray], count: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Score float32 [n] and class int [n] of each box."""
+        step = self._step
+        scores = check_numbers(_numbers(step.scores, values, "scores"), "scores")
+        if step.classes is None:
+            self._check_labels(scores.shape[1])
+            best, kinds = _best(_activated(scores, step.activation), step.background)
+        else:
+            best = _activated(scores, step.activation)[:, 0]
+            kinds = _whole(_numbers(step.classes, values, "classes")[:, 0])
+        if step.objectness is not None:
+            objects = check_numbers(_numbers(step.objectness, values, "objectness"), "objectness")
+            squash = "none" if step.activation == "none" else "sigmoid"
+            best = best * _activated(objects, squash)[:, 0]
+        if not len(best) == len(kinds) == count:
+            got = f"{count} boxes, {len(best)} scores and {len(kinds)} classes"
+            raise wrong_outputs("as many scores and classes as boxes", got)
+        return check_probabilities(best), kinds
+
+    def _check_labels(self, classes: int) -> None:
+        count, background = len(self._labels), self._step.background
+        allowed = {0, classes} | ({classes - 1} if background == classes - 1 else set())
+        if count not in allowed:
+            raise ProcessingError(
+                "EDGE-PROCESS-007",
+                "labels",
+                wanted=f"{classes}, one a class of detect/1",
+                got=str(count),
+                hint="give the label list that the model was trained with, or none at all",
+            )
+
+    def _label(self, kind: int) -> str:
+        if not self._labels:
+            return str(kind)
+        if not 0 <= kind < len(self._labels):
+            raise wrong_outputs(f"classes below {len(self._labels)}, one a label", f"class {kind}")
+        return self._labels[kind]
+
+
+def _numbers(where: Slice, values: Mapping[str, np.ndarray], what: str) -> np.ndarray:
+    """The numbers of each box, float32 [n, k]."""
+    value = values[where.output]
+    if value.ndim == 1 and what != "boxes":
+        return np.asarray(value, np.float32)[:, None]
+    axis = where.axis + value.ndim if where.axis < 0 else where.axis
+    size = value.shape[axis] if 0 <= axis < value.ndim else 0
+    stop = size if where.stop is None else where.stop
+    if not where.start < stop <= size:
+        wanted = f"{what} at {where.start}:{stop} of axis {where.axis} of output {where.output!r}"
+        raise wrong_outputs(wanted, f"one sample of shape {list(value.shape)}")
+    taken = value[(slice(None),) * axis + (slice(where.start, stop),)]
+    return np.asarray(np.moveaxis(taken, axis, -1).reshape(-1, stop - where.start), np.float32)
+
+
+def _activated(scores: np.ndarray, activation: str) -> np.ndarray:
+    if activation == "softmax":
+        return softmax(scores, -1)
+    return sigmoid(scores) if activation == "sigmoid" else scores
+
+
+def _best(scores: np.ndarray, background: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The best class of each box; ties go to the lower index."""
+    if background is not None and 0 <= background < scores.shape[1]:
+        scores = scores.copy()
+        scores[:, background] = -np.inf
+    kinds = scores.argmax(axis=1)
+    return scores[np.arange(len(scores)), kinds], kinds
+
+
+def _whole(classes: np.ndarray) -> np.ndarray:
+    """Class numbers, which some formats give as floats, as integers; NaN and negatives as -1."""
+    with np.errstate(invalid="ignore"):
+        return np.where(classes >= 0, np.rint(classes), -1).astype(np.int64)

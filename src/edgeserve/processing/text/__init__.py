@@ -1,0 +1,1 @@
+"""Texts to tensors: tokenization with the model's own tokenizer."""

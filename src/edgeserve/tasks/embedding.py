@@ -1,0 +1,107 @@
+"""Nearest neighbours by cosine: what an embedding decides, and how sure that decision is.
+
+A vector alone decides nothing; in a set, each decides which other one is nearest to it. The gate
+compares these decisions over the evaluation set, the Wrapper over the golden cases. All arithmetic
+is in float64, and cosines closer than `TIE` count as equal, so that every implementation finds the
+same neighbours whatever order its sums are added in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["TIE", "cosine_distances", "nearest_neighbours", "unit_vectors"]
+
+#: Cosines closer than this are a tie: far above float64 rounding, far below what a float32 vector
+#: can mean.
+TIE = 1e-9
+
+#: Rows of the matrix of cosines held at once.
+_BLOCK = 512
+
+Vectors = np.ndarray[Any, Any]
+
+
+def unit_vectors(vectors: Vectors) -> Vectors:
+    """Rows of length 1, in float64; a row of zeros stays one, a row that is not finite is NaN.
+
+    Args:
+        vectors: Numbers [n, d].
+    """
+    rows = np.asarray(vectors, np.float64)
+    finite = np.isfinite(rows).all(axis=1, keepdims=True)
+    rows = np.where(finite, rows, 0.0)
+    # Scaled first, so that squares neither overflow nor vanish.
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    rows = rows / np.where(largest > 0, largest, 1.0)
+    lengths = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
+    return np.where(finite, rows / np.where(lengths > 0, lengths, 1.0), np.nan)
+
+
+def nearest_neighbours(vectors: Vectors) -> tuple[Vectors, Vectors]:
+    """For each vector the nearest other one, and how much nearer it is than the next.
+
+    Ties go to the lower index. A row that is not finite is nobody's neighbour and has none: its
+    neighbour is -1, its margin 0.
+
+    Args:
+        vectors: Numbers [n, d].
+
+    Returns:
+        Index of the nearest other row, int64 [n], -1 where there is none; and the margin, float64
+        [n]: its cosine minus that of the second nearest, at least 0. With fewer than three rows
+        there is no second, nothing could flip, and the margin is 0.
+
+    Raises:
+        ValueError: ``vectors`` is no matrix.
+    """
+    if np.ndim(vectors) != 2:
+        raise ValueError(f"vectors of shape {np.shape(vectors)}, not [n, d]")
+    rows = unit_vectors(vectors)
+    count = len(rows)
+    neighbours = np.full(count, -1, np.int64)
+    margins = np.zeros(count)
+    for start in range(0, count, _BLOCK):
+        stop = min(start + _BLOCK, count)
+        found, sure = _of_block(rows, start, stop)
+        neighbours[start:stop], margins[start:stop] = found, sure
+    return neighbours, margins
+
+
+def _of_block(rows: Vectors, start: int, stop: int) -> tuple[Vectors, Vectors]:
+    lost = np.flatnonzero(np.isnan(rows).any(axis=1))
+    cosines = np.nan_to_num(rows[start:stop]) @ np.nan_to_num(rows).T
+    cosines[:, lost] = -np.inf
+    cosines[lost[(lost >= start) & (lost < stop)] - start] = -np.inf
+    here = np.arange(stop - start)
+    cosines[here, here + start] = -np.inf  # nobody is their own neighbour
+    highest = cosines.max(axis=1, initial=-np.inf)
+    known = np.isfinite(highest)
+    best = np.where(known, (cosines >= highest[:, None] - TIE).argmax(axis=1), -1)
+    own = cosines[here, best]
+    cosines[here, best] = -np.inf
+    second = cosines.max(axis=1, initial=-np.inf)
+    both = known & np.isfinite(second)
+    margins = np.zeros(stop - start)
+    margins[both] = np.maximum(own[both] - second[both], 0.0)
+    return best, margins
+
+
+def cosine_distances(first: Vectors, second: Vectors) -> Vectors:
+    """Cosine distance, ``1 - cosine``, of each row of one matrix to the same row of the other.
+
+    Computed as half the squared length of the difference of the unit vectors, which keeps its
+    digits where the two are nearly equal (the cosine itself loses half of them).
+
+    Args:
+        first: Numbers [n, d].
+        second: Numbers [n, d].
+
+    Returns:
+        float64 [n], 0 to 2; NaN where a row is not finite.
+    """
+    one, other = unit_vectors(first), unit_vectors(second)
+    lonely = one.any(axis=1) != other.any(axis=1)  # a row of zeros has the cosine 0 with any other
+    return np.where(lonely, 1.0, np.square(one - other).sum(axis=1) / 2.0)

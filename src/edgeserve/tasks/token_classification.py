@@ -1,0 +1,100 @@
+"""Token classification: labelled spans of characters."""
+
+from __future__ import annotations
+
+from edgeserve.tasks.base import DECIDED_MARGIN, DecisionCounts, DecisionRule, TaskSpec
+from edgeserve.types.records import Span, Tokens
+
+__all__ = ["TOKEN_CLASSIFICATION", "SpanF1"]
+
+
+def _span_margin(span: Span) -> float:
+    """The least that the lead over the second label can be: probabilities sum to 1."""
+    return max(0.0, 2 * span.score - 1)
+
+
+def _key(span: Span) -> tuple[int, int, str]:
+    return span.start, span.end, span.label
+
+
+def _compare(rule: DecisionRule, reference: Tokens, answer: Tokens, sure: float) -> DecisionCounts:
+    """Each span of the reference, and each that the answer alone has.
+
+    An invented span is a clear one where the answer is sure of it, or the reference is sure of each
+    of its tokens.
+    """
+    wanted, got = {_key(s) for s in reference.spans}, {_key(s) for s in answer.spans}
+    lost = [_key(span) not in got for span in reference.spans]
+    clear = [_span_margin(span) >= sure for span in reference.spans]
+    invented = [s for s in answer.spans if _key(s) not in wanted and not _touches(s, reference)]
+    told = reference.unsure is not None and sure <= DECIDED_MARGIN["token-classification"]
+    clear_extra = sum(
+        _span_margin(span) >= sure or (told and not _doubtful(span, reference)) for span in invented
+    )
+    extra = len(invented)
+    return DecisionCounts(
+        n=len(lost) + extra,
+        flips=sum(lost) + extra,
+        decided=sum(clear) + clear_extra,
+        decided_flips=sum(map(bool.__and__, lost, clear)) + clear_extra,
+        figures=_f1(len(wanted), len(got), len(wanted & got)),
+    )
+
+
+def _touches(span: Span, reference: Tokens) -> bool:
+    """A span of the reference of the same label overlaps it: that one is counted already."""
+    return any(
+        other.label == span.label and span.start < other.end and other.start < span.end
+        for other in reference.spans
+    )
+
+
+def _doubtful(span: Span, reference: Tokens) -> bool:
+    """The reference is not sure of a token in it."""
+    return any(span.start < end and start < span.end for start, end in reference.unsure or ())
+
+
+def _f1(wanted: int, got: int, both: int) -> dict[str, float]:
+    return {"f1": 2 * both / (wanted + got)} if wanted + got else {}
+
+
+def _margin(rule: DecisionRule, record: Tokens) -> float:
+    return max(map(_span_margin, record.spans), default=0.0)
+
+
+def _gap(rule: DecisionRule, reference: Tokens, answer: Tokens) -> float:
+    """Largest change of a span's margin, of spans that both have."""
+    got = {_key(span): span for span in answer.spans}
+    pairs = [(span, got[_key(span)]) for span in reference.spans if _key(span) in got]
+    return max((abs(_span_margin(a) - _span_margin(b)) for a, b in pairs), default=0.0)
+
+
+def _describe(record: Tokens) -> str:
+    if not record.spans:
+        return "no span"
+    named = [f"{span.label} {span.start}-{span.end}" for span in record.spans[:4]]
+    return ", ".join(named) + (", ..." if len(record.spans) > 4 else "")
+
+
+class SpanF1:
+    """F1 of the answers' spans against the reference's, over all inputs."""
+
+    def __init__(self, rule: DecisionRule) -> None:
+        self._wanted = self._got = self._both = 0
+
+    def add(self, reference: Tokens, answer: Tokens | None) -> None:
+        """Take one input in."""
+        wanted = {_key(span) for span in reference.spans}
+        got = {_key(span) for span in answer.spans} if answer else set()
+        self._wanted += len(wanted)
+        self._got += len(got)
+        self._both += len(wanted & got)
+
+    def value(self) -> dict[str, float]:
+        """``f1``."""
+        return _f1(self._wanted, self._got, self._both)
+
+
+TOKEN_CLASSIFICATION = TaskSpec(
+    unit="spans", compare=_compare, margin=_margin, gap=_gap, describe=_describe, figures=SpanF1
+)

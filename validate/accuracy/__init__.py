@@ -1,0 +1,1 @@
+"""Task metrics against ground truth, for the reference and the artifact."""

@@ -1,0 +1,392 @@
+"""`collect_answers`: ask the reference once about everything, so that each artifact can be judged.
+
+Answers are kept under hashes of the program, the reference and the inputs; unchanged ones are not
+asked for again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from edgeserve import jobs
+from edgeserve.data import Feed, Reader, input_sha256, read_arrays, scan, split
+from edgeserve.errors import BackendError, ValidateError
+from edgeserve.files import sha256_bytes, staged
+from edgeserve.tasks import DECIDED_MARGIN
+from edgeserve.types.artifact import FileEntry
+from edgeserve.types.base import encode, number
+from edgeserve.types.records import Embedding
+from edgeserve.types.samples import Sample, StoredAnswer
+from edgeserve.types.source import Exported
+from edgeserve.validate.accuracy.evaluators import label_schema
+from edgeserve.validate.checks.activations import ACTIVATION_INPUTS, record_activations
+from edgeserve.validate.checks.reference_sanity import (
+    MAX_SENSITIVITY,
+    find_dependent_batch,
+    perturb,
+    sensitivity,
+)
+from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
+from edgeserve.validate.golden.select import select_by_margin
+from edgeserve.validate.inference import in_batches, load_processor
+from edgeserve.validate.inputs.generate import (
+    GeneratedInput,
+    InputStatistics,
+    edge_inputs,
+    media_inputs,
+)
+from edgeserve.validate.reference.python_callable import PT2, check_reference, reference_key
+from edgeserve.validate.reference.reference import Reference, ReferenceAnswer
+from edgeserve.validate.reference_store import (
+    SyntheticTensors,
+    TensorWriter,
+    load_exported,
+    program_key,
+    read_answers,
+    split_arrays,
+    write_answers,
+    write_synthetic,
+)
+from edgeserve.validate.requests import Answers, AnswersRequest, StoredCandidate, SyntheticInput
+
+__all__ = ["collect_answers"]
+
+#: Golden candidates are drawn until there are enough that are this many times as sure as needed.
+_MARGIN_FACTOR = 4.0
+
+_MEDIA_NAMES = {"image": "pictures", "audio": "sounds", "text": "texts"}
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The inputs to be judged on: each once, with its hash."""
+
+    path: str | None = None
+    samples: tuple[Sample, ...] = ()
+    hashes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Collected:
+    """What has been gathered so far."""
+
+    answers: list[StoredAnswer] = field(default_factory=list)
+    own: set[bool] = field(default_factory=set)
+    fillers: list[SyntheticInput] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    natural: list[Feed] = field(default_factory=list)  # the first of them
+    mixes: bool = False
+
+
+def collect_answers(request: AnswersRequest) -> Answers:
+    """Run the reference over the evaluation half of the data and over generated inputs.
+
+    Raises:
+        DataError: the data cannot be used.
+        ValidateError: the reference cannot be asked.
+        BackendError: the exported program cannot be run.
+    """
+    out = Path(request.out)
+    exported = load_exported(Path(request.source_folder))
+    stored = read_answers(out)
+    reference = request.reference or (stored.reference if stored else PT2)
+    check_reference(reference)
+    data = _data(request, exported)
+    fresh = _cache_keys(request, exported, data)
+    held = (
+        stored
+        if stored is not None and not request.refresh and _is_current(stored, fresh)
+        else None
+    )
+    if held is not None and request.reference is None:
+        return msgspec.structs.replace(held, cached=True)  # whoever gave them is not looked for
+    code = reference_key(reference, Path(request.folder))
+    if held is not None and (held.reference, held.reference_key) == (reference, code):
+        return msgspec.structs.replace(held, cached=True)
+    folder = Path(request.source_folder)
+    with (
+        Reference(exported, folder, reference, Path(request.folder)) as oracle,
+        staged(out) as stage,
+    ):
+        answers = _collect(request, oracle, data, (*fresh, code), stage)
+        write_answers(stage, answers)
+    return answers
+
+
+def _data(request: AnswersRequest, exported: Exported) -> _Data:
+    """The evaluation half without repeated inputs; nothing without ``--data``."""
+    if request.data is None:
+        return _Data()
+    medium = load_processor(exported, Path(request.source_folder)).medium
+    found = scan(Path(request.data), exported.signature, medium, label_schema(exported))
+    samples = split(found.samples, request.seed)["evaluation"]
+    hashes: dict[str, Sample] = {}
+    with Reader(exported.signature) as reader:
+        for sample in samples:
+            hashes.setdefault(input_sha256(reader.read(sample)), sample)
+    notes = []
+    if found.skipped:
+        names = ", ".join(found.skipped[:3]) + (", ..." if len(found.skipped) > 3 else "")
+        notes.append(f"{len(found.skipped)} files of the data are no inputs: {names}")
+    if found.unused:
+        notes.append(f"true {', '.join(found.unused)} of the data are of no use to {exported.task}")
+    if len(hashes) < len(samples):
+        notes.append(f"{len(samples) - len(hashes)} inputs repeat others byte by byte: left out")
+    return _Data(found.path, tuple(hashes.values()), tuple(hashes), tuple(notes))
+
+
+def _cache_keys(request: AnswersRequest, exported: Exported, data: _Data) -> tuple[str, str]:
+    """Hashes over the program and the inputs."""
+    inputs = sha256_bytes(encode([data.samples, data.hashes, request.seed]))
+    return program_key(exported), inputs
+
+
+def _is_current(stored: Answers, fresh: tuple[str, str]) -> bool:
+    """Whether stored answers are of this program and to these inputs."""
+    return (stored.program_key, stored.data_key) == fresh
+
+
+def _collect(
+    request: AnswersRequest, oracle: Reference, data: _Data, keys: tuple[str, str, str], stage: Path
+) -> Answers:
+    signature = oracle.exported.signature
+    statistics = {spec.name: InputStatistics() for spec in signature.inputs}
+    writer = TensorWriter(stage, signature, request.tensor_bytes)
+    collected = _Collected(notes=[*data.notes, *([oracle.said] if oracle.said else [])])
+    for answered, digest in _over_data(oracle, data, statistics, collected):
+        writer.add(answered.outputs)
+        collected.own.add(answered.own)
+        collected.answers.append(_to_stored(answered, digest))
+    writer.flush()
+    if writer.stored < len(data.samples):
+        collected.notes.append(
+            f"tensors were compared on the first {writer.stored} of {len(data.samples)} inputs"
+        )
+    started = time.process_time()
+    file = _over_generated(request, oracle, statistics, collected, stage)
+    record_activations(stage, oracle.session, collected.natural)
+    apart = time.process_time() - started
+    answers, vectors = split_arrays(stage, collected.answers)
+    candidates, candidates_file = _candidates(request, oracle, stage)
+    return Answers(
+        program_key=keys[0],
+        reference_key=keys[2],
+        data_key=keys[1],
+        reference=oracle.reference,
+        preprocessing=_preprocessing(oracle, data, collected),
+        own_tensors=_gives_tensors(oracle, collected),
+        runtime=oracle.runtime,
+        data=data.path,
+        samples=data.samples,
+        answers=answers,
+        chunks=tuple(writer.chunks),
+        fillers=tuple(collected.fillers),
+        fillers_file=file,
+        notes=tuple(collected.notes),
+        vectors=vectors,
+        candidates=candidates,
+        candidates_file=candidates_file,
+        seed=request.seed,
+        invariant_seconds=number(apart),
+        least_score=None if oracle.least_score is None else number(oracle.least_score),
+        mixes=collected.mixes,
+    )
+
+
+def _over_data(
+    oracle: Reference, data: _Data, statistics: dict[str, InputStatistics], collected: _Collected
+) -> Iterator[tuple[ReferenceAnswer, str]]:
+    """Ask about the data, a batch at a time."""
+    with Reader(oracle.exported.signature) as reader:
+        for batch in in_batches(len(data.samples)):
+            samples = [data.samples[i] for i in batch]
+            raws = [reader.read(sample) for sample in samples]
+            feeds = [oracle.feed(raw, s.id) for raw, s in zip(raws, samples, strict=True)]
+            _note_statistics(statistics, feeds)
+            collected.natural += feeds[: max(0, ACTIVATION_INPUTS - len(collected.natural))]
+            answers = oracle.answer([s.id for s in samples], raws, feeds)
+            for i, answered in zip(batch, answers, strict=True):
+                _check_decides(oracle, answered, data.samples[i].id)
+                yield answered, data.hashes[i]
+            jobs.progress("reference", batch.stop, len(data.samples))
+
+
+def _note_statistics(statistics: dict[str, InputStatistics], feeds: Sequence[Feed]) -> None:
+    for feed in feeds:
+        for name, array in feed.items():
+            if array.dtype.kind in "fiub":
+                statistics[name].add(array)
+
+
+def _check_decides(oracle: Reference, answered: ReferenceAnswer, thing: str) -> None:
+    if answered.record is None and oracle.exported.task in DECIDED_MARGIN:
+        raise ValidateError(
+            "EDGE-VALIDATE-012",
+            f"answer of {oracle.reference} to {thing}",
+            wanted="a decision",
+            got="NaN scores, or several answers to one input",
+            hint="take this input out of the data, or mend the model",
+        )
+
+
+def _to_stored(answered: ReferenceAnswer, digest: str) -> StoredAnswer:
+    margin = None if answered.margin is None else number(answered.margin)
+    return StoredAnswer(
+        input_sha256=digest, record=answered.record, margin=margin, scored=answered.scored
+    )
+
+
+def _over_generated(
+    request: AnswersRequest,
+    oracle: Reference,
+    statistics: dict[str, InputStatistics],
+    collected: _Collected,
+    stage: Path,
+) -> FileEntry:
+    """Ask about generated inputs: natural ones as if they were data, the others as tensors."""
+    tensors: list[SyntheticTensors] = []
+    for each in _generated(request, oracle, statistics):
+        jobs.progress("reference on generated inputs", len(tensors))
+        try:
+            answered = _ask(oracle, each, collected)
+        except BackendError as error:  # a program may refuse an extreme input
+            collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
+            continue
+        if trembles := _ill_conditioned(request, oracle, each, answered, statistics):
+            collected.notes.append(f"generated input {each.name!r} left out: {trembles}")
+            continue
+        answer = _answer_to(oracle, each, answered)
+        collected.fillers.append(
+            SyntheticInput(name=each.name, natural=each.natural, of_length=each.of_length)
+        )
+        tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
+        if each.natural and request.data is None:
+            collected.natural.append(each.feed)
+    _ask_batch(oracle, collected, tensors)
+    file, bare = write_synthetic(stage, tensors)
+    collected.fillers[:] = [
+        msgspec.structs.replace(filler, answer=answer)
+        for filler, answer in zip(collected.fillers, bare, strict=True)
+    ]
+    return file
+
+
+def _ask_batch(oracle: Reference, collected: _Collected, tensors: list[SyntheticTensors]) -> None:
+    """Whether rows depend on each other; a batch in which they do is one more generated input."""
+    mixed = find_dependent_batch(oracle.runner, oracle.exported.signature, collected.natural)
+    if mixed is None:
+        return
+    collected.mixes = True
+    natural = oracle.processor.medium == "tensors"  # alone, such rows may be nothing but zeros
+    collected.fillers.append(SyntheticInput(name="rows in a batch", natural=natural))
+    tensors.append(SyntheticTensors(feed=mixed[0], outputs=mixed[1]))
+
+
+def _ill_conditioned(
+    request: AnswersRequest,
+    oracle: Reference,
+    each: GeneratedInput,
+    answered: ReferenceAnswer,
+    statistics: dict[str, InputStatistics],
+) -> str:
+    """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
+    if each.natural:
+        return ""
+    magnitudes = {name: max(map(abs, known.range)) for name, known in statistics.items()}
+    try:
+        (moved,) = oracle.run([perturb(each.feed, magnitudes, request.seed)])
+    except BackendError:
+        return ""
+    share = sensitivity(answered.outputs, moved)
+    said = f"the reference's own answers move by {share:.2g} of their scale with its rounding"
+    return said if share > MAX_SENSITIVITY else ""
+
+
+def _generated(
+    request: AnswersRequest, oracle: Reference, statistics: dict[str, InputStatistics]
+) -> Iterator[GeneratedInput]:
+    """Natural inputs first; without data they say what numbers the tensors hold."""
+    exported, processor = oracle.exported, oracle.processor
+    example = read_arrays(Path(request.source_folder) / exported.examples.path)
+    made = list(media_inputs(exported, processor, request.seed))
+    if request.data is None:
+        _note_statistics(statistics, [each.feed for each in made if each.natural] or [example])
+    yield from made
+    yield from edge_inputs(exported, processor, example, statistics, request.seed)
+
+
+def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> ReferenceAnswer:
+    if each.natural and each.raw is not None:
+        (answered,) = oracle.answer([each.name], [each.raw], [each.feed])
+        collected.own.add(answered.own)
+        return answered
+    return oracle.program_answer(oracle.run([each.feed])[0], each.feed)
+
+
+def _answer_to(
+    oracle: Reference, each: GeneratedInput, answered: ReferenceAnswer
+) -> StoredAnswer | None:
+    """The reference's decision, where it was asked; of embeddings only those among neighbours."""
+    asked = each.raw is not None or not oracle.is_server
+    if not asked or answered.record is None:
+        return None
+    if isinstance(answered.record, Embedding) and not each.natural:
+        return None
+    return _to_stored(answered, input_sha256(each.feed))
+
+
+def _candidates(
+    request: AnswersRequest, oracle: Reference, stage: Path
+) -> tuple[tuple[StoredCandidate, ...], FileEntry | None]:
+    """Inputs to choose golden cases from, while the reference is at hand; more than are needed."""
+    if not request.golden:
+        return (), None
+    task = oracle.exported.task
+    least = DECIDED_MARGIN.get(task, 0.0)
+    folder = Path(request.source_folder)
+    try:
+        drawn = generate_candidates(
+            oracle, folder, request.golden, _MARGIN_FACTOR * least, request.seed, least
+        )
+    except BackendError:  # golden cases are a stage of their own, which says what is wrong
+        return (), None
+    if task in DECIDED_MARGIN and task != "feature-extraction":
+        drawn = select_by_margin(drawn, 2 * request.golden, lambda _: least)
+    elif task in DECIDED_MARGIN:
+        drawn = [each for each in drawn if each.record is not None]
+    return save_candidates(drawn, stage)
+
+
+def _gives_tensors(oracle: Reference, collected: _Collected) -> bool:
+    if len(collected.own) > 1:
+        raise ValidateError(
+            "EDGE-VALIDATE-011",
+            f"reference {oracle.reference}",
+            wanted="one kind of answer",
+            got="tensors for some inputs and decisions for others",
+            hint="let the function answer every input in the same form",
+        )
+    return collected.own != {False}
+
+
+def _preprocessing(oracle: Reference, data: _Data, collected: _Collected) -> str:
+    """The line of the report that says whether preprocessing was seen by the comparison."""
+    if oracle.processor.medium == "tensors":
+        return "none: the model takes tensors"
+    if not oracle.is_server:
+        return "declared, not compared"
+    if not oracle.takes_raw_inputs:
+        return "declared, not compared: the packaged processing made the endpoint's tensors"
+    through = "tensors" if collected.own == {True} else "decisions"
+    on = (
+        "compared"
+        if data.samples
+        else f"compared on generated {_MEDIA_NAMES[oracle.processor.medium]} only"
+    )
+    return f"{on} (through the reference's {through})"

@@ -1,0 +1,1 @@
+"""Numeric comparison of output tensors, field by field."""

@@ -1,0 +1,1 @@
+"""Changed decisions (flips), counted by input and by group."""

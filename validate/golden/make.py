@@ -1,0 +1,268 @@
+"""`make_golden`: inputs with the reference's answers, chosen so that no chip may answer otherwise.
+
+A case is kept where the reference is at least three times as far from flipping as the worst error
+that the gate has seen, so that a flip on a device is a fault and never bad luck. Cases are
+generated, or come from the folder that the user names for it; data given for validation never
+becomes one. Generated ones were made while the reference was being asked, so that its engine is
+started again only where too few of them are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from edgeserve import jobs, tasks
+from edgeserve.data import Feed, Reader, load_data, write_arrays
+from edgeserve.errors import ValidateError
+from edgeserve.files import LOCAL, describe, staged
+from edgeserve.processing import Processor
+from edgeserve.processing.processor import Medium
+from edgeserve.tasks import DECIDED_MARGIN
+from edgeserve.types.artifact import FileEntry
+from edgeserve.types.base import number, plain
+from edgeserve.types.reports import Limits
+from edgeserve.types.samples import Golden, GoldenCase, GoldenField
+from edgeserve.types.source import Exported
+from edgeserve.validate.compare.output_fields import SAMPLED_ANSWERS, field_layouts, natural_outputs
+from edgeserve.validate.compare.tensors import field_scales
+from edgeserve.validate.golden.candidates import (
+    GoldenCandidate,
+    ask_reference,
+    generate_candidates,
+    load_candidates,
+    raw_bytes,
+)
+from edgeserve.validate.golden.select import (
+    SelectionRule,
+    measure_artifact_errors,
+    select_by_margin,
+    select_embeddings,
+)
+from edgeserve.validate.inference import in_batches, load_processor
+from edgeserve.validate.reference.python_callable import check_reference
+from edgeserve.validate.reference.reference import Reference
+from edgeserve.validate.reference_store import (
+    load_exported,
+    program_key,
+    read_answers,
+    read_synthetic,
+)
+from edgeserve.validate.requests import GoldenRequest
+
+__all__ = ["make_golden"]
+
+_FEW_CASES = 3
+
+
+def make_golden(request: GoldenRequest) -> Golden:
+    """Make golden cases and write them to ``out/golden``.
+
+    Raises:
+        DataError: a file of the given folder cannot be used.
+        ValidateError: EDGE-VALIDATE-009 no input is decided well enough; and the reference's.
+    """
+    check_reference(request.reference)
+    exported = load_exported(Path(request.source_folder))
+    processor = load_processor(exported, Path(request.source_folder))
+    rule = SelectionRule(exported.task, plain(request.error))
+    chosen, asked, surest = _select_cases(request, exported, processor, rule)
+    if not chosen:
+        raise _no_case_error(request, rule, surest)
+    golden = _write_cases(request, chosen, processor.medium, rule)
+    fields = () if rule.decides else _fields(request, exported, chosen)
+    return msgspec.structs.replace(golden, note=_note(chosen, asked, rule), fields=fields)
+
+
+def _select_cases(
+    request: GoldenRequest, exported: Exported, processor: Processor, rule: SelectionRule
+) -> tuple[list[GoldenCandidate], int, float]:
+    """The cases, of how many inputs (or how many were wanted), and the largest margin of any input.
+
+    By the cheapest way that does.
+
+    In turn: generated inputs kept with the reference's answers, and the reference itself; of each
+    first those that exceed the largest error, then those that exceed the artifacts' own on them.
+    Where an answer holds many decisions, the artifacts are always asked: which of two boxes remains
+    is not a matter of one margin.
+    """
+    enough = max(1, request.count // 2)
+    best: list[GoldenCandidate] = []
+    asked, surest = request.count, -1.0
+    for ask_for in (_stored_candidates, _new_candidates):
+        found = ask_for(request, exported, rule)
+        surest = max((surest, *(each.margin for each in found if each.record is not None)))
+        asked = len(found) if request.given else request.count
+        for try_them in (True,) if rule.many else (False, True):
+            known = (
+                _with_artifact_errors(found, request, exported, processor) if try_them else found
+            )
+            chosen = _choose(known, request, rule)
+            best = max(best, chosen, key=len)
+            if len(best) >= (asked if request.given else enough) and best:
+                return best, asked, surest
+    return best, asked, surest
+
+
+def _with_artifact_errors(
+    found: list[GoldenCandidate], request: GoldenRequest, exported: Exported, processor: Processor
+) -> list[GoldenCandidate]:
+    if not request.artifacts or not found or exported.task not in DECIDED_MARGIN:
+        return found
+    return measure_artifact_errors(found, request.artifacts, exported, processor)
+
+
+def _choose(
+    found: list[GoldenCandidate], request: GoldenRequest, rule: SelectionRule
+) -> list[GoldenCandidate]:
+    """The best of what was found; all that hold, where the user gave them."""
+    count = None if request.given is not None else request.count
+    if not rule.decides:
+        return found[:count]
+    if rule.task == "feature-extraction":
+        return select_embeddings(found, count, rule)
+    return select_by_margin(found, count, lambda each: rule.wanted(each.error))
+
+
+def _stored_candidates(
+    request: GoldenRequest, exported: Exported, rule: SelectionRule
+) -> list[GoldenCandidate]:
+    """What was generated when the reference was asked, if it was this one and its answers hold."""
+    if request.given is not None:
+        return []
+    folder = Path(request.out) / "samples"
+    answers = read_answers(folder)
+    if answers is None or answers.program_key != program_key(exported):
+        return []
+    if (answers.reference, answers.seed) != (request.reference, request.seed):
+        return []
+    try:
+        return load_candidates(answers, folder, exported.signature)
+    except ValidateError:  # damaged: they can be made again
+        return []
+
+
+def _new_candidates(
+    request: GoldenRequest, exported: Exported, rule: SelectionRule
+) -> list[GoldenCandidate]:
+    """Ask the reference, about what was given or what is generated now."""
+    folder = Path(request.source_folder)
+    with Reference(exported, folder, request.reference, Path(request.folder)) as oracle:
+        if request.given is not None:
+            return list(_given_candidates(request, oracle))
+        return generate_candidates(oracle, folder, request.count, rule.wanted(None), request.seed)
+
+
+def _given_candidates(request: GoldenRequest, oracle: Reference) -> Iterator[GoldenCandidate]:
+    signature = oracle.exported.signature
+    samples = load_data(Path(request.given or ""), signature, oracle.processor.medium)
+    with Reader(signature) as reader:
+        for batch in in_batches(len(samples)):
+            some = [samples[i] for i in batch]
+            suffixes = [".npz" if s.row is not None else _suffix(s.path or ".txt") for s in some]
+            raws = [reader.read(sample) for sample in some]
+            yield from ask_reference(
+                oracle, list(zip([s.id for s in some], raws, suffixes, strict=True))
+            )
+            jobs.progress("golden cases", batch.stop, len(samples))
+
+
+def _suffix(path: str) -> str:
+    return Path(path).suffix.lower()
+
+
+def _no_case_error(request: GoldenRequest, rule: SelectionRule, surest: float) -> ValidateError:
+    at_best = "" if surest < 0 or rule.task == "feature-extraction" else f", at best {surest:.2g}"
+    what = f"inputs of {request.given}" if request.given else "generated inputs"
+    wanted = "three times what each artifact changes" if request.artifacts else _margin(rule)
+    return ValidateError(
+        "EDGE-VALIDATE-009",
+        "golden cases",
+        wanted=f"a decision with a margin above {wanted}",
+        got=f"none on {what}{at_best}",
+        hint="give --golden DIR: inputs that the model is sure of and that may be shipped; where it"
+        " is sure of none, as without trained weights, train it or load its weights first",
+    )
+
+
+def _margin(rule: SelectionRule) -> str:
+    return f"{rule.wanted(None):.3g}"
+
+
+def _note(chosen: Sequence[GoldenCandidate], asked: int, rule: SelectionRule) -> str:
+    if len(chosen) >= asked or not rule.decides:
+        return ""
+    few = "; give better ones with --golden DIR" if len(chosen) < _FEW_CASES else ""
+    own = any(each.error is not None for each in chosen)
+    wanted = "three times what each artifact changes on them" if own else _margin(rule)
+    return f"{len(chosen)} of {asked} inputs are decided by a margin above {wanted}{few}"
+
+
+def _fields(
+    request: GoldenRequest, exported: Exported, chosen: Sequence[GoldenCandidate]
+) -> tuple[GoldenField, ...]:
+    """The parts that outputs are compared by, and the scale of each, as the gate has them.
+
+    The reference's first answers say both, where they are stored, else the cases' own.
+    """
+    seen = _stored_outputs(request, exported) or [each.outputs for each in chosen]
+    floor = Limits().scale_floor
+    return tuple(
+        GoldenField(output=name, word=field.word, scale=scale, axis=split.axis, runs=field.runs)
+        for name, split in field_layouts(exported, seen).items()
+        for field, scale in zip(
+            split.fields, field_scales(split, [feed[name] for feed in seen], floor), strict=True
+        )
+    )
+
+
+def _stored_outputs(request: GoldenRequest, exported: Exported) -> list[Feed]:
+    """The reference's outputs for natural inputs, where they are stored and are its."""
+    folder = Path(request.out) / "samples"
+    answers = read_answers(folder)
+    if answers is None or answers.program_key != program_key(exported):
+        return []
+    try:
+        fillers = read_synthetic(folder, answers, exported.signature)
+        return natural_outputs(answers, folder, fillers, exported.signature, SAMPLED_ANSWERS)
+    except ValidateError:  # damaged: the cases themselves will do
+        return []
+
+
+def _write_cases(
+    request: GoldenRequest, chosen: Sequence[GoldenCandidate], medium: Medium, rule: SelectionRule
+) -> Golden:
+    """Write the cases as ``golden/001.png`` and so on; paths are relative to the workspace."""
+    origin: Literal["generated", "given"] = "generated" if request.given is None else "given"
+    with staged(Path(request.out) / "golden") as stage:
+        cases = tuple(
+            _write_case(stage, f"{i:03d}", each, medium, rule) for i, each in enumerate(chosen, 1)
+        )
+    return Golden(origin=origin, cases=cases)
+
+
+def _write_case(
+    stage: Path, name: str, each: GoldenCandidate, medium: Medium, rule: SelectionRule
+) -> GoldenCase:
+    LOCAL.write(stage / f"{name}{each.suffix}", raw_bytes(each.raw))
+    outputs = None
+    arrays = tasks.sidecar_arrays(each.record) if rule.decides else each.outputs
+    if arrays:
+        LOCAL.write(stage / f"{name}.out.npz", write_arrays(arrays))
+        outputs = _entry(stage, f"{name}.out.npz")
+    return GoldenCase(
+        input=_entry(stage, f"{name}{each.suffix}"),
+        medium="tensors" if each.suffix == ".npz" else medium,
+        record=None if each.record is None else tasks.detach_arrays(each.record),
+        outputs=outputs,
+        margin=number(each.margin) if rule.decides else 0.0,
+        tolerance=rule.tolerance(each.error),
+    )
+
+
+def _entry(stage: Path, name: str) -> FileEntry:
+    entry = describe(stage, name)
+    return FileEntry(path=f"golden/{name}", size=entry.size, sha256=entry.sha256)

@@ -1,0 +1,1 @@
+"""Synthetic inputs: images, audio, texts, and tensors at the edges."""

@@ -1,0 +1,1 @@
+"""The reference: the exported program, a Python callable, or a live endpoint."""

@@ -1,0 +1,1 @@
+"""Statistics: bounds on rates and paired tests of differences."""

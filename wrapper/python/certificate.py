@@ -1,0 +1,174 @@
+"""`Certificate`: the results of the golden check for everything that can run on one device."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from edgeserve import __version__, backends
+from edgeserve.bundle import Model, open_model
+from edgeserve.bundle.manifest import check_wrapper
+from edgeserve.environment import environment
+from edgeserve.processing import Processor
+from edgeserve.types.base import Number, Value
+from edgeserve.types.records import Runtime
+from edgeserve.types.reports import Environment
+from edgeserve.types.vocabulary import Format, Precision, Verdict
+from edgeserve.wrapper.plans import Constraints, ExecutionPlan, device_digest, plan_tiers
+from edgeserve.wrapper.probe import processor
+from edgeserve.wrapper.probe_store import ProbeOutcome
+from edgeserve.wrapper.prober import Prober
+
+__all__ = ["Certificate", "CertificateVerdict", "Proven", "certify", "verify"]
+
+
+CertificateVerdict = Literal["pass", "fail", "unproven"]
+
+
+class Proven(Value, frozen=True):
+    """How one runnable artifact did, on one delegate and number of threads.
+
+    Attributes:
+        format: Format of the artifact.
+        precision: Precision of the artifact.
+        artifact_sha256: Identity of its bytes.
+        gate: The gate's verdict that it was shipped with.
+        delegate: The delegate asked for; what really ran stands in ``runtime``.
+        threads: Threads of the runtime; None: its own default.
+        runtime: The engine that answered; None where it never came so far.
+        passed: Golden cases answered as the reference did.
+        total: Golden cases asked.
+        min_margin: Smallest margin among the answers; None where the task has none.
+        max_difference: Largest difference from the reference, as the cases' tolerance counts it.
+        run_ms: Median time of one run of the model, milliseconds.
+        verdict: "pass": every case holds. "fail": one does not, or it crashed or hung. "unproven":
+            there was nothing to ask, or no time to (another process was at it).
+        reason: Why it is not "pass"; empty when it is.
+    """
+
+    format: Format
+    precision: Precision
+    artifact_sha256: str
+    gate: Verdict | None
+    delegate: str
+    threads: int | None
+    runtime: Runtime | None
+    passed: int
+    total: int
+    min_margin: Number | None
+    max_difference: Number
+    run_ms: float | None
+    verdict: CertificateVerdict
+    reason: str = ""
+
+
+class Certificate(Value, frozen=True):
+    """The golden proof, run now, on this device.
+
+    Attributes:
+        model_id: Identity of the model.
+        name: Its name.
+        version: Its version.
+        made: UTC time, ISO 8601.
+        device: Processor, system and package versions.
+        golden: "generated" or "given"; None where the bundle has no golden cases.
+        proofs: One entry per runnable artifact, delegate and number of threads.
+        not_run: Artifacts that cannot run here, and why, one line each.
+        verdict: "pass": all that ran holds, and something ran. "fail": something does not hold.
+            "unproven": nothing could be asked.
+    """
+
+    model_id: str
+    name: str
+    version: int
+    made: str
+    device: Environment
+    golden: str | None
+    proofs: tuple[Proven, ...]
+    not_run: tuple[str, ...]
+    verdict: CertificateVerdict
+
+
+_VERDICTS: dict[str, CertificateVerdict] = {"accepted": "pass", "busy": "unproven"}
+
+
+def verify(bundle: str | Path) -> Certificate:
+    """Run the golden proof of a bundle or workspace now, on each artifact that can run here.
+
+    Unlike ``Wrapper(bundle).verify()`` this needs no artifact that holds: a failure is written in
+    the certificate, not raised. Artifacts are tried in a child process where there are several.
+
+    Raises:
+        BundleError: the bundle breaks its rules, or its bytes do not match their hashes.
+        ProcessingError: its processing is not in this version, or needs what is not installed.
+    """
+    with open_model(bundle) as model:
+        check_wrapper(model.manifest, __version__)
+        return certify(model, processor(model))
+
+
+def certify(model: Model, around: Processor, threads: int | None = None) -> Certificate:
+    """`verify` for a model that is open.
+
+    Args:
+        model: The model.
+        around: Its processing.
+        threads: Only with so many threads; None: each number worth trying.
+    """
+    manifest = model.manifest
+    found = plan_tiers(
+        manifest, Constraints(threads=threads, proofs=True), backends.get, device_digest()
+    )
+    candidates = [candidate for tier in found.tiers for candidate in tier]
+    asked = bool(manifest.golden and manifest.golden.cases)
+    outcomes: dict[str, ProbeOutcome] = {}
+    if asked and candidates:
+        attempts = Prober(model, around=around)
+        try:
+            outcomes = attempts.outcomes(candidates, fresh=True)
+        finally:
+            attempts.close()
+    proofs = tuple(_proven(candidate, outcomes.get(candidate.key)) for candidate in candidates)
+    return Certificate(
+        model_id=manifest.model_id,
+        name=manifest.name,
+        version=manifest.version,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        device=environment(),
+        golden=manifest.golden.origin if manifest.golden and asked else None,
+        proofs=proofs,
+        not_run=tuple(map(str, found.passed_over)),
+        verdict=_verdict(proofs),
+    )
+
+
+def _verdict(proofs: tuple[Proven, ...]) -> CertificateVerdict:
+    verdicts = {proven.verdict for proven in proofs}
+    if "fail" in verdicts:
+        return "fail"
+    return "pass" if verdicts == {"pass"} else "unproven"
+
+
+def _proven(candidate: ExecutionPlan, outcome: ProbeOutcome | None) -> Proven:
+    artifact = candidate.artifact
+    if outcome is None:
+        outcome = ProbeOutcome(
+            key=candidate.key, name=candidate.name, state="busy", reason="there are no golden cases"
+        )
+    return Proven(
+        format=artifact.format,
+        precision=artifact.precision,
+        artifact_sha256=artifact.sha256,
+        gate=artifact.verdict,
+        delegate=candidate.delegate,
+        threads=candidate.threads,
+        runtime=outcome.runtime,
+        passed=outcome.passed,
+        total=outcome.total,
+        min_margin=outcome.min_margin,
+        max_difference=outcome.max_difference,
+        run_ms=outcome.run_ms,
+        verdict=_VERDICTS.get(outcome.state, "fail"),
+        reason=outcome.reason,
+    )

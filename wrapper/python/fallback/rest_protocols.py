@@ -1,0 +1,144 @@
+"""The REST of other servers.
+
+TensorFlow Serving, TorchServe and MLflow; loaded only where a policy names one.
+
+TensorFlow Serving, ``POST /v1/models/M:predict``: tensors in columns. A model with one output
+answers with its bare value, one with several with an object; bytes travel as ``{"b64": ...}``.
+
+TorchServe, ``POST /predictions/M``: tensors go in rows, as its ``json`` envelope has them:
+``{"instances": [...]}``, one sample each, answered by ``{"predictions": [...]}``. A raw input
+goes as its bytes, to a classifier's handler, which answers with probabilities by label.
+
+MLflow's scoring server, ``POST /invocations``: one model a server, tensors by name.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from edgeserve.types.manifest import Manifest
+from edgeserve.types.records import Classification
+from edgeserve.types.tensors import Signature
+from edgeserve.wrapper.engine import Arrays
+from edgeserve.wrapper.fallback.egress import request_headers
+from edgeserve.wrapper.fallback.hedged_call import BadReply
+from edgeserve.wrapper.fallback.protocols import (
+    EndpointAnswer,
+    EndpointProtocol,
+    json_request,
+    json_value,
+    nested_lists,
+    outputs_from_lists,
+    unverified_origin,
+)
+from edgeserve.wrapper.fallback.transport import EndpointReply, EndpointRequest
+
+__all__ = ["MLFLOW", "TFSERVING", "TORCHSERVE"]
+
+
+def _tfserving_request(model: str, feed: Arrays) -> EndpointRequest:
+    columns = {
+        name: _base64(array.tolist()) if array.dtype.kind == "O" else array.tolist()
+        for name, array in feed.items()
+    }
+    return json_request(f"/v1/models/{model}:predict", {"inputs": columns})
+
+
+def _base64(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_base64(item) for item in value]
+    return {"b64": base64.b64encode(value).decode("ascii")}
+
+
+def _read_tfserving(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
+    outputs = json_value(reply, "outputs")
+    if not isinstance(outputs, dict):
+        outputs = {signature.outputs[0].name: outputs}
+    return outputs_from_lists(outputs, signature)
+
+
+TFSERVING = EndpointProtocol(_tfserving_request, _read_tfserving)
+
+
+def _torchserve_request(model: str, feed: Arrays) -> EndpointRequest:
+    columns = {name: nested_lists(array) for name, array in feed.items()}
+    if len(columns) == 1:
+        [rows] = columns.values()
+    else:
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return json_request(f"/predictions/{model}", {"instances": rows})
+
+
+def _has_sample_axis(signature: Signature) -> bool:
+    """Rows need one first axis, the samples, that all inputs have."""
+    firsts = {spec.shape[:1] for spec in signature.inputs}
+    return len(firsts) == 1 and () not in firsts
+
+
+def _read_torchserve(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
+    rows = json_value(reply, "predictions")
+    if not isinstance(rows, list) or not rows:
+        raise BadReply("an answer without rows")
+    if not isinstance(rows[0], dict):
+        return outputs_from_lists({signature.outputs[0].name: rows}, signature)
+    try:
+        columns = {spec.name: [row[spec.name] for row in rows] for spec in signature.outputs}
+    except (KeyError, TypeError) as error:
+        raise BadReply("an answer without the model's outputs") from error
+    return outputs_from_lists(columns, signature)
+
+
+def _torchserve_raw_request(model: str, data: bytes) -> EndpointRequest:
+    return EndpointRequest(
+        f"/predictions/{model}", request_headers("application/octet-stream"), data
+    )
+
+
+def _torchserve_classification(reply: EndpointReply, manifest: Manifest) -> EndpointAnswer:
+    import msgspec
+
+    try:
+        found = msgspec.json.decode(reply.body, type=dict[str, float])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadReply("an answer that is no probabilities by label") from error
+    if not found or not manifest.task.endswith("-classification"):
+        raise BadReply("an answer that decides nothing")
+    top = tuple(sorted(found.items(), key=lambda pair: -pair[1]))
+    indexes = tuple(_label_index(label, manifest.labels) for label, _ in top)
+    record: Any = Classification(
+        label=top[0][0],
+        score=top[0][1],
+        top=top,
+        index=indexes[0],
+        indexes=indexes if -1 not in indexes else (),
+    )
+    return EndpointAnswer(record, unverified_origin(""))
+
+
+def _label_index(label: str, labels: tuple[str, ...]) -> int:
+    return labels.index(label) if labels.count(label) == 1 else -1
+
+
+TORCHSERVE = EndpointProtocol(
+    _torchserve_request,
+    _read_torchserve,
+    _torchserve_raw_request,
+    _torchserve_classification,
+    _has_sample_axis,
+)
+
+
+def _mlflow_request(_: str, feed: Arrays) -> EndpointRequest:
+    whole = {"inputs": {name: nested_lists(array) for name, array in feed.items()}}
+    return json_request("/invocations", whole)
+
+
+def _read_mlflow(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
+    said = json_value(reply, "predictions")
+    if not isinstance(said, dict):  # a model that gives one bare array
+        said = {signature.outputs[0].name: said}
+    return outputs_from_lists(said, signature)
+
+
+MLFLOW = EndpointProtocol(_mlflow_request, _read_mlflow)

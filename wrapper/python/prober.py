@@ -1,0 +1,265 @@
+"""Outcomes of candidates: remembered, or found out now, here or in a child process.
+
+A trial is made in a child process where the system has those and there is something to fear or to
+compare: several candidates, one that is not the plain processor, or one that has taken a process
+down before. A single candidate on the processor is tried right here: a child costs more than it
+guards against (the same code has passed the gate), and the journal catches the rest at the next
+start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from edgeserve import jobs
+from edgeserve.backends import Session
+from edgeserve.bundle import Model
+from edgeserve.bundle.cache import default_root
+from edgeserve.errors import WorkerError
+from edgeserve.processing import Processor
+from edgeserve.wrapper.plans import ExecutionPlan
+from edgeserve.wrapper.probe import (
+    VERB,
+    ProbeOutcomes,
+    ProbeRequest,
+    open_session,
+    processor,
+    run_probe,
+)
+from edgeserve.wrapper.probe_store import (
+    ProbeBusy,
+    ProbeCache,
+    ProbeJournal,
+    ProbeOutcome,
+    ProbeState,
+)
+
+__all__ = ["PROBE_LIMIT_S", "Prober"]
+
+#: What one candidate may take to load, to answer the golden cases and to be timed, seconds.
+PROBE_LIMIT_S = 60.0
+#: What starting Python and a runtime may take a child beyond that, seconds.
+_GRACE_S = 60.0
+#: Systems without child processes.
+_WITHOUT_CHILDREN = ("android", "emscripten", "ios", "tvos", "wasi", "watchos")
+#: So often in a row a candidate may fail, or take this very process down, before it is left alone.
+_MAX_TRIES = 3
+
+
+class Prober:
+    """What is known, and finding out, for one open model.
+
+    Args:
+        model: Open, with golden cases.
+        limit_s: What one candidate may take, seconds.
+        around: The model's processing; None: made where it is needed.
+    """
+
+    def __init__(
+        self, model: Model, limit_s: float = PROBE_LIMIT_S, around: Processor | None = None
+    ) -> None:
+        self._model = model
+        self._around = around
+        self._limit = limit_s
+        self._folder, self._temporary, self._trouble = _probe_folder()
+        self._cache, self._journal = ProbeCache(self._folder), ProbeJournal(self._folder)
+        self._open: dict[str, Session] = {}
+
+    @property
+    def trouble(self) -> str:
+        """Why something could not be kept for the next start; empty while all is well."""
+        return self._trouble or self._cache.trouble
+
+    def outcomes(
+        self, candidates: Sequence[ExecutionPlan], *, again: bool = False, fresh: bool = False
+    ) -> dict[str, ProbeOutcome]:
+        """The outcome of each candidate, by key; what is not known yet is tried now.
+
+        Args:
+            candidates: In order of preference.
+            again: Also try again what crashed or hung before.
+            fresh: Believe nothing that was found out earlier.
+        """
+        found = {c.key: self._remembered(c) for c in candidates}
+        known = {
+            key: outcome
+            for key, outcome in found.items()
+            if outcome is not None and not fresh and self._settled(outcome, again)
+        }
+        todo = [c for c in candidates if c.key not in known]
+        if todo and _has_children() and self._needs_subprocess(candidates, found.values()):
+            known |= self._apart(todo)
+        for candidate in todo:
+            if candidate.key not in known:
+                known[candidate.key] = self._here(candidate, keep=not fresh and len(todo) == 1)
+        return known
+
+    def open(self, candidate: ExecutionPlan) -> Session:
+        """A session of a candidate: the one its proof was made with, or a new one.
+
+        Beyond the plain processor the journal is kept here too: that a driver held in a child
+        process does not mean that it will in this one.
+        """
+        if kept := self._open.pop(candidate.key, None):
+            return kept
+        if candidate.delegate == "cpu":
+            return open_session(candidate, self._model)
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(
+                ProbeBusy
+            ):  # another process may be opening the same right now
+                stack.enter_context(self._journal.attempt(candidate.key, candidate.name, 0))
+            return open_session(candidate, self._model)
+
+    def close(self) -> None:
+        """Close what was opened and not taken."""
+        for session in self._open.values():
+            session.close()
+        self._open.clear()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _remembered(self, candidate: ExecutionPlan) -> ProbeOutcome | None:
+        """What is known of a candidate, counting what a dead process left in the journal."""
+        if self._journal.leftover(candidate.key) is not None:
+            self._record_crash(
+                candidate, "crashed", "the process that tried it last ended in the middle"
+            )
+        return self._cache.get(candidate.key)
+
+    def _settled(self, outcome: ProbeOutcome, again: bool) -> bool:
+        """Whether an outcome needs no new trial."""
+        if outcome.state == "failed":
+            return (
+                outcome.tries >= _MAX_TRIES
+            )  # before that it may have been a passing want of memory
+        if outcome.state in ("crashed", "hung"):
+            return not again or (outcome.tries >= _MAX_TRIES and not _has_children())
+        return True
+
+    def _needs_subprocess(
+        self, candidates: Sequence[ExecutionPlan], found: Iterable[ProbeOutcome | None]
+    ) -> bool:
+        return (
+            len(candidates) > 1
+            or any(c.delegate != "cpu" for c in candidates)
+            or any(
+                outcome is not None and outcome.state in ("crashed", "hung") for outcome in found
+            )
+        )
+
+    def _here(self, candidate: ExecutionPlan, keep: bool) -> ProbeOutcome:
+        self._around = self._around or processor(self._model)
+        outcome, session = run_probe(
+            candidate, self._model, self._around, self._cache, self._journal, self._limit
+        )
+        if session is not None and keep:
+            self._open[candidate.key] = session
+        elif session is not None:
+            session.close()
+        return outcome
+
+    def _apart(self, todo: Sequence[ExecutionPlan]) -> dict[str, ProbeOutcome]:
+        """Try in child processes. One that falls costs one candidate; the next goes on after it.
+
+        What is missing in the answer could not be tried there: no child could be started at all.
+        """
+        known: dict[str, ProbeOutcome] = {}
+        while rest := [c for c in todo if c.key not in known]:
+            seen = _ChildProgress()
+            try:
+                return known | self._child(rest, seen)
+            except (OSError, WorkerError) as error:
+                found = self._after_a_fall(rest, seen, error)
+                if not found:
+                    return known
+                known |= found
+        return known
+
+    def _child(
+        self, todo: Sequence[ExecutionPlan], seen: _ChildProgress
+    ) -> dict[str, ProbeOutcome]:
+        """One child for all; ``seen`` is filled with what it began and ended, and when."""
+        request = ProbeRequest(
+            bundle=str(self._model.path.absolute()),
+            folder=str(self._folder),
+            limit_s=self._limit,
+            candidates=tuple(todo),
+        )
+        # Each may wait for another process first.
+        timeout = 2 * self._limit * len(todo) + _GRACE_S
+        with tempfile.TemporaryDirectory(prefix="edgeserve-") as folder:
+            trials = jobs.run(
+                VERB, request, ProbeOutcomes, Path(folder), timeout=timeout, on_progress=seen
+            )
+        return {outcome.key: outcome for outcome in trials.outcomes}
+
+    def _after_a_fall(
+        self, todo: Sequence[ExecutionPlan], seen: _ChildProgress, error: Exception
+    ) -> dict[str, ProbeOutcome]:
+        """What a child that fell has found out, and the outcome of the one that it fell over.
+
+        The journal names that one; on a disk that refused the entry, the child's progress does.
+        """
+        ended = [c for c in todo if c.key in seen.ended]
+        found = {c.key: o for c in ended if (o := self._cache.get(c.key))}
+        named = [c for c in todo if self._journal.leftover(c.key) is not None]
+        under_way = [c for c in todo if c.key in seen.began and c.key not in seen.ended]
+        for candidate in (named or under_way)[:1]:
+            seconds = time.monotonic() - seen.began.get(candidate.key, time.monotonic())
+            found[candidate.key] = self._blame(candidate, seconds, error)
+        return found
+
+    def _blame(self, candidate: ExecutionPlan, seconds: float, error: Exception) -> ProbeOutcome:
+        # The child's watchdog and this clock are not started at the same instant.
+        if seconds > 0.9 * self._limit:
+            return self._record_crash(candidate, "hung", f"no answer within {self._limit:.0f} s")
+        told = error.got if isinstance(error, WorkerError) else str(error)
+        return self._record_crash(candidate, "crashed", f"its process ended with {told}")
+
+    def _record_crash(self, candidate: ExecutionPlan, state: ProbeState, told: str) -> ProbeOutcome:
+        before = self._cache.get(candidate.key)
+        tries = 1 + (before.tries if before else 0)
+        outcome = ProbeOutcome(
+            key=candidate.key, name=candidate.name, state=state, reason=told, tries=tries
+        )
+        self._cache.put(outcome)
+        return outcome
+
+
+class _ChildProgress:
+    """What a child says while it works: when each trial began, and which have ended, by key."""
+
+    def __init__(self) -> None:
+        self.began: dict[str, float] = {}
+        self.ended: set[str] = set()
+
+    def __call__(self, step: jobs.Progress) -> None:
+        if step.done:
+            self.ended.add(step.what)
+        else:
+            self.began[step.what] = time.monotonic()
+
+
+def _has_children() -> bool:
+    """Whether this system has child processes, and this program a Python to start them with."""
+    frozen = getattr(sys, "frozen", False)
+    return sys.platform not in _WITHOUT_CHILDREN and not frozen and bool(sys.executable)
+
+
+def _probe_folder() -> tuple[Path, tempfile.TemporaryDirectory[str] | None, str]:
+    """The folder of outcomes and journal; where it cannot be written, one for this process only."""
+    folder = default_root() / "wrapper"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder, None, ""
+    except OSError as error:
+        temporary = tempfile.TemporaryDirectory(prefix="edgeserve-")
+        told = f"nothing can be kept for the next start ({error.strerror or error})"
+        return Path(temporary.name), temporary, told

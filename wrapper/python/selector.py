@@ -1,0 +1,156 @@
+"""Taking the best candidate whose proof holds, tier by tier, and saying what was passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from edgeserve.backends import Session
+from edgeserve.errors import BundleError, EdgeError, WrapperError
+from edgeserve.types.manifest import Manifest
+from edgeserve.wrapper.plans import ExecutionPlan, PlanTiers, fastest
+from edgeserve.wrapper.probe_store import ProbeOutcome
+from edgeserve.wrapper.prober import Prober
+
+__all__ = ["Selection", "select"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the Wrapper will run.
+
+    Attributes:
+        candidate: Artifact, delegate and threads.
+        session: Open.
+        proof: "golden", or "none" where there are no golden cases.
+        note: What a caller should know: the better choices that were not taken, and why.
+    """
+
+    candidate: ExecutionPlan
+    session: Session
+    proof: str
+    note: str
+
+
+def select(manifest: Manifest, field: PlanTiers, attempts: Prober, strict: bool) -> Selection:
+    """Choose among the candidates of ``field`` and open what is chosen.
+
+    Raises:
+        WrapperError: EDGE-WRAPPER-001 when nothing can be used, -004 when strict forbids what can.
+        BundleError: the bundle's bytes do not match their hashes.
+    """
+    if not field.tiers:
+        raise _nothing_usable(manifest, [str(left) for left in field.passed_over])
+    if strict and field.missed:
+        raise _strict_error(manifest, map(str, field.missed))
+    picker = _Selector(manifest, field, attempts)
+    if manifest.golden is None or not manifest.golden.cases:
+        return picker.select_unproven(strict)
+    return picker.select_strict() if strict else picker.select_best()
+
+
+class _Selector:
+    """The way through the candidates, remembering what was passed over on it."""
+
+    def __init__(self, manifest: Manifest, field: PlanTiers, attempts: Prober) -> None:
+        self._manifest, self._field, self._attempts = manifest, field, attempts
+        self._left = [str(left) for left in field.missed]
+
+    def select_unproven(self, strict: bool) -> Selection:
+        """Without golden cases: the first that opens; there is nothing to compare by."""
+        if strict:
+            told = "the bundle has no golden cases, so nothing can be proven here"
+            raise _strict_error(self._manifest, [told])
+        for candidate in (c for tier in self._field.tiers for c in tier):
+            if chosen := self._open(candidate, "none"):
+                return chosen
+        raise self._nothing()
+
+    def select_strict(self) -> Selection:
+        """Every candidate of the first tier must hold; what crashed before is tried again."""
+        tier = self._field.tiers[0]
+        outcomes = self._attempts.outcomes(tier, again=True)
+        if any(outcomes[c.key].state != "accepted" for c in tier):
+            raise _strict_error(self._manifest, _reasons(tier, outcomes))
+        best, _ = fastest([(c, outcomes[c.key]) for c in tier])
+        if chosen := self._open(best, "golden"):
+            return chosen
+        raise _strict_error(self._manifest, self._left)
+
+    def select_best(self) -> Selection:
+        """Tier by tier the fastest that holds; only then what crashed or hung before, once more."""
+        demoted: list[ExecutionPlan] = []
+        for tier in self._field.tiers:
+            outcomes = self._attempts.outcomes(tier)
+            if chosen := self._fastest(tier, outcomes):
+                return chosen
+            self._left += _reasons(tier, outcomes)
+            demoted += [c for c in tier if outcomes[c.key].state in ("crashed", "hung")]
+        for candidate in demoted:
+            outcomes = self._attempts.outcomes([candidate], again=True)
+            if chosen := self._fastest([candidate], outcomes):
+                return chosen
+        raise self._nothing()
+
+    def _fastest(
+        self, tier: Sequence[ExecutionPlan], outcomes: dict[str, ProbeOutcome]
+    ) -> Selection | None:
+        """Open the fastest that is accepted, or the next one where it no longer opens."""
+        accepted = [(c, o) for c in tier if (o := outcomes[c.key]).state == "accepted"]
+        passed = _reasons(tier, outcomes)
+        while accepted:
+            best = fastest(accepted)
+            if chosen := self._open(best[0], "golden", passed):
+                return chosen
+            accepted.remove(best)
+        return None
+
+    def _open(
+        self, candidate: ExecutionPlan, proof: str, passed: Sequence[str] = ()
+    ) -> Selection | None:
+        try:
+            session = self._attempts.open(candidate)
+        except BundleError:  # changed bytes are no candidate's fault, and no reason to go on
+            raise
+        except EdgeError as error:
+            self._left.append(f"{candidate.name}: {error.message}")
+            return None
+        told = list(dict.fromkeys([*self._left, *passed]))
+        note = f"passed over: {'; '.join(told)}" if told else ""
+        return Selection(candidate, session, proof, note)
+
+    def _nothing(self) -> WrapperError:
+        return _nothing_usable(
+            self._manifest, dict.fromkeys([*map(str, self._field.passed_over), *self._left])
+        )
+
+
+def _reasons(tier: Sequence[ExecutionPlan], outcomes: dict[str, ProbeOutcome]) -> list[str]:
+    """One line for each candidate that is not accepted."""
+    return [
+        f"{o.name}: {o.state}, {o.reason}"
+        for c in tier
+        if (o := outcomes[c.key]).state != "accepted"
+    ]
+
+
+def _nothing_usable(manifest: Manifest, reasons: Iterable[str]) -> WrapperError:
+    told = "; ".join(reasons) or "the bundle holds no artifacts"
+    return WrapperError(
+        "EDGE-WRAPPER-001",
+        f"model {manifest.name}",
+        wanted="an artifact that can be used on this device",
+        got=f"none: {told}",
+        hint="`edgeserve doctor` says which runtimes are here and what installs the others; "
+        "`edgeserve verify BUNDLE` tries every artifact again",
+    )
+
+
+def _strict_error(manifest: Manifest, reasons: Iterable[str]) -> WrapperError:
+    return WrapperError(
+        "EDGE-WRAPPER-004",
+        f"model {manifest.name}",
+        wanted="the first choice, proven here, because strict is set",
+        got="; ".join(reasons),
+        hint="repair what is named, or leave strict out to take the next best that is proven",
+    )
