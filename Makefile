@@ -68,7 +68,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 schemas: $(STAMP)
-	$(BIN)/python -m edgeserve.bundle.schema --check docs/schema
+	$(BIN)/python -m edgeserve.bundle.schema --check spec/schema
 	$(BIN)/python -m edgeserve.codes --check docs/errors.md
 
 bench: $(STAMP)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-CONFORMANCE = Path(__file__).resolve().parents[1] / "conformance" / "bundle"
+CONFORMANCE = Path(__file__).resolve().parents[2] / "spec" / "conformance" / "bundle"
 sys.path.append(str(CONFORMANCE))
 
 from bundlecases import content  # noqa: E402

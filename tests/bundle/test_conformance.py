@@ -19,7 +19,7 @@ import pytest
 from edgeserve.bundle import Bundle
 from edgeserve.errors import BundleError
 
-CONFORMANCE = Path(__file__).resolve().parents[1] / "conformance" / "bundle"
+CONFORMANCE = Path(__file__).resolve().parents[2] / "spec" / "conformance" / "bundle"
 
 
 def test_each_case_gets_its_answer(

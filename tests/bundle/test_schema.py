@@ -18,7 +18,7 @@ from edgeserve.bundle import schema
 from edgeserve.bundle.manifest import read_manifest
 from edgeserve.types.base import encode
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schema"
+FOLDER = Path(__file__).resolve().parents[2] / "spec" / "schema"
 VALUE, STEP = "EDGE-BUNDLE-037", "EDGE-BUNDLE-036"
 
 

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 import edgeserve
 
 #: Top-level folders with Python in them that are not part of the installed package.
-NOT_INSTALLED = {"dev", "docs", "tests"}
+NOT_INSTALLED = {"dev", "docs", "spec", "tests"}
 
 #: Libraries that are installed under another name, or that another one always brings.
 INSTALLED_AS = {

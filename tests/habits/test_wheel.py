@@ -144,7 +144,7 @@ def test_the_command_runs(python: Path, tmp_path: Path) -> None:
 
 def test_the_tests_pass_against_the_wheel(python: Path, built: Built, tmp_path: Path) -> None:
     """The source archive's tests, in a folder where no checkout can be imported by accident."""
-    wanted = re.compile(r"[^/]+/(?:tests/|docs/|dev/|pyproject\.toml)")
+    wanted = re.compile(r"[^/]+/(?:tests/|docs/|dev/|spec/|pyproject\.toml)")
     with tarfile.open(built.sdist) as archive:
         members = [m for m in archive.getmembers() if wanted.match(m.name)]
         archive.extractall(tmp_path, members, filter="data")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance" / "bundle"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "spec" / "conformance" / "bundle"))
 
 from bundlecases import content
 from bundlecases.content import Json

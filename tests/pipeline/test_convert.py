@@ -39,7 +39,7 @@ def _left_over(folder: Path) -> list[Path]:
 
 
 def test_json_fits_the_published_schema(converted: Any) -> None:
-    schema = json.loads(Path("docs/schema/cli.schema.json").read_text())
+    schema = json.loads(Path("spec/schema/cli.schema.json").read_text())
     jsonschema.validate(converted.json, schema)
     (artifact,) = converted.json["artifacts"]
     assert artifact["verdict"] == "pass"

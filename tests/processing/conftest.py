@@ -14,7 +14,7 @@ from testkit.modules import load
 from edgeserve.processing import Processor
 from edgeserve.types.processing import Decode, Step
 
-CONFORMANCE = Path(__file__).parents[1] / "conformance" / "processing"
+CONFORMANCE = Path(__file__).parents[2] / "spec" / "conformance" / "processing"
 
 
 def _load(name: str) -> ModuleType:

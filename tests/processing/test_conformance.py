@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "conformance" / "processing"
+FOLDER = Path(__file__).parents[2] / "spec" / "conformance" / "processing"
 LISTING = json.loads((FOLDER / "cases.json").read_text())
 OUTPUTS = json.loads((FOLDER / "outputs.json").read_text())
 TEXT = json.loads((FOLDER / "text.json").read_text())

@@ -29,7 +29,7 @@ from edgeserve.tasks.embedding import cosine_distances, nearest_neighbours, unit
 from edgeserve.types.base import decode, encode
 from edgeserve.types.records import Classification, Detection, Embedding, Record
 
-_CASES = Path(__file__).parents[1] / "conformance" / "decisions"
+_CASES = Path(__file__).parents[2] / "spec" / "conformance" / "tasks"
 LISTING = json.loads((_CASES / "cases.json").read_text())
 UNITS = json.loads((_CASES / "units.json").read_text())
 

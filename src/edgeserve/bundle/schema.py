@@ -1,7 +1,7 @@
-"""JSON Schemas of what edgeserve writes, made from the types: ``docs/schema/*.schema.json``.
+"""JSON Schemas of what edgeserve writes, made from the types: ``spec/schema/*.schema.json``.
 
-    python -m edgeserve.bundle.schema --write docs/schema     # after a type has changed
-    python -m edgeserve.bundle.schema --check docs/schema     # what CI runs; exit 1 if one is stale
+    python -m edgeserve.bundle.schema --write spec/schema     # after a type has changed
+    python -m edgeserve.bundle.schema --check spec/schema     # what CI runs; exit 1 if one is stale
 
 A schema says what the types say: fields, types, closed sets of words. Rules that span fields (a
 reference is listed, names do not meet) stand in ``docs/bundle.md``; the readers hold to both.

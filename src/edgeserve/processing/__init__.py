@@ -10,7 +10,7 @@
     [answer] = processor.finish(outputs, feed)               # Classification(label="tabby", ...)
 
 What each step computes, to the last bit, stands in ``docs/processing.md``;
-``tests/conformance/processing`` holds the cases that every language has to pass.
+``spec/conformance/processing`` holds the cases that every language has to pass.
 """
 
 from edgeserve.processing.audio.source import Sound

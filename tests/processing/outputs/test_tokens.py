@@ -18,7 +18,7 @@ from edgeserve.types.records import Text, Tokens
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
-FOLDER = Path(__file__).parents[2] / "conformance" / "processing"
+FOLDER = Path(__file__).parents[3] / "spec" / "conformance" / "processing"
 ASSET = describe(FOLDER, "text/wordpiece.json")
 OWN = tokenizers.Tokenizer.from_file(str(FOLDER / "text/wordpiece.json"))
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

@@ -36,7 +36,7 @@ from edgeserve.types.records import Classification, Embedding, Tensors
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
-FOLDER = Path(__file__).parents[2] / "conformance" / "processing"
+FOLDER = Path(__file__).parents[3] / "spec" / "conformance" / "processing"
 ASSET = describe(FOLDER, "text/wordpiece.json")
 OTHER = describe(FOLDER, "text/bpe.json")
 ROWS: Shape = ("batch", "tokens")

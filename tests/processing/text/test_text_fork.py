@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "conformance" / "processing"
+FOLDER = Path(__file__).parents[3] / "spec" / "conformance" / "processing"
 
 _QUIET = """
 import os, sys

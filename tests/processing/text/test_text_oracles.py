@@ -24,7 +24,7 @@ from edgeserve.types.processing import InputProcessing, L2Normalize, Pool, Proce
 from edgeserve.types.records import Embedding
 from edgeserve.types.tensors import Signature, TensorSpec
 
-_FOLDER = Path(__file__).parents[2] / "conformance" / "processing"
+_FOLDER = Path(__file__).parents[3] / "spec" / "conformance" / "processing"
 _LENGTH = 256
 _PARTS: dict[str, Any] = {
     "input_ids": "ids",

@@ -34,7 +34,7 @@ from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 __all__ = ["TextMake"]
 
-_TOKENIZER = Path(__file__).parents[2] / "conformance/processing/text/wordpiece.json"
+_TOKENIZER = Path(__file__).parents[3] / "spec/conformance/processing/text/wordpiece.json"
 _ASSET = "assets/tokenizer.json"
 _LENGTH = 32
 _D = 16

@@ -1,6 +1,6 @@
 """Writes the processing cases, or checks that what is committed is what would be written.
 
-    python tests/conformance/processing/generate.py --write | --check
+    python spec/conformance/processing/generate.py --write | --check
 
 Expected values come from numpy and Pillow alone; nothing of edgeserve is imported. Resampled
 pictures are Pillow's, and each is also held against the integer arithmetic of ``kernel.py``.

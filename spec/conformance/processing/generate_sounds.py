@@ -1,6 +1,6 @@
 """Writes the cases of sounds, or checks that what is committed is what would be written.
 
-    python tests/conformance/processing/generate_sounds.py --write | --check
+    python spec/conformance/processing/generate_sounds.py --write | --check
 
 Samples are known from what was written into the files; other rates are those of
 `scipy.signal.resample_poly`, mel spectra those of `transformers.audio_utils`. Nothing of edgeserve

@@ -1,6 +1,6 @@
 """Writes the text cases, or checks that what is committed is what would be written.
 
-    python tests/conformance/processing/generate_text.py --write | --check
+    python spec/conformance/processing/generate_text.py --write | --check
 
 Expected tokens are those of transformers on the same tokenizer.json, and each is also held against
 a tokenizer in plain Python: transformers' old one for WordPiece, ``bpe.py`` for BPE. Expected

@@ -1,6 +1,6 @@
 """Runs edgeserve through every processing case and prints how many it gets right.
 
-python tests/conformance/processing/run.py
+python spec/conformance/processing/run.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the bundle cases, or check that what lies here is what this writes.
 
-python tests/conformance/bundle/generate.py [--check] [--hash]
+python spec/conformance/bundle/generate.py [--check] [--hash]
 
 ``--hash`` also hashes 4 GiB of zeros, to check two constants. Standard library only: the expected
 codes stand beside the cases by hand, the expected members come from Python's zipfile.
