@@ -21,7 +21,7 @@ help:
 	@echo "make bench  print the figures of benchmarks/"
 	@echo "make gpu-check  CUDA parity and throughput, where there is a GPU"
 	@echo "make hostile    60,000 hostile requests at a whole endpoint"
-	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/zoo.md"
+	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/explanation/zoo.md"
 	@echo "make corpus judge hundreds of good and damaged artifacts; resumes; leaves corpus-out/"
 
 venv: $(STAMP)
@@ -69,7 +69,7 @@ types: $(STAMP)
 
 schemas: $(STAMP)
 	$(BIN)/python -m edgeserve.bundle.schema --check spec/schema
-	$(BIN)/python -m edgeserve.codes --check docs/errors.md
+	$(BIN)/python -m edgeserve.codes --check docs/reference/errors.md
 
 bench: $(STAMP)
 	$(BIN)/python -m dev.benchmarks

@@ -6,8 +6,8 @@
     with onnx.load(artifact, root) as session:
         outputs = session.run({"image": batch})
 
-A third party adds a format through the entry point group ``edgeserve.backends`` (docs/backends.md).
-Importing this package loads no converter and no engine.
+A third party adds a format through the entry point group ``edgeserve.backends``
+(docs/reference/backends.md). Importing this package loads no converter and no engine.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
             f"backend {name!r} ({dotted})",
             wanted="a subclass of edgeserve.backends.Backend",
             got=type(made).__name__,
-            hint="see docs/backends.md for what an entry point must name",
+            hint="see docs/reference/backends.md for what an entry point must name",
         )
     return made
 

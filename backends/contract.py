@@ -9,7 +9,8 @@
         @classmethod
         def case(cls, tmp_path_factory): return Case(exported, root, feed, oracle)
 
-The right answers come from the case's oracle, never from the backend itself. See docs/backends.md.
+The expected answers come from the case's oracle, never from the backend itself.
+See docs/reference/backends.md.
 """
 
 from __future__ import annotations

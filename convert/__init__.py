@@ -47,7 +47,8 @@ def convert(
         folder: The user's folder.
         timeout: Seconds allowed for each step.
         trust_pickle: Load a foreign ``.pt2`` even if that could run code it carries.
-        data: What 8-bit activations are calibrated with (one half of it, docs/quantization.md).
+        data: Calibration data for 8-bit activations (one half of it is used,
+            docs/reference/quantization.md).
         on_progress: Called with each step forward.
         shapes: See `ExportRequest`.
 

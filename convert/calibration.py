@@ -145,7 +145,7 @@ def calibration(
             "calibration",
             wanted="samples of real data",
             got="none",
-            hint="give inputs as your users send them: --data FOLDER (docs/data.md)",
+            hint="give inputs as your users send them: --data FOLDER (docs/guide/data.md)",
         )
     samples = _chosen_samples(Path(data), exported.signature, seed, count)
     return Calibration(exported, root, samples)

@@ -178,7 +178,7 @@ _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 @dataclass(frozen=True)
 class FactoryOptions:
-    """A factory's options; see docs/sources.md for what each means."""
+    """A factory's options; see docs/guide/sources.md for what each means."""
 
     dynamic_shapes: object = None
     input_names: tuple[str, ...] = ()

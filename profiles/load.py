@@ -95,7 +95,7 @@ def _checked(data: dict[str, Any], name: str, type_: type[P]) -> P:
             "EDGE-PROFILE-003",
             f"profile {name}.toml",
             got=str(error),
-            hint="docs/profiles.md lists every field with its meaning",
+            hint="docs/reference/profiles.md lists every field with its meaning",
         ) from error
     return profile
 

@@ -241,7 +241,7 @@ def _bad_header(name: bytes, wanted: str) -> ServeError:
         f"header {name.decode()}",
         wanted=wanted,
         got="something else",
-        hint="docs/serve.md lists the headers that the endpoint reads",
+        hint="docs/guide/serve.md lists the headers that the endpoint reads",
     )
 
 

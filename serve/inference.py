@@ -237,7 +237,7 @@ def _unsupported(thing: str, got: str) -> ServeError:
         "EDGE-SERVE-011",
         thing,
         got=got,
-        hint="the model's metadata names its inputs and outputs, docs/serve.md what is offered",
+        hint="see the inputs and outputs in the model's metadata, and docs/guide/serve.md",
     )
 
 
@@ -248,7 +248,7 @@ def protocol_error(error: oip.BadMessage) -> RequestRejected:
         "request",
         wanted="a message of the Open Inference Protocol",
         got=str(error),
-        hint="docs/serve.md shows one; clients of the protocol write them for you",
+        hint="docs/guide/serve.md shows one; clients of the protocol write them for you",
     )
     return rejected(400, told)
 

@@ -7,7 +7,7 @@
 
 The verbs that workers run are `edgeserve.validate.collect.collect_answers` (the reference, once),
 `edgeserve.validate.judge.judge` (one artifact) and `edgeserve.validate.golden.make.make_golden`.
-The rules stand in ``docs/verdicts.md``.
+The rules stand in ``docs/explanation/verdicts.md``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""From evidence to verdict: the rules of ``docs/verdicts.md``, as pure functions over numbers.
+"""From evidence to verdict, as pure functions over numbers.
+
+The rules are documented in ``docs/explanation/verdicts.md``.
 
 In order, and the first that has something to say decides:
 

@@ -185,7 +185,7 @@ def collect_ranges(
             "calibration",
             wanted="samples of real data",
             got="none",
-            hint="give inputs as your users send them: --data FOLDER (docs/data.md)",
+            hint="give inputs as your users send them: --data FOLDER (docs/guide/data.md)",
         )
     return {name: (low[name], high[name]) if low[name] <= high[name] else (0, 0) for name in names}
 

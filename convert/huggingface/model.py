@@ -214,7 +214,7 @@ def _medium(network: type[PreTrainedModel]) -> Medium:
         f"architecture {network.__name__}",
         wanted="a network of one text, one picture or one sound",
         got=f"one that takes {sorted(takes)[:8]}",
-        hint="write a factory that returns the module with example inputs (docs/sources.md)",
+        hint="write a factory that returns the module with example inputs (docs/guide/sources.md)",
     )
 
 

@@ -7,7 +7,7 @@ inputs and right answers, which only a Mac can run. Here the same cases run on t
 
 Cases in float32 are compared within the test's own tolerance. Where a test's program computes in
 float16 all the same, float16's own step is allowed. What differs by intent is listed in
-docs/interpreter.md.
+docs/explanation/interpreter.md.
 """
 
 from __future__ import annotations

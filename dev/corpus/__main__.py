@@ -8,7 +8,7 @@ python -m corpus --keep             lines of other code count as done
 python -m corpus --quick            a few of each task, two minutes at most
 python -m corpus --only TEXT        cases whose name holds TEXT, judged anew
 python -m corpus --summary          only the figures of what is done
-python -m corpus --docs             also write them into docs/corpus.md
+python -m corpus --docs             also write them into docs/explanation/corpus.md
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _write_docs(text: str, picture: Path) -> None:
-    page = REPO / "docs" / "corpus.md"
-    write_atomic(REPO / "docs" / "corpus.svg", picture.read_bytes())
+    page = REPO / "docs" / "explanation" / "corpus.md"
+    write_atomic(REPO / "docs" / "explanation" / "corpus.svg", picture.read_bytes())
     write_atomic(page, (page.read_text().partition(_MARK)[0] + _MARK + "\n\n" + text).encode())
 
 

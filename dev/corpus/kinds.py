@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dev.corpus.damage import network, processing, quantizer
+from dev.corpus.damage import (
+    conversion,  # noqa: F401  its kinds stand among those of `network`
+    dense_networks,  # noqa: F401  likewise
+    network,
+    processing,
+    quantizer,
+)
 
 __all__ = ["FORMATS", "KINDS", "DamageStage", "Kind"]
 

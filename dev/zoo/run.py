@@ -1,4 +1,6 @@
-"""``make zoo``: the whole zoo, two at a time, to ``zoo-out/*.jsonl`` and ``docs/zoo.md``.
+"""``make zoo``: the whole zoo, two at a time.
+
+It writes ``zoo-out/*.jsonl`` and ``docs/explanation/zoo.md``.
 
 A cell is measured again when the code or the tools it rests on are other ones (`dev.zoo.revision`);
 ``--keep`` takes what is there. Name models to measure them whatever there is.
@@ -164,7 +166,7 @@ def main() -> None:
     found = {group: rows_of(group) for group in GROUPS}
     write(
         {g: {n: found[g][n] for n in locations(g) if n in found[g]} for g in GROUPS},
-        ROOT / "docs" / "zoo.md",
+        ROOT / "docs" / "explanation" / "zoo.md",
     )
 
 

@@ -1,4 +1,4 @@
-"""``docs/zoo.md`` out of the rows that were measured, and out of nothing else."""
+"""``docs/explanation/zoo.md`` out of the rows that were measured, and out of nothing else."""
 
 from __future__ import annotations
 

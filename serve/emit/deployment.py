@@ -175,7 +175,7 @@ def deployment_error(what: str, wanted: str, got: str) -> ServeError:
         f"deployment, {what}",
         wanted=wanted,
         got=got,
-        hint="docs/scale-out.md says what each kind of file holds",
+        hint="docs/guide/scale-out.md says what each kind of file holds",
     )
 
 

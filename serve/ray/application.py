@@ -213,7 +213,7 @@ def _cascade_error(chain: Cascade, wanted: str, got: str) -> ServeError:
         f"Ray application, chain {chain.name}",
         wanted=wanted,
         got=got,
-        hint="docs/scale-out.md shows both kinds of composition",
+        hint="docs/guide/scale-out.md shows both kinds of composition",
     )
 
 

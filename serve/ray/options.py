@@ -151,5 +151,5 @@ def _ray_option_error(name: str, wanted: str, got: str) -> ServeError:
         f"Ray application, {name}",
         wanted=wanted,
         got=got,
-        hint="docs/scale-out.md lists what an application is told",
+        hint="docs/guide/scale-out.md lists what an application is told",
     )

@@ -1,4 +1,4 @@
-"""The worked example of docs/backends.md runs, and keeps the whole contract."""
+"""The worked example of docs/reference/backends.md runs, and keeps the whole contract."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "backends.md"
 
 
 def test_the_example_backend_keeps_the_contract(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What docs/sources.md shows is what works."""
+"""What docs/guide/sources.md shows is what works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeserve.backends.torch.export.pytree import Leaf
 from edgeserve.convert.options import OPTION_KEYS
 from edgeserve.types.source import Exported
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "sources.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -75,7 +75,7 @@ def trees(modules: Mapping[str, Path]) -> Mapping[str, ast.Module]:
 def _walk(root: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(f for f in folders if f not in NOT_OURS and not f.endswith(".egg-info"))
-        yield from (Path(folder, name) for name in sorted(names))
+        yield from (Path(folder, name) for name in sorted(names) if name not in NOT_OURS)
 
 
 @pytest.fixture(scope="session")

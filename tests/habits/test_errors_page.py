@@ -1,4 +1,4 @@
-"""``docs/errors.md`` says what the catalogue says, and is checked as CI checks it."""
+"""``docs/reference/errors.md`` says what the catalogue says, and is checked as CI checks it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgeserve.codes.__main__ import main, page
 
 
 def test_the_page_is_what_the_catalogue_says(root: Path) -> None:
-    assert main(["--check", str(root / "docs" / "errors.md")]) == 0
+    assert main(["--check", str(root / "docs" / "reference" / "errors.md")]) == 0
 
 
 def test_each_code_has_one_heading_under_its_area() -> None:

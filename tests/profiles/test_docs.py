@@ -8,7 +8,7 @@ from edgeserve.profiles import devices, workloads
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
 from edgeserve.types.reports import Limits
 
-PAGE = (Path(__file__).parents[2] / "docs" / "profiles.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "profiles.md").read_text("utf-8")
 
 
 def test_every_shipped_profile_is_listed() -> None:

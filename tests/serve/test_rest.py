@@ -63,8 +63,8 @@ def test_infer_answers_as_numpy_does(
 
 
 def test_the_documented_request_is_one(app: Any, models: Any) -> None:
-    """The words of docs/serve.md, with the name, shape and numbers of this model's input."""
-    text = (Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
+    """The words of docs/guide/serve.md, with the name, shape and numbers of this model's input."""
+    text = (Path(__file__).parents[2] / "docs" / "guide" / "serve.md").read_text("utf-8")
     asked, answered = re.findall(r"curl -d '(.+)' .*\n.*\n    (\{.+\})\n", text)[0]
     said = json.loads(asked)
     assert len(said["inputs"][0]["data"]) == int(np.prod(said["inputs"][0]["shape"]))

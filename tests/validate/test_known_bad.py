@@ -1,7 +1,7 @@
 """What public quantizers get wrong, made by these tools, and the gate that has to see it.
 
 What is right comes from PyTorch each time; that the file is wrong is asserted with its own runtime.
-Rows are those of ``docs/known-bad.md``.
+Rows are those of ``docs/explanation/known-bad.md``.
 """
 
 from __future__ import annotations

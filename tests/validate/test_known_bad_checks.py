@@ -1,6 +1,6 @@
 """What comparisons themselves miss: half precision, swapped inputs, changed bytes, no evidence.
 
-What is right comes from PyTorch. Rows are those of ``docs/known-bad.md``.
+What is right comes from PyTorch. Rows are those of ``docs/explanation/known-bad.md``.
 """
 
 from __future__ import annotations

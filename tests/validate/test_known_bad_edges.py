@@ -1,6 +1,6 @@
 """What goes wrong around a right file: boxes of a photo that was fitted in.
 
-What is right comes from PyTorch and Pillow. Rows are those of ``docs/known-bad.md``.
+What is right comes from PyTorch and Pillow. Rows are those of ``docs/explanation/known-bad.md``.
 """
 
 from __future__ import annotations

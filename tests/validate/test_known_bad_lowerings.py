@@ -1,6 +1,6 @@
 """What public converters refuse or get wrong: converted here, run, and equal to PyTorch.
 
-Rows are those of ``docs/known-bad.md``.
+Rows are those of ``docs/explanation/known-bad.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What happens to weights that are no plain ones: stacks of matrices, and one that is used twice.
 
-What is right comes from PyTorch. Rows are those of ``docs/known-bad.md``.
+What is right comes from PyTorch. Rows are those of ``docs/explanation/known-bad.md``.
 """
 
 from __future__ import annotations

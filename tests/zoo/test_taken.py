@@ -6,7 +6,8 @@ import pytest
 
 from dev.zoo.measure import measure
 
-#: By format, operators that the raw converter refuses or gets wrong (see docs/backends.md).
+#: By format, operators that the raw converter refuses or gets wrong
+#: (see docs/reference/backends.md).
 PACKS = {
     "onnx": (
         "avg_pool2d_divisor",

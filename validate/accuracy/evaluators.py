@@ -1,7 +1,7 @@
 """Task metrics gathered while an artifact runs, of the reference and the artifact.
 
 `GroundTruthEvaluator`: against true boxes, masks, spans or segments. Like labels they inform: no
-verdict rests on them (docs/verdicts.md).
+verdict rests on them (docs/explanation/verdicts.md).
 
 `TokenDistributionEvaluator`: scores over a vocabulary, position by position. A best token says
 little of what a model would draw: the divergence of the distributions says it all. And a text is

@@ -4,7 +4,7 @@ Natural inputs are like those that the model is made for: where there is no data
 scale of each output. The others only show what happens at the edges, which real inputs seldom
 do: saturation at the largest values, dead channels at zero, masks, repeated rows. Tensors are
 made at the statistics of the data, from ordinary to extreme. No artifact passes because of a
-flip rate on them; see ``docs/verdicts.md``.
+flip rate on them; see ``docs/explanation/verdicts.md``.
 """
 
 from __future__ import annotations

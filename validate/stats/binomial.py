@@ -2,7 +2,7 @@
 
 One family throughout: **one-sided 95 % Clopper-Pearson bounds** over the *effective* number of
 inputs. With no flip the upper bound is ``1 - 0.05 ** (1 / n_eff)``. What is assumed, and why the
-bounds are one-sided, stands in ``docs/verdicts.md``.
+bounds are one-sided, stands in ``docs/explanation/verdicts.md``.
 
 Sources:
     C. J. Clopper, E. S. Pearson, "The use of confidence or fiducial limits illustrated in the case

@@ -7,7 +7,8 @@
 
 It computes what the program says, op by op, in float32, and rounds where the program says float16.
 It is no Apple hardware: the Neural Engine and the GPU sum in other orders and widths. See
-docs/interpreter.md. Importing the package loads neither torch nor coremltools; using it does.
+docs/explanation/interpreter.md. Importing the package loads neither torch nor coremltools;
+using it does.
 """
 
 from __future__ import annotations

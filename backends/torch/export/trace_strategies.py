@@ -46,7 +46,7 @@ class TraceStrategy:
     note: str = ""
 
 
-#: In this order; docs/backends.md shows it to users.
+#: In this order; docs/reference/backends.md shows it to users.
 STRATEGIES = (
     TraceStrategy("export"),
     TraceStrategy("export from size 2", allow_size_one=False),

@@ -1,8 +1,8 @@
 """From a model's outputs to decisions, as the package's output steps say, and how decisions differ.
 
 A decision set is a dict of arrays over inputs; `flips` gives for each group the share of what the
-reference was sure of and the other answers differently (``docs/corpus.md``), NaN where it was sure
-of nothing, and the same over all.
+reference was sure of and the other answers differently (``docs/explanation/corpus.md``), NaN where
+it was sure of nothing, and the same over all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``docs/errors.md``: every code, area by area, as the catalogue tells it.
+"""``docs/reference/errors.md``: every code, area by area, as the catalogue tells it.
 
-python -m edgeserve.codes --write docs/errors.md     # after a code or its story has changed
-python -m edgeserve.codes --check docs/errors.md     # what CI runs; exit 1 if it is stale
+python -m edgeserve.codes --write docs/reference/errors.md   # after a code or its text changed
+python -m edgeserve.codes --check docs/reference/errors.md   # what CI runs; exit 1 if it is stale
 
 The page says what the files of this folder say, and nothing else.
 """
@@ -22,10 +22,11 @@ __all__ = ["main", "page"]
 
 _HEAD = """# Errors
 
-Every error has a code that stays, one line that names the thing, what was wanted and what was got,
-the line of your own code where there is one, and a hint. `edgeserve explain CODE` tells the same
-story as this page, which is written by `python -m edgeserve.codes --write docs/errors.md`. Exit
-codes: 1 a check failed, 2 the call is wrong, 3 an error.
+Every error has a stable code, one line that names the object, the expected and the actual value,
+the line of your own code where there is one, and a hint. `edgeserve explain CODE` prints the same
+text as this page. Exit codes: 1 a check failed, 2 usage, 3 an error.
+
+`python -m edgeserve.codes --write docs/reference/errors.md` generates this page.
 """
 
 #: What Markdown would take for more than a letter.

@@ -6,7 +6,7 @@
     with Reader(signature) as reader:
         raw = reader.read(halves["evaluation"][0])    # bytes, a text, or named arrays
 
-What is accepted, and why some of it is refused, stands in ``docs/data.md``.
+What is accepted, and why some of it is refused, stands in ``docs/guide/data.md``.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def _bad(path: Path, got: str) -> UsageError:
         str(path),
         wanted=f"TOML with tables among {', '.join(_STAGES)}",
         got=got,
-        hint="docs/pipeline.md shows a whole edgeserve.toml",
+        hint="docs/guide/pipeline.md shows a whole edgeserve.toml",
     )
 
 

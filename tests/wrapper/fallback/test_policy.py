@@ -300,7 +300,7 @@ def test_no_threshold_out_of_nonsense(margins: Any, right: Any, share: Any) -> N
 
 
 def test_the_documented_file_has_each_field_and_is_one(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "fallback.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "guide" / "fallback.md").read_text("utf-8")
     block = text.partition("## In TOML\n\n")[2].partition("\n\n")[0]
     (tmp_path / "cloud.toml").write_text(textwrap.dedent(block))
     said = tomllib.loads(textwrap.dedent(block))

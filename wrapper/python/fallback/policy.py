@@ -225,7 +225,7 @@ def _read_toml(path: Path) -> Fallback:
             f"contract {path}",
             wanted="TOML with the fields of a Fallback",
             got=getattr(error, "strerror", None) or str(error),
-            hint="docs/fallback.md shows one with each field",
+            hint="docs/guide/fallback.md shows one with each field",
         ) from error
 
 
@@ -321,7 +321,7 @@ def field_error(
     field: str,
     wanted: str,
     got: str,
-    hint: str = "docs/fallback.md explains each field of the contract",
+    hint: str = "docs/guide/fallback.md explains each field of the contract",
 ) -> FallbackError:
     """The coded error for a field that cannot be used."""
     return FallbackError("EDGE-FALLBACK-001", f"field {field}", wanted=wanted, got=got, hint=hint)

@@ -182,5 +182,5 @@ def _read_file(raw: Any) -> bytes:
             "raw input",
             wanted="bytes, a path, a file, a picture or an array",
             got=getattr(error, "strerror", None) or type(raw).__name__,
-            hint="give `predict` what docs/wrapper.md lists",
+            hint="give `predict` what docs/guide/wrapper.md lists",
         ) from error

@@ -108,5 +108,5 @@ def _threshold_error(wanted: str, got: str) -> FallbackError:
         "threshold",
         wanted=wanted,
         got=got,
-        hint="docs/fallback.md says what a threshold is picked from",
+        hint="docs/guide/fallback.md says what a threshold is picked from",
     )

@@ -230,7 +230,7 @@ def _tls_context(ca: str) -> Any:
             "field ca",
             wanted="a PEM file of certificates",
             got=str(error),
-            hint="docs/fallback.md explains each field of the contract",
+            hint="docs/guide/fallback.md explains each field of the contract",
         ) from error
 
 
