@@ -12,10 +12,10 @@ import numpy as np
 
 from edgeserve.backends import Backend
 from edgeserve.backends.adapter import Adapter
-from edgeserve.backends.torch.diagnose.user_lines import exception_chain, one_line
 from edgeserve.convert.target import try_routes
 from edgeserve.errors import EdgeError
 from edgeserve.types.source import Exported, Source
+from edgeserve.user_lines import exception_chain, one_line
 
 if TYPE_CHECKING:
     from edgeserve.backends.torch.diagnose.graph_slicing import GraphSlice

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.convert.source_checks import resolve_named_file
 from edgeserve.errors import ConvertError
+from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto

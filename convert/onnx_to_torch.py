@@ -98,9 +98,9 @@ def convert_to_torch(exported: Exported, root: Path, out: Path) -> Exported:
 
 
 def _imported(exported: Exported, root: Path, examples: Feed) -> OnnxModule:
-    from edgeserve.backends.torch.diagnose.user_lines import one_line
     from edgeserve.backends.torch.onnx_import import import_file
     from edgeserve.backends.torch.onnx_import.table import UnimportableOp
+    from edgeserve.user_lines import one_line
 
     try:
         shapes = {name: array.shape for name, array in examples.items()}

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from edgeserve.backends.torch.diagnose.user_lines import line_of_error, one_line
 from edgeserve.convert.options import FactoryOptions, read_options
 from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.types.source import Source
+from edgeserve.user_lines import line_of_error, one_line
 
 if TYPE_CHECKING:
     import torch

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from edgeserve.backends.coreml.passes.decompose import decompose
 from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.torch import reference_artifact
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import TensorSpec
+from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     import torch

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from edgeserve.backends.coreml.coremltools_import import coremltools
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, DType, TensorSpec
+from edgeserve.user_lines import one_line
 
 __all__ = [
     "DATA",

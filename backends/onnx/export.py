@@ -29,7 +29,6 @@ from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.decompositions.decompose import decompose_unsupported
 from edgeserve.backends.torch.decompositions.table import SPECIAL_RULES
 from edgeserve.backends.torch.diagnose.unsupported_op import RefusedOp, find_checked_op, op_hint
-from edgeserve.backends.torch.diagnose.user_lines import exception_chain, line_of_text, one_line
 from edgeserve.backends.torch.passes import (
     apply_passes_in_place,
     canonicalize_ops,
@@ -46,6 +45,7 @@ from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
+from edgeserve.user_lines import exception_chain, line_of_text, one_line
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

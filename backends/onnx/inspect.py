@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, DType, TensorSpec
+from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from edgeserve.backends.base import versions
 from edgeserve.backends.onnx.clean import SOURCE, all_nodes
 from edgeserve.backends.onnx.inspect import io_of, read
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.errors import ConvertError
 from edgeserve.files import LOCAL, Fs, describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
+from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     import onnx_ir as ir

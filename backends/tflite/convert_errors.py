@@ -21,8 +21,8 @@ from edgeserve.backends.torch.diagnose.unsupported_op import (
     mask_name,
     op_hint,
 )
-from edgeserve.backends.torch.diagnose.user_lines import exception_chain, line_of_text, one_line
 from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
+from edgeserve.user_lines import exception_chain, line_of_text, one_line
 
 __all__ = ["ErrorTranslator"]
 

@@ -27,12 +27,12 @@ from edgeserve.backends.tflite.schema import (
     write_model,
 )
 from edgeserve.backends.tflite.tensor_names import SINGLE, names_of, rename_added
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, EdgeError, QuantizeError
 from edgeserve.files import describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
 from edgeserve.types.tensors import IO
+from edgeserve.user_lines import one_line
 
 __all__ = ["PRECISIONS", "calibrate", "quantize_tflite"]
 

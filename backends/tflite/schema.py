@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.errors import BackendError, ConvertError
+from edgeserve.user_lines import one_line
 
 __all__ = [
     "MODEL",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.convert.huggingface.folder import ModelFolder, load_preprocessor, unsupported_setting
 from edgeserve.convert.huggingface.model import NetworkPlan, labels_of, load_model
 from edgeserve.convert.options import FactoryOptions
@@ -31,6 +30,7 @@ from edgeserve.types.processing import (
     Waveform,
 )
 from edgeserve.types.tensors import Signature, TensorSpec
+from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     import torch

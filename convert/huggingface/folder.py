@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.convert.source_checks import check_links, resolve_named_file
 from edgeserve.errors import ConvertError
+from edgeserve.user_lines import one_line
 
 __all__ = [
     "CONFIG",

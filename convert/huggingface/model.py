@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.convert.huggingface.folder import ModelFolder
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
 from edgeserve.types.vocabulary import Task
+from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

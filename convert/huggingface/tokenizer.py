@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.convert.huggingface.folder import ModelFolder
 from edgeserve.convert.source_checks import resolve_named_file
 from edgeserve.errors import ConvertError
@@ -20,6 +19,7 @@ from edgeserve.files import sha256_bytes
 from edgeserve.processing.text.tokenizer import Encoder
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import InputProcessing, Tokenize, TokenizePart
+from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -19,9 +19,9 @@ from edgeserve.backends.torch.diagnose.unsupported_op import (
     find_checked_op,
     find_op_by_name,
 )
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.backends.torch.export.export import ExportOptions
 from edgeserve.errors import EdgeError, UnsupportedOp
+from edgeserve.user_lines import one_line
 
 #: Converters warn of much that is no concern of theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -28,6 +28,7 @@ CORE = {
     "tasks",
     "terminal_text",
     "types",
+    "user_lines",
 }
 BELOW = CORE | {"profiles", "backends"}
 ROOMS = {"convert", "measure", "package", "report", "validate", "wrapper"}

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.backends.torch.diagnose.user_lines import line_of_error
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
@@ -27,6 +26,7 @@ from edgeserve.tasks import DECIDED_MARGIN, RECORDS
 from edgeserve.types.records import Classification, Embedding, Record
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
+from edgeserve.user_lines import line_of_error
 from edgeserve.validate.reference.endpoint import endpoint_key
 from edgeserve.validate.reference.oip_client import parse_address
 from edgeserve.validate.reference.parse_records import in_unit_interval, parse_record

@@ -18,16 +18,19 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.proxy import TracerBase
 
-from edgeserve.backends.torch.diagnose.user_lines import (
-    exception_chain,
-    line_of_error,
-    one_line,
-    user_line,
-)
 from edgeserve.errors import ConvertError
+from edgeserve.user_lines import exception_chain, is_user_frame, line_of_error, one_line, user_line
 
-__all__ = ["SizeOrigin", "export_error", "module_label", "module_of_error", "record_fixed_sizes"]
+__all__ = [
+    "SizeOrigin",
+    "export_error",
+    "full_stack_traces",
+    "module_label",
+    "module_of_error",
+    "record_fixed_sizes",
+]
 
 
 @dataclass(frozen=True)
@@ -220,3 +223,27 @@ def _dimension_hint(text: str, places: Mapping[int, SizeOrigin]) -> str:
             + (why if steps else "")
         )
     return "give the dimension a narrower range, (name, low, high), or leave that axis fixed"
+
+
+@contextlib.contextmanager
+def full_stack_traces() -> Iterator[None]:
+    """Have torch note every frame of the user's for each op, not those of ``forward`` alone.
+
+    Without this an op of a function that forward calls bears forward's line, not its own.
+    """
+    original = TracerBase._filter_traceback_frames
+
+    def keep(self: TracerBase, user_stack_summary: Any) -> traceback.StackSummary:
+        summary = user_stack_summary
+        known = original(self, summary)
+        start = next((i for i, f in enumerate(summary) if f.name == "forward"), len(summary))
+        own = [
+            frame for frame in summary[start:] if frame.name == "forward" or is_user_frame(frame)
+        ]
+        return traceback.StackSummary.from_list(own) if known and own else known
+
+    TracerBase._filter_traceback_frames = keep  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        TracerBase._filter_traceback_frames = original  # type: ignore[method-assign]

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.diagnose.user_lines import line_of_error, one_line
 from edgeserve.backends.torch.export.flat_module import FlatModule
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 from edgeserve.errors import ConvertError, EdgeError
+from edgeserve.user_lines import line_of_error, one_line
 
 __all__ = ["check_program", "describe_difference"]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.diagnose.user_lines import line_of_error, one_line
 from edgeserve.backends.torch.export.check_program import describe_difference
 from edgeserve.backends.torch.export.flat_module import FlatModule
 from edgeserve.backends.torch.module_state.assignment_lines import assignment_line
 from edgeserve.backends.torch.module_state.rng import RngRecorder, preserve_rng, rng_used, seed_all
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot, ModuleSnapshot
 from edgeserve.errors import ConvertError, EdgeError
+from edgeserve.user_lines import line_of_error, one_line
 
 __all__ = ["FirstRun", "check_deterministic", "reject_captured_inputs", "stateful_module_error"]
 

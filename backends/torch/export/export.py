@@ -16,8 +16,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.diagnose.export_errors import module_label
-from edgeserve.backends.torch.diagnose.user_lines import full_stack_traces
+from edgeserve.backends.torch.diagnose.export_errors import full_stack_traces, module_label
 from edgeserve.backends.torch.export.check_program import check_program
 from edgeserve.backends.torch.export.determinism import (
     FirstRun,

@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 import torch
 from torch.export import Dim
 
-from edgeserve.backends.torch.diagnose.user_lines import line_of_error, user_line
 from edgeserve.backends.torch.export.dynamic_shapes import Axes, min_size_examples
 from edgeserve.backends.torch.export.flat_module import FlatModule
 from edgeserve.errors import ConvertError
+from edgeserve.user_lines import line_of_error, user_line
 
 __all__ = ["DYNAMIC_HINT", "DeclaredDims", "branch_line", "has_fixed_sizes", "relax_dynamic_dims"]
 

@@ -21,8 +21,8 @@ from edgeserve.backends.torch.diagnose.export_errors import (
     export_error,
     record_fixed_sizes,
 )
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.errors import ConvertError
+from edgeserve.user_lines import one_line
 
 __all__ = ["STRATEGIES", "TraceStrategy", "Traced", "trace"]
 

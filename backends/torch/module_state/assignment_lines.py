@@ -11,7 +11,7 @@ from types import FunctionType
 
 import torch
 
-from edgeserve.backends.torch.diagnose.user_lines import user_line
+from edgeserve.user_lines import user_line
 
 __all__ = ["assignment_line"]
 
@@ -39,7 +39,7 @@ def assignment_line(module: torch.nn.Module, name: str, folder: Path) -> str | N
     Args:
         module: The whole module.
         name: Dotted name of the attribute.
-        folder: The user's folder, see `edgeserve.backends.torch.diagnose.user_lines`.
+        folder: The user's folder, see `edgeserve.user_lines`.
     """
     owner, _, attribute = name.rpartition(".")
     first = type(module.get_submodule(owner))

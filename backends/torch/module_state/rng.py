@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from edgeserve.backends.torch.diagnose.user_lines import user_line
+from edgeserve.user_lines import user_line
 
 __all__ = ["RngRecorder", "preserve_rng", "rng_used", "seed_all"]
 

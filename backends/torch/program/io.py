@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.diagnose.user_lines import one_line
 from edgeserve.backends.torch.program.npz_io import EXAMPLES, npz_bytes
 from edgeserve.errors import BackendError
 from edgeserve.files import LOCAL, Fs, describe, staged_file, write_atomic
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.tensors import Signature
+from edgeserve.user_lines import one_line
 
 __all__ = ["PROGRAM", "Program", "load_program", "log_warnings", "write_program"]
 

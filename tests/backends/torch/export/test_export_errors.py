@@ -287,7 +287,7 @@ def test_a_line_of_an_installed_package_is_the_second_choice(tmp_path: Path) -> 
     (tmp_path / "mine.py").write_text(
         "import sys\nsys.path.insert(0, sys.argv[1])\nfrom zoo.net import deep\n"
         "from pathlib import Path\n"
-        "from edgeserve.backends.torch.diagnose.user_lines import line_of_error\n"
+        "from edgeserve.user_lines import line_of_error\n"
         "try:\n    deep(1)\nexcept ValueError as error:\n"
         "    print(line_of_error(error, Path(sys.argv[2])), line_of_error(error, Path('/else')))\n"
     )

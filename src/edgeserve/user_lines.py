@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import edgeserve
 
 __all__ = [
     "exception_chain",
-    "full_stack_traces",
+    "is_user_frame",
     "line_of_error",
     "line_of_text",
     "one_line",
@@ -125,33 +123,7 @@ def _text(error: BaseException) -> str:
     return only if isinstance(only, str) and "\n" in only else str(error)
 
 
-@contextlib.contextmanager
-def full_stack_traces() -> Iterator[None]:
-    """Have torch note every frame of the user's for each op, not those of ``forward`` alone.
-
-    Without this an op of a function that forward calls bears forward's line, not its own.
-    """
-    from torch.fx.proxy import TracerBase
-
-    original = TracerBase._filter_traceback_frames
-
-    def keep(self: TracerBase, user_stack_summary: Any) -> traceback.StackSummary:
-        summary = user_stack_summary
-        known = original(self, summary)
-        start = next((i for i, f in enumerate(summary) if f.name == "forward"), len(summary))
-        own = [
-            frame for frame in summary[start:] if frame.name == "forward" or _is_user_frame(frame)
-        ]
-        return traceback.StackSummary.from_list(own) if known and own else known
-
-    TracerBase._filter_traceback_frames = keep  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        TracerBase._filter_traceback_frames = original  # type: ignore[method-assign]
-
-
-def _is_user_frame(frame: traceback.FrameSummary) -> bool:
+def is_user_frame(frame: traceback.FrameSummary) -> bool:
     """Whether a frame is of a person's or a package's code, not of torch's, Python's or ours."""
     path = Path(frame.filename)
     if frame.filename.startswith("<") or path.is_relative_to(_STDLIB):
