@@ -66,13 +66,13 @@ def latency_histograms(series: Sequence[Series]) -> Markup | None:
         axes.set_ylim(len(shown) - 0.7, -0.95)
         axes.set_xlim(left, right)
         axes.set_xlabel("ms a run: wall time filled, CPU time as a line")
-        said = "; ".join(
+        text = "; ".join(
             f"{s.name}: median {milliseconds(m.run.wall.p50)}, 90th percentile "
             f"{milliseconds(m.run.wall.p90)}, 99th {milliseconds(m.run.wall.p99)}, "
             f"{m.run.wall.n} runs"
             for s, m in shown
         )
-        return embed(figure, "plot-latency", "Distribution of run times", said)
+        return embed(figure, "plot-latency", "Distribution of run times", text)
 
 
 def _right(m: Measurement) -> float:
@@ -123,22 +123,22 @@ def step_bars(series: Sequence[Series]) -> Markup | None:
     if not shown:
         return None
     steps = sorted(
-        {step for _, parts in shown for step in parts if step != "total"}, key=step_order
+        {step for _, split in shown for step in split if step != "total"}, key=step_order
     )
     with drawing():
         figure, axes = canvas(len(shown), 1.2)
-        said = []
-        for row, (one, parts) in enumerate(shown):
+        parts = []
+        for row, (one, split) in enumerate(shown):
             left = 0.0
-            for step in [s for s in steps if s in parts]:
-                width = plain(parts[step].wall.p50)
+            for step in [s for s in steps if s in split]:
+                width = plain(split[step].wall.p50)
                 axes.barh(row, width, left=left, height=0.55, color=_colour(step), lw=0)
-                said.append(f"{one.name} {step}: {milliseconds(width)}")
+                parts.append(f"{one.name} {step}: {milliseconds(width)}")
                 left += width
         _legend(axes, steps)
         name_rows(axes, [s.name for s, _ in shown])
         axes.set_xlabel("ms from raw input to decision, median of each step (wall)")
-        return embed(figure, "plot-split", "Time per step", "; ".join(said))
+        return embed(figure, "plot-split", "Time per step", "; ".join(parts))
 
 
 def _colour(step: str) -> str:
@@ -181,10 +181,7 @@ _OutputPoint = tuple[Series, OutputDiff, float]
 
 
 def flip_bounds(series: Sequence[Series]) -> Markup | None:
-    """Share of changed decisions with 95 % bounds, over the zones of the verdicts.
-
-    None for a single artifact: its figures stand above.
-    """
+    """Flip rate with 95 % bounds, over the zones of the verdicts; None for a single artifact."""
     shown = [s for s in series if s.limits and s.decisions and s.decisions.decided.n]
     if len(shown) < 2:
         return None
@@ -200,16 +197,16 @@ def flip_bounds(series: Sequence[Series]) -> Markup | None:
             _interval(axes, row, one)
         name_rows(axes, [s.name for s in shown])
         axes.set_xlim(-0.015 * top, top)
-        axes.set_xlabel("changed answers, % of the clear ones")
+        axes.set_xlabel("flips, % of decided answers")
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         _zone_names(axes, edges)
-        said = "; ".join(
-            f"{s.name}: {percent(s.decisions.decided.rate)} changed, between "
+        text = "; ".join(
+            f"{s.name}: {percent(s.decisions.decided.rate)} flipped, 95 % bounds "
             f"{percent(s.decisions.decided.lower)} and {percent(s.decisions.decided.upper)}"
             for s in shown
             if s.decisions
         )
-        return embed(figure, "plot-bounds", "Changed answers with their bounds", said)
+        return embed(figure, "plot-bounds", "Flip rate with its bounds", text)
 
 
 def _upper(one: Series) -> float:
@@ -228,7 +225,7 @@ def _interval(axes: Axes, row: int, one: Series) -> None:
 
 
 def _zone_names(axes: Axes, edges: Sequence[float]) -> None:
-    words = (("pass", "pass"), ("degraded", "degraded"), ("refused", "fail"))
+    words = (("pass", "pass"), ("degraded", "degraded"), ("fail", "fail"))
     for (word, zone), low, high in zip(words, edges, edges[1:], strict=False):
         if high - low > 0.06 * edges[-1]:
             axes.text(
@@ -255,10 +252,7 @@ def _row_name(one: Series, output: OutputDiff, several: bool) -> str:
 
 
 def output_differences(series: Sequence[Series]) -> Markup | None:
-    """Largest difference of each output relative to its scale, against the limit, on a log axis.
-
-    None for a single one.
-    """
+    """Largest relative difference of each output against the limit; None for a single output."""
     rows = _largest(
         [
             (s, o, max(plain(o.relative), 1e-9))
@@ -305,5 +299,5 @@ def output_differences(series: Sequence[Series]) -> Markup | None:
         axes.xaxis.set_major_formatter(lambda x, _: scientific(x))
         axes.minorticks_off()
         axes.set_xlabel("largest difference, relative to the output's scale")
-        said = join_phrase([f"{s.name} {field_name(o)}: {scientific(v)}" for s, o, v in rows])
-        return embed(figure, "plot-outputs", "Difference of each output against the limit", said)
+        text = join_phrase([f"{s.name} {field_name(o)}: {scientific(v)}" for s, o, v in rows])
+        return embed(figure, "plot-outputs", "Difference of each output against the limit", text)

@@ -1,4 +1,4 @@
-"""All that is known of one artifact, as the lower part of the report shows it."""
+"""The details of one artifact in the lower part of the report."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def detail(
     thumbnails: Thumbnails,
     artifact: Artifact | None,
 ) -> Detail:
-    """Put one artifact's report and measurements into words; ``artifact`` None: it was refused."""
+    """Describe one artifact's report and measurements; ``artifact`` is None if it was rejected."""
     key = f"{format}-{precision}"
     report = loaded.reports.get(key)
     measured = loaded.measurements.get(key, ())
@@ -76,12 +76,12 @@ def detail(
         checks=tuple(_check(c) for c in report.checks) if report else (),
         outputs=_outputs(report) if report else (),
         worst=tuple(_worst(w, thumbnails) for w in report.worst[:_WORST]) if report else (),
-        worst_said=_worst_said(report),
+        worst_note=_worst_note(report),
         costs=_costs(measured),
         times=_times(measured),
         noisy="; ".join(clean(m.noisy) for m in measured if m.noisy),
         origin=_origin(artifact, report),
-        said=flip_sentence(report) if report else "",
+        summary=flip_sentence(report) if report else "",
     )
 
 
@@ -105,22 +105,22 @@ def _check(check: Check) -> CheckRow:
 
 def _outputs(report: Report) -> tuple[Fact, ...]:
     facts = [_output(o, "") for o in report.outputs]
-    facts += [_output(o, " (generated inputs)") for o in report.generated]
+    facts += [_output(o, " (synthetic inputs)") for o in report.generated]
     if report.decisions:
         facts += [Fact(clean(name), value) for name, value in task_metrics(report.decisions)]
     if report.decisions and report.decisions.embedding:
         facts += _vectors(report.decisions.embedding)
     if report.labels:
         facts.append(
-            Fact(f"true labels, {clean(report.labels.metric)}", accuracy_sentence(report.labels))
+            Fact(f"ground truth, {clean(report.labels.metric)}", accuracy_sentence(report.labels))
         )
     facts += [
-        Fact(f"true labels, {clean(metric_title(m))}", metric_sentence(m)) for m in report.metrics
+        Fact(f"ground truth, {clean(metric_title(m))}", metric_sentence(m)) for m in report.metrics
     ]
     if plain(report.error) != 0.0:
         embeds = report.decisions is not None and report.decisions.embedding is not None
-        what = "deciding cosine" if embeds else "score"
-        facts.append(Fact(f"largest error of a {what}", scientific(report.error)))
+        what = "nearest-neighbour cosine" if embeds else "score"
+        facts.append(Fact(f"largest error of the {what}", scientific(report.error)))
     return tuple(facts)
 
 
@@ -129,12 +129,12 @@ def _vectors(stats: EmbeddingStats) -> list[Fact]:
     return [
         Fact(
             "vectors",
-            f"cosine with the reference's {plain(stats.cosine_mean):.5f} on average, "
-            f"{plain(stats.cosine_min):.5f} at least",
+            f"cosine similarity to the reference: mean {plain(stats.cosine_mean):.5f}, "
+            f"minimum {plain(stats.cosine_min):.5f}",
         ),
         Fact(
             "ranking",
-            f"of all other inputs by nearness: rank correlation {rank:.5f} with the reference's"
+            f"rank correlation of the neighbours with the reference: {rank:.5f}"
             if math.isfinite(rank)
             else "too few inputs to rank",
         ),
@@ -151,21 +151,21 @@ def _output(output: OutputDiff, where: str) -> Fact:
 
 
 def _more(output: OutputDiff) -> str:
-    """Figures that not every output has: signal over noise, divergence, the worst channel."""
-    said = []
+    """Figures of some outputs only: SNR, KL divergence, the worst channel."""
+    parts = []
     if output.snr is not None:
-        said.append(f"signal over noise {plain(output.snr):.0f} dB")
+        parts.append(f"SNR {plain(output.snr):.0f} dB")
     if output.kl is not None:
         worst = "" if output.kl_worst is None else f", worst {scientific(output.kl_worst)}"
-        said.append(f"mean divergence {scientific(output.kl)} nats{worst}")
+        parts.append(f"mean KL divergence {scientific(output.kl)} nats{worst}")
     if output.channel is not None:
-        said.append(
+        parts.append(
             f"worst channel {output.channel}, {scientific(output.channel_relative)} of its scale"
         )
     if output.position is not None:
         place = ", ".join(map(str, output.position))
-        said.append(f"worst position {place} ({percent(output.position_share)} of the error)")
-    return "".join(f"; {each}" for each in said)
+        parts.append(f"worst position {place} ({percent(output.position_share)} of the error)")
+    return "".join(f"; {each}" for each in parts)
 
 
 def _worst(worst: WorstInput, thumbnails: Thumbnails) -> WorstInputRow:
@@ -187,7 +187,7 @@ def _worst(worst: WorstInput, thumbnails: Thumbnails) -> WorstInputRow:
 
 
 def _marked(worst: WorstInput, thumbnails: Thumbnails) -> BoxOverlay | None:
-    """The boxes of both sides, to be drawn over the picture."""
+    """The boxes of both sides, drawn over the picture."""
     size = thumbnails.size(worst.path)
     if size is None or not worst.marks:
         return None
@@ -197,24 +197,24 @@ def _marked(worst: WorstInput, thumbnails: Thumbnails) -> BoxOverlay | None:
 def _box(mark: Mark) -> OverlayBox:
     x0, y0, x1, y1 = mark.xyxy
     whose = "reference" if mark.side == "reference" else "answer"
-    said = f"{whose}: {clean(mark.label)} {plain(mark.score):.2f}"
-    return OverlayBox(mark.side, x0, y0, max(0.0, x1 - x0), max(0.0, y1 - y0), said)
+    text = f"{whose}: {clean(mark.label)} {plain(mark.score):.2f}"
+    return OverlayBox(mark.side, x0, y0, max(0.0, x1 - x0), max(0.0, y1 - y0), text)
 
 
-def _worst_said(report: Report | None) -> str:
+def _worst_note(report: Report | None) -> str:
     if report is None or not report.worst:
         return ""
     flipped = sum(w.flipped for w in report.worst[:_WORST])
     shown = min(_WORST, len(report.worst))
     if flipped:
-        said = f"{flipped} of these {shown} changed the answer."
+        text = f"{flipped} of these {shown} flipped."
     else:
-        said = "None of them changed its answer; on these the numbers differ most."
+        text = "None of them flipped; these have the largest differences."
     if any(w.marks for w in report.worst):
-        said += " Boxes of the reference are solid, those of the answer dashed."
+        text += " Solid boxes: reference. Dashed boxes: artifact."
     if report.decisions and report.decisions.embedding:
-        said += " Reference and answer are the nearest other inputs, each with its cosine."
-    return said
+        text += " Reference and answer name the nearest neighbour with its cosine."
+    return text
 
 
 def _costs(measured: Sequence[Measurement]) -> tuple[Fact, ...]:
@@ -228,11 +228,11 @@ def _costs(measured: Sequence[Measurement]) -> tuple[Fact, ...]:
             ),
             Fact(
                 f"{prefix}Memory",
-                f"{mebibytes(m.rss_mb)} at its peak, {mebibytes(grown)} of it for the model",
+                f"peak {mebibytes(m.rss_mb)}, of which {mebibytes(grown)} for the model",
             ),
             Fact(
                 f"{prefix}Runs",
-                f"{plural(m.run.wall.n, 'run')} after {m.warmup} to warm up, batch {m.batch}, "
+                f"{plural(m.run.wall.n, 'run')} after {m.warmup} warm-up runs, batch {m.batch}, "
                 f"{plural(m.threads, 'thread')}, input: {shorten(m.input)}",
             ),
         ]
@@ -265,14 +265,14 @@ def _origin(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...
         )
         facts.append(Fact("sha256", artifact.sha256))
         if made.route or tools:
-            facts.append(Fact("Made by", clean(f"{made.route or 'unknown route'}; {tools}")))
+            facts.append(Fact("Converted by", clean(f"{made.route or 'unknown route'}; {tools}")))
         if made.weights:
             facts.append(Fact("Weights", _weights(made)))
         if made.rewrites:
             facts.append(Fact("Rewrites", clean(", ".join(made.rewrites))))
     if report:
         facts.append(Fact("Limits", _limits(report)))
-        facts.append(Fact("Judged in", f"{plain(report.seconds):.1f} s"))
+        facts.append(Fact("Validation time", f"{plain(report.seconds):.1f} s"))
         facts += [Fact("Note", clean(note)) for note in report.notes]
     return tuple(facts)
 
@@ -288,6 +288,6 @@ def _weights(made: Provenance) -> str:
 def _limits(report: Report) -> str:
     limits = report.limits
     return (
-        f"tensors {scientific(limits.tensor)} of scale; changed answers "
-        f"{percent(limits.pass_flips)} to pass, {percent(limits.degraded_flips)} to be degraded"
+        f"tensors {scientific(limits.tensor)} of scale; flips "
+        f"{percent(limits.pass_flips)} for pass, {percent(limits.degraded_flips)} for degraded"
     )

@@ -1,6 +1,6 @@
-"""Figures, names and statistics as people read them: all that a report prints goes through here.
+"""Formatting of figures, names and statistics; every text of a report goes through this module.
 
-Besides numbers with units, one sentence about an artifact for a reader who knows no statistics.
+Besides numbers with units: one sentence about an artifact that needs no statistics.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "VERDICT_WORD",
     "accuracy_sentence",
     "artifact_name",
+    "bound",
     "clean",
     "field_name",
     "flip_sentence",
@@ -48,14 +49,14 @@ FORMAT_NAMES = {"onnx": "ONNX", "tflite": "LiteRT", "coreml": "Core ML", "torch"
 VERDICT_WORD: dict[Verdict, str] = {
     "pass": "Pass",
     "degraded": "Degraded",
-    "fail": "Refused",
+    "fail": "Fail",
     "unproven": "Unproven",
 }
 
 VERDICT_MEANING: dict[Verdict, str] = {
-    "pass": "proven within limits",
-    "degraded": "harm measured, within the looser limit",
-    "fail": "harm beyond the limit, or broken",
+    "pass": "within the limits",
+    "degraded": "accuracy loss within the looser limit",
+    "fail": "accuracy loss beyond the limit, or broken",
     "unproven": "not run here, or more data needed",
 }
 
@@ -64,20 +65,20 @@ _NB = "\u00a0"
 _TIMES = "\u00a0\u00d7\u00a0"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-#: What must not reach a reader's eye: control characters, lone surrogates, and the marks that
-#: reorder text (they can make "tac" read "cat").
+#: Characters that must not be shown: control characters, lone surrogates, and marks that reorder
+#: text (they can make "tac" read "cat").
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
 )
 
 
 def clean(text: str) -> str:
-    """Replace what has no place in HTML or reorders text; escaping is the template's part."""
+    """Replace characters that HTML forbids or that reorder text; the template does the escaping."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def shorten(text: str, longest: int = 60) -> str:
-    """`clean`, and cut in the middle: both ends of a path say something."""
+    """`clean`, and cut in the middle: both ends of a path carry information."""
     text = clean(text)
     if len(text) <= longest:
         return text
@@ -86,7 +87,7 @@ def shorten(text: str, longest: int = 60) -> str:
 
 
 def field_name(diff: OutputDiff, longest: int = 48) -> str:
-    """An output, and where it holds several things, which: "head: scores, channels 4-83"."""
+    """An output with its field, where it has several: "head: scores, channels 4-83"."""
     name = shorten(diff.output, longest)
     return f"{name}: {diff.field}, {clean(diff.part)}" if diff.part else name
 
@@ -125,6 +126,18 @@ def percent(share: Number) -> str:
         down = math.floor(round(value * 10**digits, 6)) / 10**digits
         return f"{f'{down:.{digits}f}'.rstrip('0')}{_NB}%"
     return f"{_rounded(value)}{_NB}%"
+
+
+def bound(share: Number) -> str:
+    """An upper bound in percent, rounded up to two digits: never smaller than the bound itself."""
+    value = 100.0 * plain(share)
+    if not math.isfinite(value):
+        return "unknown"
+    if value <= 0.0 or value >= 100.0:
+        return percent(share)
+    digits = 1 - math.floor(math.log10(value))
+    up = math.ceil(round(value * 10**digits, 6)) / 10**digits
+    return f"{up:.{max(0, digits)}f}".removesuffix(".0") + f"{_NB}%"
 
 
 def _rounded(value: float, *, keep: bool = False) -> str:
@@ -175,28 +188,23 @@ def scientific(number: Number) -> str:
     return power if mantissa == "1" else f"{mantissa}{_TIMES}{power}"
 
 
-#: What a figure of a task is called, against the reference's own decisions.
+#: Titles of a task's figures against the decisions of the reference.
 _FIGURES = {
-    "map50": "mean average precision (overlap of half)",
-    "iou": "mean overlap of matched boxes",
-    "miou": "mean overlap of classes (mIoU)",
-    "agreement": "share that agrees",
+    "map50": "mAP at IoU 0.5",
+    "iou": "mean IoU of matched boxes",
+    "miou": "mIoU",
+    "agreement": "agreement",
     "abs_rel": "mean relative error",
     "f1": "F1 of spans",
-    "wer": "word errors a word",
-    "kl": "mean divergence of the probabilities, nats",
-    "kl_worst": "worst divergence, nats",
+    "wer": "word error rate (WER)",
+    "kl": "mean KL divergence, nats",
+    "kl_worst": "largest KL divergence, nats",
 }
 
-#: What a metric against true labels is called, where its short name says too little.
-_METRICS = {
-    "map50": "mAP at an overlap of 0.5",
-    "map": "mAP over overlaps 0.5 to 0.95",
-    "miou": "mIoU",
-    "f1": "F1",
-}
+#: Titles of metrics against true labels, where the short name is unclear.
+_METRICS = {"map50": "mAP at IoU 0.5", "map": "mAP at IoU 0.5 to 0.95", "miou": "mIoU", "f1": "F1"}
 
-#: What one input is called; tasks that decide many things at once count those.
+#: The noun for inputs of a task; tasks with many decisions an input count their own unit.
 _INPUTS: dict[Task, str] = {"image-classification": "photos", "text-classification": "texts"}
 _ANSWERS: dict[Task, str] = {
     "image-classification": "label",
@@ -207,17 +215,17 @@ _ANSWERS: dict[Task, str] = {
 
 
 def flip_sentence(report: Report) -> str:
-    """What has changed, how sure the server was there, and what this test would have noticed.
+    """The flips, the reference's margin there, and the detectable flip rate.
 
-    "3 of 1 000 photos now get another label; the server's lead was below 0.04 on each of them. A
-    change of 0.9 % would have shown itself."
+    "3 of 1 000 photos get another label; the reference's margin is at most 0.04 on each of them.
+    Detectable flip rate: 0.9 % with 330 independent inputs."
     """
     stats = report.decisions
     if stats is None or not stats.raw.n:
         return ""
-    shown = f"A change of {percent(stats.minimum_harm)} or more would have shown itself"
+    least = f"Detectable flip rate: {percent(stats.minimum_harm)}"
     return (
-        f"{_flip_clause(stats)}{_margin_clause(stats, report.worst)}. {shown}{_independent(stats)}."
+        f"{_flip_clause(stats)}{_margin_clause(stats, report.worst)}. {least}{_independent(stats)}."
     )
 
 
@@ -226,52 +234,52 @@ def _flip_clause(stats: DecisionStats) -> str:
     count, of = stats.raw.count, f"{thousands(stats.raw.n)} {many}"
     if not count:
         return f"None of {of} gets another {answer}"
-    return f"{thousands(count)} of {of} now {'gets' if count == 1 else 'get'} another {answer}"
+    return f"{thousands(count)} of {of} {'gets' if count == 1 else 'get'} another {answer}"
 
 
 def _margin_clause(stats: DecisionStats, worst: Sequence[WorstInput]) -> str:
-    """The server's own lead where answers changed; worst inputs list changed ones first."""
+    """The reference's margin where answers flipped; the worst inputs list flipped ones first."""
     margins = [plain(w.margin) for w in worst if w.flipped and w.margin is not None]
     if not stats.raw.count:
         return ""
     if stats.decided.count:
-        clear = "was a clear answer" if stats.decided.count == 1 else "were clear answers"
-        return f"; {thousands(stats.decided.count)} of them {clear}"
+        decided = "is a decided answer" if stats.decided.count == 1 else "are decided answers"
+        return f"; {thousands(stats.decided.count)} of them {decided}"
     if margins and len(margins) == stats.raw.count:
         on = "there" if len(margins) == 1 else "on each of them"
-        return f"; the server's lead was at most {max(margins):.2f} {on}"
-    return "; none of them was a clear answer"
+        return f"; the reference's margin is at most {max(margins):.2f} {on}"
+    return "; none of them is a decided answer"
 
 
 def _independent(stats: DecisionStats) -> str:
-    return f", with {plural(stats.groups, 'independent input')}"
+    return f" with {plural(stats.groups, 'independent input')}"
 
 
 def accuracy_sentence(stats: LabelStats) -> str:
-    """How often each is right, and what is known of the difference."""
+    """The accuracy of both sides, and a confidence interval of the difference."""
     points = 100 * (plain(stats.artifact) - plain(stats.reference))
     low, high = 100 * plain(stats.lower), 100 * plain(stats.upper)
     return (
-        f"right on {percent(stats.artifact)} of {plural(stats.inputs, 'labelled input')}, the "
-        f"reference on {percent(stats.reference)}: {points:+.2f} points, with 95\u00a0% confidence "
-        f"each between {low:+.2f} and {high:+.2f}; {stats.lost} lost, {stats.won} won "
-        f"(by chance alone: {percent(stats.p)})"
+        f"correct on {percent(stats.artifact)} of {plural(stats.inputs, 'labelled input')}, the "
+        f"reference on {percent(stats.reference)}: {points:+.2f} points, one-sided 95\u00a0% "
+        f"bounds {low:+.2f} and {high:+.2f}; {stats.lost} lost, {stats.won} gained "
+        f"(p = {plain(stats.p):.2g})"
     )
 
 
 def metric_title(stats: MetricStats) -> str:
-    """The metric's name, for people."""
+    """The metric's title."""
     return _METRICS.get(stats.metric, stats.metric)
 
 
 def metric_sentence(stats: MetricStats) -> str:
-    """What reference and artifact come to against true labels."""
+    """The metric of artifact and reference against true labels."""
     low, high = plain(stats.lower), plain(stats.upper)
     return (
         f"{plain(stats.artifact):.4g} on {plural(stats.inputs, 'labelled input')}, the reference "
-        f"{plain(stats.reference):.4g}: with 95\u00a0% confidence each between {low:+.3g} and "
-        f"{high:+.3g} of it; {stats.lost} of {plural(stats.groups, 'group')} worse, {stats.won} "
-        f"better (by chance alone: {percent(stats.p)})"
+        f"{plain(stats.reference):.4g}; one-sided 95\u00a0% bounds of the difference "
+        f"{low:+.3g} and {high:+.3g}; {stats.lost} of {plural(stats.groups, 'group')} worse, "
+        f"{stats.won} better (p = {plain(stats.p):.2g})"
     )
 
 

@@ -30,6 +30,7 @@ from edgeserve.report.pareto import size_against_latency
 from edgeserve.report.plotting import Series
 from edgeserve.report.request import Rendered, ReportRequest
 from edgeserve.report.summary import (
+    agreement_phrase,
     evidence_facts,
     headline,
     judged_by_tensors,
@@ -50,37 +51,38 @@ _VERDICT_ORDER: tuple[Verdict, ...] = ("pass", "degraded", "unproven", "fail")
 _MB = 1024.0 * 1024.0
 
 _BOUNDS_CAPTION = (
-    "The bar spans what the share of changed answers may be, the dot is what was seen; the diamond "
-    "counts all inputs, clear or not. An fp32 artifact within the tensor limit is judged by its "
-    "numbers; its pale bar says what answers alone could show."
+    "Flip rate of decided answers: the dot is the observed rate, the bar its 95 % bounds. The "
+    "diamond is the flip rate of all answers. An fp32 artifact within the tensor limit is judged "
+    "by its outputs; its bar is pale."
 )
 _DIFFERENCES_CAPTION = (
-    "Of the output's own scale, over all inputs. fp32 has to stay below the limit; other "
-    "precisions are judged by their answers."
+    "Relative to the output's own scale, over all inputs. The limit applies to fp32; other "
+    "precisions are judged by their decisions."
 )
-_SPLIT_CAPTION = "Processing counts: a faster model shortens only its own part."
+_SPLIT_CAPTION = "Median time of each step. A faster model shortens only the step `run`."
 _COST_CAPTION = (
-    "Down and to the left is better; the colour is the verdict. Ringed, the Pareto front: no other "
-    "is as small, as fast and as faithful."
+    "Smaller and faster is down and to the left; the colour is the verdict. Rings mark the Pareto "
+    "front: no other artifact is better in size, time and flips together."
 )
 _LATENCY_CAPTION = (
-    "Wall time to the right of CPU time means waiting. The ticks are p50, p90 and p99."
+    "A wall time to the right of the CPU time shows waiting. The ticks are p50, p90 and p99."
 )
 
-_CLEAR = (
-    "An answer is clear where the reference's first choice leads by a probability of at least 0.05."
+_DECIDED = (
+    "An answer is decided if the reference's top class leads the second by at least 0.05 in "
+    "probability."
 )
-_CLEAR_NEIGHBOURS = (
-    "The answer to an input is which other one is nearest to it; it is clear where that one leads "
-    "the next by a cosine of at least 0.01."
+_DECIDED_NEIGHBOURS = (
+    "The answer to an input is its nearest neighbour among the other inputs; it is decided if the "
+    "nearest leads the second by a cosine of at least 0.01."
 )
 
-#: With more artifacts than this, those that pass without remark are folded up.
+#: With more artifacts than this, the details of passing ones are collapsed.
 _MAX_UNFOLDED = 3
 
 
 def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
-    """Make the page: best artifacts first, everything that is unknown said to be so."""
+    """Build the page: best artifacts first, unknown figures marked as unknown."""
     manifest = loaded.manifest
     artifacts = sorted(manifest.artifacts, key=lambda a: _rank(loaded, a))
     details = [
@@ -107,7 +109,7 @@ def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
         compared=evidence_facts(loaded),
         missing=limitation_facts(loaded),
         environment=_environment(loaded),
-        clear=_clear(loaded),
+        decided=_decided(loaded),
         matrix=matrix(loaded),
         chart=_chart(loaded, series),
         warnings=_warnings(loaded),
@@ -116,12 +118,12 @@ def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
     )
 
 
-def _clear(loaded: WorkspaceContents) -> str:
-    """What makes an answer a clear one, for the tasks that the reports are of."""
+def _decided(loaded: WorkspaceContents) -> str:
+    """The definition of a decided answer, for the tasks of the reports."""
     stats = [r.decisions for r in loaded.reports.values() if r.decisions]
     if not stats:
         return ""
-    return _CLEAR_NEIGHBOURS if any(s.embedding for s in stats) else _CLEAR
+    return _DECIDED_NEIGHBOURS if any(s.embedding for s in stats) else _DECIDED
 
 
 def _chart(loaded: WorkspaceContents, series: list[Series]) -> Plot | None:
@@ -174,7 +176,7 @@ def _row(loaded: WorkspaceContents, artifact: Artifact) -> ArtifactRow:
 
 
 def _eight_bit(artifact: Artifact) -> str:
-    """How much of it is stored small, where that was counted."""
+    """The share of weights in 8 bits, where it was counted."""
     share = artifact.provenance.eight_bit_share
     return f"{percent(share)} of weights in 8 bits" if share else ""
 
@@ -192,18 +194,21 @@ def _times(m: Measurement | None) -> dict[str, str]:
 
 def _agreement(report: Report | None) -> dict[str, str]:
     if report is None or report.decisions is None:
-        word = "not compared" if report else "not validated"
-        return {"agreement": word, "agreement_note": "", "agreement_count": "", "harm": "unknown"}
+        word = "tensors only" if report else "not validated"
+        return _no_agreement(word)
     stats = report.decisions
     if not stats.decided.n:
-        word = "none was clear"
-        return {"agreement": word, "agreement_note": "", "agreement_count": "", "harm": "unknown"}
+        return _no_agreement("no decided answer")
     return {
         "agreement": percent(1.0 - plain(stats.decided.rate)),
-        "agreement_note": f"at least {percent(1.0 - plain(stats.decided.upper))}",
-        "agreement_count": f"{stats.decided.n - stats.decided.count} of {stats.decided.n} clear",
-        "harm": percent(stats.minimum_harm),
+        "agreement_note": agreement_phrase(report),
+        "agreement_count": f"all {stats.raw.n - stats.raw.count}/{stats.raw.n}",
+        "detectable": percent(stats.minimum_harm),
     }
+
+
+def _no_agreement(word: str) -> dict[str, str]:
+    return {"agreement": word, "agreement_note": "", "agreement_count": "", "detectable": "unknown"}
 
 
 def _difference(report: Report | None) -> dict[str, str]:
@@ -232,15 +237,15 @@ def _refused(loaded: WorkspaceContents, one: Refused) -> RefusedRow:
 
 
 def _plots(loaded: WorkspaceContents, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
-    """The other plots in up to two columns; one that would hold a single mark is left out."""
+    """The other plots in up to two columns, without plots of a single mark."""
     judged = series + [
         _series(loaded, r) for r in loaded.manifest.refused if _key(r) in loaded.reports
     ]
     found = [
-        ("Changed answers", charts.flip_bounds(judged), _BOUNDS_CAPTION),
+        ("Flip rate", charts.flip_bounds(judged), _BOUNDS_CAPTION),
         ("Run times", charts.latency_histograms(series), _LATENCY_CAPTION),
         ("Difference per output", charts.output_differences(judged), _DIFFERENCES_CAPTION),
-        ("From raw input to answer", charts.step_bars(series), _SPLIT_CAPTION),
+        ("Time from raw input to answer", charts.step_bars(series), _SPLIT_CAPTION),
     ]
     plots = [Plot(title, svg, caption) for title, svg, caption in found if svg]
     columns = (tuple(plots[0::2]), tuple(plots[1::2]))
@@ -263,7 +268,7 @@ def _series(loaded: WorkspaceContents, one: Artifact | Refused) -> Series:
 
 
 def _environment(loaded: WorkspaceContents) -> tuple[Fact, ...]:
-    """Each different machine once: usually there is only one."""
+    """Each different machine once."""
     found: list[Environment] = [r.environment for r in loaded.reports.values()]
     found += [m.environment for some in loaded.measurements.values() for m in some]
     unique = [e for i, e in enumerate(found) if e not in found[:i]]
@@ -271,7 +276,7 @@ def _environment(loaded: WorkspaceContents) -> tuple[Fact, ...]:
     for e in unique:
         facts += [
             Fact("Processor", clean(f"{e.processor}, {e.machine}")),
-            Fact("Cores", f"{e.cores} usable"),
+            Fact("Cores", f"{e.cores} available"),
             Fact("Instruction sets", clean(", ".join(e.features)) or "not known"),
             Fact("System", clean(f"{e.system}, {e.python}")),
             Fact("Packages", clean(", ".join(f"{k} {v}" for k, v in sorted(e.packages.items())))),
@@ -281,30 +286,31 @@ def _environment(loaded: WorkspaceContents) -> tuple[Fact, ...]:
 
 def _warnings(loaded: WorkspaceContents) -> tuple[str, ...]:
     noisy = [m for some in loaded.measurements.values() for m in some if m.noisy]
-    said = []
+    warnings = []
     if len(noisy) > 1:
         some = list(dict.fromkeys(artifact_name(m.format, m.precision) for m in noisy))
         of = "" if len(some) == len(loaded.measurements) else f" of {join_phrase(some)}"
-        said.append(
-            f"Wall times{of} are not to be trusted: the machine was busy or the "
-            "runs scattered. CPU times are shown instead; each artifact below says what was wrong."
+        warnings.append(
+            f"Wall times{of} are unreliable: the machine was busy or the runs varied too much. "
+            "CPU times are shown instead; the reason is listed below each artifact."
         )
     elif noisy:
         name = artifact_name(noisy[0].format, noisy[0].precision)
-        said.append(f"Times of {name} are not to be trusted: {clean(noisy[0].noisy or '')}.")
+        warnings.append(f"Times of {name} are unreliable: {clean(noisy[0].noisy or '')}.")
     if loaded.stale:
-        said.append(
-            f"{clean(', '.join(loaded.stale))} speaks of bytes that are no longer here: left aside."
+        warnings.append(
+            f"Ignored, because it describes another version of the artifact: "
+            f"{clean(', '.join(loaded.stale))}."
         )
-    return tuple(said)
+    return tuple(warnings)
 
 
 def render_report(request: ReportRequest) -> Rendered:
     """Render a workspace's report; the same workspace gives the same bytes.
 
     Raises:
-        ReportError: EDGE-REPORT-001 no workspace, -002 a file in it is unreadable, -003 packages
-            that draw it are missing.
+        ReportError: EDGE-REPORT-001 no workspace, -002 a file in it is unreadable, -003 a
+            package for rendering is missing.
         BundleError: the manifest breaks its rules.
         FilesError: EDGE-FILES-001, the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Reading a workspace for its report: the manifest, and what was found and measured."""
+"""Reading a workspace for its report: the manifest, validation reports and measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkspaceContents:
     Attributes:
         root: The workspace's folder.
         manifest: What the workspace holds.
-        reports: What the gate found, by "{format}-{precision}".
+        reports: Validation reports, by "{format}-{precision}".
         measurements: What was measured, likewise; smallest batch and fewest threads first.
         stale: Files that speak of other bytes than the artifact now has, and are left aside.
     """
@@ -86,8 +86,8 @@ def load_workspace(workspace: Path) -> WorkspaceContents:
 
 def _what(path: Path) -> str:
     if path.is_file():
-        return "a file (a bundle holds no reports, by design)"
-    return "a folder without one" if path.is_dir() else "nothing there"
+        return "a file (a bundle contains no reports)"
+    return "a folder without manifest.json" if path.is_dir() else "no such folder"
 
 
 def _name(found: Report | Measurement) -> str:
@@ -99,7 +99,7 @@ def _size(measurement: Measurement) -> tuple[int, int, str]:
 
 
 def _fits(found: Report | Measurement, hashes: dict[str, str]) -> bool:
-    """Whether this speaks of the artifact the manifest lists; of a refused one it always does."""
+    """Whether this describes the listed artifact; always true of a rejected one."""
     return hashes.get(_name(found), found.artifact_sha256) == found.artifact_sha256
 
 
@@ -114,7 +114,7 @@ def _bytes(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if size > _LARGEST:
-            raise _unreadable(path, f"{size} bytes, more than any report holds")
+            raise _unreadable(path, f"{size} bytes, larger than any report")
         return path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
@@ -124,7 +124,7 @@ def _unreadable(path: Path, why: str) -> ReportError:
     return ReportError(
         "EDGE-REPORT-002",
         f"{path.parent.name}/{path.name}",
-        wanted="what `edgeserve` wrote there",
+        wanted="a report written by `edgeserve`",
         got=why,
-        hint="run `edgeserve validate` and `edgeserve measure` again: they write it anew",
+        hint="run `edgeserve validate` and `edgeserve measure` again",
     )

@@ -34,13 +34,13 @@ _MB = 1024.0 * 1024.0
 
 
 def clock(loaded: WorkspaceContents) -> str:
-    """Which clock all times are told by: one noisy wall clock makes all of them incomparable."""
+    """The clock of all times: one noisy wall time makes all wall times incomparable."""
     noisy = any(m.noisy for some in loaded.measurements.values() for m in some)
     return "CPU" if noisy else "wall"
 
 
 def matrix(loaded: WorkspaceContents) -> Matrix | None:
-    """The cells of all artifacts; None where a single one needs no table."""
+    """The cells of all artifacts; None for a single artifact."""
     made: list[Artifact | Refused] = [*loaded.manifest.artifacts, *loaded.manifest.refused]
     if len(made) < 2:
         return None
@@ -70,7 +70,7 @@ def _same_word(loaded: WorkspaceContents) -> str:
 
 
 def _engine(loaded: WorkspaceContents, format: str) -> str:
-    """What ran a format's artifacts, as short as it can be said."""
+    """The runtime that executed a format's artifacts, in short."""
     for artifact in loaded.manifest.artifacts:
         if artifact.format == format and artifact.judgement and artifact.judgement.executed_by:
             return clean(artifact.judgement.executed_by).replace("; ", ", ")
@@ -112,7 +112,7 @@ def _same(report: Report | None) -> str:
 
 
 _BYTES_PER_MIB = 1024.0 * 1024.0
-#: A pick with known harm is worth a tile where it saves at least this share.
+#: A degraded artifact gets a tile if it saves at least this share.
 _MIN_SAVING = 0.1
 
 _ArtifactKey = Callable[[Artifact], float]
@@ -138,14 +138,14 @@ def key_figures(
 
 
 def _passing(artifacts: Sequence[Artifact]) -> list[Artifact]:
-    """Those that pass; where none does, those with known harm."""
+    """The artifacts that pass; if none does, the degraded ones."""
     passed = [a for a in artifacts if a.verdict == "pass"]
     return passed or [a for a in artifacts if a.verdict == "degraded"]
 
 
 def _phrase(artifacts: Sequence[Artifact]) -> str:
     passes = any(a.verdict == "pass" for a in artifacts)
-    return "that passes" if passes else "with known harm"
+    return "that passes" if passes else "degraded"
 
 
 def _smallest(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
@@ -174,33 +174,33 @@ def _fastest(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile |
 
 
 def _saving(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
-    """What could be saved with known harm: time where it is measured, else size."""
+    """The saving of a degraded artifact: time where it is measured, else size."""
     passed = [a for a in artifacts if a.verdict == "pass"]
-    harmed = [a for a in artifacts if a.verdict == "degraded"]
-    if not passed or not harmed:
+    degraded = [a for a in artifacts if a.verdict == "degraded"]
+    if not passed or not degraded:
         return None
-    measured = [a for a in harmed if a.name in loaded.measurements]
+    measured = [a for a in degraded if a.name in loaded.measurements]
     times = [_ms(loaded, a) for a in passed if a.name in loaded.measurements]
     if measured and times:
         best = min(measured, key=lambda a: _ms(loaded, a))
         if _ms(loaded, best) < (1 - _MIN_SAVING) * min(times):
-            return _pick("Fastest with known harm", milliseconds(_ms(loaded, best)), loaded, best)
-    best = min(harmed, key=lambda a: a.size)
+            return _pick("Fastest degraded", milliseconds(_ms(loaded, best)), loaded, best)
+    best = min(degraded, key=lambda a: a.size)
     if best.size >= (1 - _MIN_SAVING) * min(a.size for a in passed):
         return None
-    return _pick("Smallest with known harm", mebibytes(best.size / _BYTES_PER_MIB), loaded, best)
+    return _pick("Smallest degraded", mebibytes(best.size / _BYTES_PER_MIB), loaded, best)
 
 
 def _pick(label: str, value: str, loaded: WorkspaceContents, best: Artifact) -> Tile:
     note = artifact_name(best.format, best.precision)
     report = loaded.reports.get(best.name)
     if report and report.decisions:
-        note += f", changes {percent(report.decisions.decided.rate)}"
+        note += f", flips {percent(report.decisions.decided.rate)}"
     return Tile(label, value, note, _tone(best))
 
 
 def _evidence(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
-    """The weakest evidence among those that may ship."""
+    """The weakest evidence among the artifacts of the bundle."""
     found: list[DecisionStats] = [
         report.decisions
         for a in artifacts
@@ -209,7 +209,7 @@ def _evidence(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile 
     if not found:
         return None
     least = max(plain(stats.minimum_harm) for stats in found)
-    return Tile("Smallest harm it would notice", percent(least), "of clear answers changing")
+    return Tile("Detectable flip rate", percent(least), "of decided answers, at worst")
 
 
 def _tone(artifact: Artifact) -> Verdict:
@@ -230,21 +230,19 @@ def _of_one(loaded: WorkspaceContents, best: Artifact, row: ArtifactRow) -> tupl
     if report is not None and report.decisions is None:
         found = [largest]
     elif report is not None and judged_by_tensors(report):
-        found = [Tile("Answers as the reference", row.agreement, row.agreement_count, row.verdict)]
+        found = [Tile("Agreement with reference", row.agreement, row.agreement_count, row.verdict)]
         found.append(largest)
     else:
-        found = [Tile("Answers as the reference", row.agreement, _both(row), row.verdict)]
-        found.append(Tile("Smallest harm it would notice", row.harm, "of clear answers changing"))
+        found = [Tile("Agreement with reference", row.agreement, _both(row), row.verdict)]
+        found.append(Tile("Detectable flip rate", row.detectable, "of decided answers"))
     found.append(_time_tile(row, measured is not None))
-    memory = (
-        f"{mebibytes(measured[0].rss_mb)} memory at its peak" if measured else "memory not measured"
-    )
+    memory = f"{mebibytes(measured[0].rss_mb)} peak memory" if measured else "memory not measured"
     found.append(Tile("Size", row.size, row.eight_bit or memory))
     return tuple(found)
 
 
 def _time_tile(row: ArtifactRow, measured: bool) -> Tile:
-    """The median run: CPU time where wall time is not to be trusted."""
+    """The median run: CPU time where the wall time is noisy."""
     if not measured:
         return Tile("Median run", row.wall, "run `edgeserve measure`")
     if row.noisy:

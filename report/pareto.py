@@ -1,4 +1,4 @@
-"""Size against latency, with how alike the answers are, and what nothing beats in all three."""
+"""Size against latency with the agreement of each artifact, and their Pareto front."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Point", "pareto_front", "size_against_latency"]
 
-#: Sizes and times nearer than this share count as equal: the next measurement may turn them round.
+#: Sizes and times closer than this share count as equal: another run may swap them.
 _EQUAL = 0.05
 #: Where labels begin, how far apart they stay, and the room for them, in shares of the plot.
 _LABELS, _GAP = 0.66, 0.078
@@ -24,14 +24,14 @@ _LABELS, _GAP = 0.66, 0.078
 
 @dataclass(frozen=True)
 class Point:
-    """What an artifact costs, and how many of the clear answers it changes.
+    """Size, time and flip rate of an artifact.
 
     Attributes:
         name: Of the artifact.
         verdict: Colours it.
         ms: Median run.
         mb: Size, MiB.
-        changed: Share of clear answers changed; None where answers were not compared.
+        changed: Flip rate of decided answers; None where decisions were not compared.
     """
 
     name: str
@@ -66,11 +66,11 @@ def size_against_latency(series: Sequence[Series], clock: str) -> Markup | None:
         axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
         axes.set_xlabel(f"{clock} time of one run, ms (median)", loc="left")
         axes.set_ylabel("size, MiB")
-        said = "; ".join(
+        text = "; ".join(
             f"{p.name}: {mebibytes(p.mb)}, {milliseconds(p.ms)}, {_same(p)}" for p in points
         )
-        front_said = ", ".join(p.name for p in best)
-        return embed(figure, "plot-cost", "Size against latency", f"{said}. Front: {front_said}")
+        front = ", ".join(p.name for p in best)
+        return embed(figure, "plot-cost", "Size against latency", f"{text}. Front: {front}")
 
 
 def _point(one: Series, clock: str) -> Point | None:
@@ -88,7 +88,7 @@ def _point(one: Series, clock: str) -> Point | None:
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
-    """The Pareto front: what no other point beats in size, time and changed answers together."""
+    """The Pareto front: points that no other point dominates in size, time and flip rate."""
     usable = [p for p in points if p.verdict in ("pass", "degraded")]
     return [p for p in usable if not any(_dominates(other, p) for other in usable)]
 
@@ -104,7 +104,7 @@ def _dominates(one: Point, other: Point) -> bool:
 
 def _same(point: Point) -> str:
     if point.changed is None:
-        return "answers not compared"
+        return "tensors only"
     return f"{percent(1 - point.changed)} same"
 
 

@@ -156,7 +156,7 @@ class Series:
         decisions: None where decisions were not compared.
         outputs: Differences per output.
         limits: What was allowed.
-        by_numbers: The verdict rests on the outputs' numbers, not on the share of changed answers.
+        by_numbers: The verdict rests on the outputs' numbers, not on the flip rate.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""The report's statements: the headline, the evidence behind it, and what was not compared.
+"""The report's statements: the headline, its evidence, and the limitations of the comparison.
 
-They say what the figures allow to be said, and not a word more.
+Every statement follows from the figures of the reports; none claims more than they support.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from edgeserve.report.formatting import (
     artifact_name,
+    bound,
     clean,
     join_phrase,
     percent,
@@ -23,6 +24,7 @@ from edgeserve.types.base import Number, plain
 from edgeserve.types.reports import DecisionStats, Report
 
 __all__ = [
+    "agreement_phrase",
     "artifact_names",
     "evidence_facts",
     "headline",
@@ -39,35 +41,35 @@ _NOT_RUN = "EDGE-CHECK-002"
 
 
 def reference_words(loaded: WorkspaceContents, report: Report | None) -> str:
-    """Whom the artifacts were compared with, as the object of a sentence."""
-    said = report.reference if report else ""
-    if said in ("", "stored"):
-        said = loaded.manifest.reference or said
-    if said == "pt2":
+    """The reference of the comparison, as the object of a sentence."""
+    reference = report.reference if report else ""
+    if reference in ("", "stored"):
+        reference = loaded.manifest.reference or reference
+    if reference == "pt2":
         return "its PyTorch source"
-    if said in ("", "stored"):
+    if reference in ("", "stored"):
         return "the stored answers of its reference"
-    return f"your server ({clean(said)})"
+    return f"your server ({clean(reference)})"
 
 
 def _reference_short(loaded: WorkspaceContents, report: Report | None) -> str:
-    """The same for a headline: its exact name stands below."""
+    """The same without its exact name, for a headline."""
     return reference_words(loaded, report).partition(" (")[0]
 
 
 def not_run_here(artifact: Artifact) -> bool:
-    """Whether nothing is known of an artifact because no engine for it is on this machine."""
+    """Whether an artifact has no result because this machine has no runtime for it."""
     judgement = artifact.judgement
     return judgement is not None and any(r.code == _NOT_RUN for r in judgement.reasons)
 
 
 def artifact_names(artifacts: Sequence[Artifact]) -> str:
-    """All of them by name, as in a sentence."""
+    """The names of all artifacts, joined as in a sentence."""
     return join_phrase([artifact_name(a.format, a.precision) for a in artifacts])
 
 
 def headline(loaded: WorkspaceContents) -> Headline:
-    """The verdict over all artifacts: the best ones speak, the others are counted."""
+    """The verdict over all artifacts: names the best ones and counts the others."""
     artifacts, refused = loaded.manifest.artifacts, loaded.manifest.refused
     by = {v: [a for a in artifacts if a.verdict == v] for v in ("pass", "degraded", "unproven")}
     if by["pass"]:
@@ -82,9 +84,9 @@ def headline(loaded: WorkspaceContents) -> Headline:
         return Headline(
             "fail",
             "Not ready",
-            "Nothing may ship yet.",
-            f"{count} refused.",
-            "The reasons stand below, each with what can be done.",
+            "No artifact passed.",
+            f"{count} rejected.",
+            "The reasons are listed below, each with a suggested action.",
         )
     return Headline(
         "unproven",
@@ -96,7 +98,7 @@ def headline(loaded: WorkspaceContents) -> Headline:
 
 
 def _subject(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> str:
-    """Who a sentence is about: by name while they are few, else how many of all."""
+    """The subject of a sentence: names of a few artifacts, else their number out of all."""
     total = len(loaded.manifest.artifacts) + len(loaded.manifest.refused)
     if len(artifacts) <= _MAX_NAMED:
         return artifact_names(artifacts)
@@ -104,19 +106,19 @@ def _subject(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> str:
 
 
 def _other_artifacts(loaded: WorkspaceContents, by: dict[str, list[Artifact]]) -> str:
-    """What else there is beside those that the headline speaks of."""
+    """The artifacts that the headline does not mention."""
     first = next((verdict for verdict in ("pass", "degraded", "unproven") if by[verdict]), "")
     absent = [a for a in by["unproven"] if not_run_here(a)]
     unproven = [a for a in by["unproven"] if not not_run_here(a)]
     parts = []
     if by["degraded"] and first != "degraded":
-        parts.append(_counted(by["degraded"], "changes some answers", "change some answers"))
+        parts.append(_counted(by["degraded"], "is degraded", "are degraded"))
     if unproven and first != "unproven":
-        parts.append(_counted(unproven, "is not proven", "are not proven"))
+        parts.append(_counted(unproven, "is unproven", "are unproven"))
     if absent and first != "unproven":
         parts.append(_counted(absent, "was not run here", "were not run here"))
     if count := len(loaded.manifest.refused):
-        parts.append(f"{count} {'was' if count == 1 else 'were'} refused")
+        parts.append(f"{count} {'was' if count == 1 else 'were'} rejected")
     return f"{join_phrase(parts)}." if parts else ""
 
 
@@ -130,37 +132,39 @@ def _ready(loaded: WorkspaceContents, artifacts: list[Artifact], also: str) -> H
     who = _subject(loaded, artifacts)
     one = len(artifacts) == 1
     if not reports:
-        sentence = f"{who} passed the gate."
+        sentence = f"{who} passed validation."
         return Headline(
-            "pass", "Ready", sentence, "The gate's report is not in this workspace.", also
+            "pass", "Ready", sentence, "The validation report is not in this workspace.", also
         )
     whom = _reference_short(loaded, reports[0])
     decided = all(r.decisions for r in reports)
-    verb = ("decide" if decided else "compute") + ("s" if one else "")
+    verb = "matches" if one else "match"
+    compared = whom if decided else f"the tensors of {whom}"
     evidence = _flip_evidence(reports) if decided else _tensor_evidence(reports)
-    return Headline("pass", "Ready", f"{who} {verb} as {whom} does.", evidence, also)
+    return Headline("pass", "Ready", f"{who} {verb} {compared}.", evidence, also)
 
 
 def _flip_evidence(reports: Sequence[Report]) -> str:
-    """What the decisions say, of the artifact that says least."""
+    """The evidence of the decisions, from the artifact with the weakest evidence."""
     least = max(reports, key=lambda r: plain(r.decisions.decided.upper) if r.decisions else 1.0)
     stats = least.decisions
     assert stats is not None
     same = _same(stats, several=len(reports) > 1)
     if all(judged_by_tensors(r) for r in reports):
         return (
-            f"{same}, and no number differs by more than {scientific(_largest(reports))} of its "
-            f"output's scale (limit {scientific(least.limits.tensor)}). By the answers alone, harm "
-            f"from {percent(stats.minimum_harm)} up would have been seen (95\u00a0% confidence)."
+            f"{same}. The largest output difference is {scientific(_largest(reports))} of the "
+            f"output's scale (limit {scientific(least.limits.tensor)}). The decisions alone have a "
+            f"detectable flip rate of {percent(stats.minimum_harm)} (95\u00a0% confidence)."
         )
     return (
-        f"{same}. Had {percent(stats.minimum_harm)} of the clear answers changed, this test would "
-        f"have seen it (95\u00a0% confidence)."
+        f"{same}. Flips of decided answers \u2264 {bound(stats.decided.upper)} (limit "
+        f"{percent(least.limits.pass_flips)}); detectable flip rate "
+        f"{percent(stats.minimum_harm)} (95\u00a0% confidence)."
     )
 
 
 def _same(stats: DecisionStats, *, several: bool) -> str:
-    """On how many inputs nothing changed; of several artifacts, on how many at least."""
+    """The number of inputs without a flip; of several artifacts, the smallest number."""
     what = "nearest neighbour" if stats.embedding else "answer"
     subject = f"Each gives the same {what}" if several else f"Same {what}"
     least = "at least " if several and stats.raw.count else ""
@@ -169,13 +173,32 @@ def _same(stats: DecisionStats, *, several: bool) -> str:
 
 
 def _independent(stats: DecisionStats) -> str:
-    """How many inputs really stand for themselves, where some belong together."""
+    """The number of independent inputs, where some inputs form groups."""
     return f" ({stats.groups} of them independent)" if stats.groups < stats.inputs else ""
 
 
 def judged_by_tensors(report: Report) -> bool:
-    """Whether an artifact keeps to the tensor limit, which is what fp32 is judged by."""
+    """Whether an fp32 artifact is within the tensor limit, which decides its verdict."""
     return report.precision == "fp32" and _largest([report]) <= report.limits.tensor
+
+
+def agreement_phrase(report: Report) -> str:
+    """Decided answers kept, and the figure with its limit from which the verdict follows.
+
+    "decided 440/440, flips \u2264 7.6 % (limit 2 %)"; an fp32 artifact within the tensor limit is
+    judged by its outputs instead: "decided 440/440, outputs within 2e-05 (limit 0.001)".
+    """
+    stats = report.decisions
+    if stats is None:
+        return "tensors only"
+    if not stats.decided.n:
+        return "no decided answer"
+    kept = f"decided {stats.decided.n - stats.decided.count}/{stats.decided.n}"
+    if judged_by_tensors(report):
+        worst, limit = scientific(_largest([report])), scientific(report.limits.tensor)
+        return f"{kept}, outputs within {worst} (limit {limit})"
+    limit = percent(report.limits.pass_flips)
+    return f"{kept}, flips \u2264 {bound(stats.decided.upper)} (limit {limit})"
 
 
 def _largest(reports: Sequence[Report]) -> float:
@@ -199,19 +222,19 @@ def _degraded(loaded: WorkspaceContents, artifacts: list[Artifact], also: str) -
         for a in artifacts
         if (r := loaded.reports.get(a.name)) and r.decisions
     ]
-    verb = "changes" if len(artifacts) == 1 else "change"
+    verb = "is" if len(artifacts) == 1 else "are"
     evidence = (
-        f"At most {percent(max(uppers))} of the clear answers of {_reference_short(loaded, None)} "
-        f"come out differently (95\u00a0% confidence)."
+        f"At most {bound(max(uppers))} of the decided answers of "
+        f"{_reference_short(loaded, None)} flip (95\u00a0% confidence)."
         if uppers
-        else "The harm was measured and lies within the looser limit."
+        else "The accuracy loss was measured and is within the looser limit."
     )
     return Headline(
         "degraded",
-        "Usable with known harm",
-        f"{_subject(loaded, artifacts)} {verb} some answers.",
+        "Usable with known accuracy loss",
+        f"{_subject(loaded, artifacts)} {verb} degraded.",
         evidence,
-        f"{also} Whether that is acceptable is your decision, not a matter of rounding.".strip(),
+        f"{also} Decide whether this flip rate is acceptable for your application.".strip(),
     )
 
 
@@ -222,7 +245,7 @@ def _unproven(loaded: WorkspaceContents, artifacts: list[Artifact], also: str) -
         if (r := loaded.reports.get(a.name)) and r.decisions and r.decisions.more_groups
     ]
     more = plural(max(needs), "more independent input") if needs else ""
-    then = f"About {more} would settle it." if needs else ""
+    then = f"A verdict needs about {more}." if needs else ""
     reasons = [
         clean(a.judgement.reasons[0].message)
         for a in artifacts
@@ -231,9 +254,9 @@ def _unproven(loaded: WorkspaceContents, artifacts: list[Artifact], also: str) -
     verb = "is" if len(artifacts) == 1 else "are"
     return Headline(
         "unproven",
-        "Not proven",
-        f"{_subject(loaded, artifacts)} {verb} not proven yet.",
-        _sentence(reasons[0]) if reasons else "The evidence does not reach a verdict.",
+        "Unproven",
+        f"{_subject(loaded, artifacts)} {verb} unproven.",
+        _sentence(reasons[0]) if reasons else "The evidence is insufficient for a verdict.",
         f"{then} {also}".strip(),
     )
 
@@ -244,7 +267,7 @@ def _sentence(text: str) -> str:
 
 
 def evidence_facts(loaded: WorkspaceContents) -> tuple[Fact, ...]:
-    """What the verdicts rest on; what is the same for several artifacts is said once."""
+    """The evidence behind the verdicts; a fact shared by several artifacts appears once."""
     facts: dict[tuple[str, str], list[str]] = {}
     for report in loaded.reports.values():
         who = artifact_name(report.format, report.precision)
@@ -258,7 +281,15 @@ def evidence_facts(loaded: WorkspaceContents) -> tuple[Fact, ...]:
     )
 
 
-_FACT_ORDER = ("inputs", "compared with", "preprocessing", "answers", "evidence", "tensors")
+_FACT_ORDER = (
+    "inputs",
+    "compared with",
+    "preprocessing",
+    "answers",
+    "evidence",
+    "tensors",
+    "accuracy against ground truth",
+)
 
 
 def _facts(loaded: WorkspaceContents, report: Report) -> list[tuple[str, str]]:
@@ -273,70 +304,93 @@ def _facts(loaded: WorkspaceContents, report: Report) -> list[tuple[str, str]]:
         facts.append(
             (
                 "evidence",
-                f"{_count(stats.decided.n_eff)}; the smallest harm it could have seen is "
-                f"{percent(stats.minimum_harm)} of clear answers changing",
+                f"{_count(stats.decided.n_eff)}; detectable flip rate "
+                f"{percent(stats.minimum_harm)} of decided answers",
             )
         )
     facts.append(("tensors", plural(len(report.outputs), "output")))
+    if labelled := _labelled(report):
+        text = f"evaluated on {plural(labelled, 'labelled input')}; figures below each artifact"
+        facts.append(("accuracy against ground truth", text))
     return facts
+
+
+def _labelled(report: Report) -> int:
+    """The number of inputs with true labels; 0 where nothing was compared with them."""
+    labels = [report.labels.inputs] if report.labels else []
+    return max(labels + [stats.inputs for stats in report.metrics], default=0)
 
 
 def _count(n_eff: Number) -> str:
     known = plain(n_eff)
-    return plural(round(known), "independent input") if math.isfinite(known) else "unknown inputs"
+    return (
+        plural(round(known), "independent input")
+        if math.isfinite(known)
+        else "unknown number of inputs"
+    )
 
 
 def _counts(report: Report) -> str:
     stats = report.decisions
     assert stats is not None
     text = (
-        f"{stats.raw.count} of {stats.raw.n} changed; of the {stats.decided.n} clear ones, "
+        f"{stats.raw.count} of {stats.raw.n} flipped; of the {stats.decided.n} decided ones, "
         f"{stats.decided.count}"
     )
     if stats.top5:
-        text += f"; the best five differ on {stats.top5.count} of {stats.top5.n}"
+        text += f"; the top 5 differ on {stats.top5.count} of {stats.top5.n}"
     return text
 
 
 def limitation_facts(loaded: WorkspaceContents) -> tuple[Fact, ...]:
-    """What nobody should read into this report."""
+    """The limitations of this report."""
     facts = []
     reports = loaded.reports.values()
     if not reports:
-        facts.append(Fact("Proof", "no artifact has been validated"))
+        facts.append(Fact("Validation", "no artifact has been validated"))
     if any("not compared" in r.preprocessing for r in reports):
         facts.append(
             Fact(
                 "Preprocessing",
                 "declared, not compared: both sides used the packaged steps, so a difference from "
-                "your server's own preprocessing would not show (give --reference module:fn)",
+                "your server's own preprocessing is not detected (give --reference module:fn)",
             )
         )
     absent = [a for a in loaded.manifest.artifacts if not_run_here(a)]
     if absent:
         facts.append(
-            Fact("Not run here", f"{artifact_names(absent)}: no engine for it on this machine")
+            Fact("Not run here", f"{artifact_names(absent)}: no runtime for it on this machine")
         )
     others = [a.name for a in absent]
     if any(r.decisions is None and f"{r.format}-{r.precision}" not in others for r in reports):
-        facts.append(Fact("Answers", "some artifacts were compared by their numbers alone"))
+        facts.append(Fact("Decisions", "some artifacts were compared as tensors only"))
     facts += _engines(loaded)
-    facts.append(Fact("Accuracy", "true labels: the reference's answers are the measure"))
-    facts.append(Fact("Devices", f"any other than where this ran: {_where(loaded)}"))
+    facts += _accuracy(loaded)
+    facts.append(Fact("Other devices", f"not tested; this report covers {_where(loaded)}"))
     unmeasured = [a for a in loaded.manifest.artifacts if a.name not in loaded.measurements]
     if unmeasured:
-        facts.append(Fact("Cost", f"{artifact_names(unmeasured)} was not measured"))
+        facts.append(Fact("Time and memory", f"not measured: {artifact_names(unmeasured)}"))
     return tuple(facts)
 
 
+def _accuracy(loaded: WorkspaceContents) -> list[Fact]:
+    """The artifacts without a comparison against true labels."""
+    reports = loaded.reports.values()
+    without = [artifact_name(r.format, r.precision) for r in reports if not _labelled(r)]
+    if reports and not without:
+        return []
+    which = f" for {join_phrase(without)}" if len(without) < len(reports) else ""
+    return [Fact("Accuracy against ground truth", f"not evaluated{which}")]
+
+
 def _engines(loaded: WorkspaceContents) -> list[Fact]:
-    """Engines that stand in for others, as the proof says it behind their names."""
-    said: dict[str, list[Artifact]] = {}
+    """Runtimes that replace the target's own one, with the restriction that the report names."""
+    replaced: dict[str, list[Artifact]] = {}
     for artifact in loaded.manifest.artifacts:
         by = artifact.judgement.executed_by if artifact.judgement else ""
         if ";" in by:
-            said.setdefault(clean(by), []).append(artifact)
-    return [Fact("Engine", f"{artifact_names(some)} ran on {by}") for by, some in said.items()]
+            replaced.setdefault(clean(by), []).append(artifact)
+    return [Fact("Runtime", f"{artifact_names(some)} ran on {by}") for by, some in replaced.items()]
 
 
 def _where(loaded: WorkspaceContents) -> str:
@@ -349,4 +403,4 @@ def _where(loaded: WorkspaceContents) -> str:
         for some in loaded.measurements.values()
         for m in some
     }
-    return clean(join_phrase(sorted(engines))) or "nowhere yet"
+    return clean(join_phrase(sorted(engines))) or "no run yet"

@@ -1,4 +1,4 @@
-"""What the report's template shows: plain words and figures, nothing left to decide."""
+"""The values of the report's template: finished texts and figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Headline:
-    """The first thing read: a verdict in a sentence, what it rests on, and what to do next."""
+    """The headline: a verdict in a sentence, its evidence, and the next action."""
 
     tone: Verdict
     word: str
@@ -43,7 +43,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure to remember."""
+    """A key figure."""
 
     label: str
     value: str
@@ -53,7 +53,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """One artifact at a glance; figures that are not known are empty."""
+    """One artifact in the matrix; unknown figures are empty."""
 
     verdict: Verdict
     word: str
@@ -66,7 +66,7 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """One format: a cell a precision, None where it was not asked for."""
+    """One format: one cell a precision, None where it was not requested."""
 
     name: str
     engine: str
@@ -109,7 +109,7 @@ class ArtifactRow:
     agreement: str
     agreement_note: str
     agreement_count: str
-    harm: str
+    detectable: str
     difference: str
     difference_note: str
     executed_by: str
@@ -119,7 +119,7 @@ class ArtifactRow:
 
 @dataclass(frozen=True)
 class RefusedRow:
-    """Something that may not ship: what, why, and what can be done."""
+    """A rejected artifact: name, reason and suggested action."""
 
     name: str
     code: str
@@ -131,7 +131,7 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class CheckRow:
-    """One check of the gate."""
+    """One check of the validation gate."""
 
     name: str
     ok: bool
@@ -148,7 +148,7 @@ class OverlayBox:
     y: float
     width: float
     height: float
-    said: str
+    title: str
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Detail:
-    """All that is known of one artifact."""
+    """The details of one artifact."""
 
     anchor: str
     name: str
@@ -214,12 +214,12 @@ class Detail:
     checks: tuple[CheckRow, ...]
     outputs: tuple[Fact, ...]
     worst: tuple[WorstInputRow, ...]
-    worst_said: str
+    worst_note: str
     costs: tuple[Fact, ...]
     times: tuple[TimingRow, ...]
     noisy: str
     origin: tuple[Fact, ...]
-    said: str = ""
+    summary: str = ""
     open: bool = True
 
 
@@ -238,7 +238,7 @@ class Page:
     compared: tuple[Fact, ...]
     missing: tuple[Fact, ...]
     environment: tuple[Fact, ...]
-    clear: str
+    decided: str
     matrix: Matrix | None = None
     chart: Plot | None = None
     warnings: tuple[str, ...] = ()

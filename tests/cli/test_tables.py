@@ -43,7 +43,7 @@ def test_spans_are_printed_and_many_are_cut(capsys: pytest.CaptureFixture[str]) 
     print_answers(["text"], [Tokens(spans=spans)])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["0.750", "PER", "0-1"]
-    assert lines[-1].strip() == "and 10 more: --json has them all"
+    assert lines[-1].strip() == "and 10 more: --json lists all"
     assert len(lines) == 22
 
 
@@ -90,4 +90,4 @@ def test_sizes_that_a_file_could_not_keep_are_said() -> None:
     assert _said((), ("batch", "n", 4)) == []
     assert _said((), (1, 6, 4), (1, 12, 4)) == ["'n' is fixed at 6, 12 (declared 2 to 16)"]
     assert _said(("n",), (1, 8, 4), (1, 16, 4)) == []
-    assert _said(("n",), (1, 8, 4)) == ["'n' is padded to 8 and goes no further (declared 2 to 16)"]
+    assert _said(("n",), (1, 8, 4)) == ["'n' is padded to 8, longer inputs fail (declared 2 to 16)"]

@@ -299,7 +299,7 @@ def test_true_segments_say_who_is_right(
     page = tmp_path / "report.html"
     done = edgeserve("report", str(tmp_path / "voice"), "-o", str(page), cwd=studio)
     assert done.code == 0, done.err
-    assert "true labels, F1" in page.read_text()
+    assert "ground truth, F1" in page.read_text()
 
 
 def test_what_leaves_the_device_is_a_wav(pitches: Path, live_at: Callable[[Path], str]) -> None:

@@ -341,7 +341,7 @@ def fill(desk: Desk) -> Desk:
         "degraded",
         precision="w8a8",
         size=5 << 20,
-        reasons=(Reason("EDGE-CHECK-011", "2.1 % of clear answers changed, at most 4.0 % (95 %)"),),
+        reasons=(Reason("EDGE-CHECK-011", "2.1 % of decided answers flip, at most 4.0 % (95 %)"),),
     )
     desk.report(w8a8, decisions=decisions(8), outputs=outputs(0.031), worst=worst)
     desk.measure(w8a8, 4.6, noisy="half of the runs had to wait: p50 is 36 ms wall but 4.6 ms CPU")
@@ -349,7 +349,7 @@ def fill(desk: Desk) -> Desk:
         "unproven",
         precision="fp16",
         size=9 << 20,
-        reasons=(Reason("EDGE-CHECK-012", "the evidence allows up to 3.1 % changed answers"),),
+        reasons=(Reason("EDGE-CHECK-012", "the evidence allows a flip rate up to 3.1 %"),),
     )
     desk.report(fp16, decisions=decisions(0, 97, 60, more_groups=90), outputs=outputs(8e-4))
     w8 = desk.refuse("w8")

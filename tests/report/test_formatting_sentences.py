@@ -47,14 +47,13 @@ def said(desk: Any, raw: int, decided: int, margins: tuple[float, ...] = (), **f
 
 def test_close_calls_say_how_close(desk: Any) -> None:
     assert said(desk, 3, 0, (0.04, 0.01, 0.02)) == (
-        "3 of 1\u202f000 photos now get another label; the server's lead was at most 0.04 on each"
-        " of them. A change of 0.9\u00a0% or more would have shown itself, with 330 independent"
-        " inputs."
+        "3 of 1\u202f000 photos get another label; the reference's margin is at most 0.04 on each"
+        " of them. Detectable flip rate: 0.9\u00a0% with 330 independent inputs."
     )
 
 
-def test_clear_answers_that_change_are_counted(desk: Any) -> None:
-    assert "; 2 of them were clear answers." in said(desk, 5, 2, (0.3, 0.2, 0.01))
+def test_decided_answers_that_flip_are_counted(desk: Any) -> None:
+    assert "; 2 of them are decided answers." in said(desk, 5, 2, (0.3, 0.2, 0.01))
 
 
 @pytest.mark.parametrize(
@@ -76,9 +75,8 @@ def test_without_decisions_there_is_no_sentence(desk: Any) -> None:
 def test_true_labels() -> None:
     stats = LabelStats("top-1", 1000, 330, 0.915, 0.912, 5, 2, -0.012, 0.006, 0.2)
     assert accuracy_sentence(stats) == (
-        "right on 91.2\u00a0% of 1\u202f000 labelled inputs, the reference on 91.5\u00a0%: -0.30"
-        " points, with 95\u00a0% confidence each between -1.20 and +0.60; 5 lost, 2 won (by chance"
-        " alone: 20\u00a0%)"
+        "correct on 91.2\u00a0% of 1\u202f000 labelled inputs, the reference on 91.5\u00a0%: -0.30"
+        " points, one-sided 95\u00a0% bounds -1.20 and +0.60; 5 lost, 2 gained (p = 0.2)"
     )
 
 
@@ -97,8 +95,8 @@ def test_a_metric_against_true_labels_is_told_with_its_bounds() -> None:
     )
     said = metric_sentence(stats).replace("\u00a0", " ")
     assert said == (
-        "0.15 on 40 labelled inputs, the reference 0.1: with 95 % confidence each between +0.02 "
-        "and +0.08 of it; 9 of 20 groups worse, 1 better (by chance alone: 1.1 %)"
+        "0.15 on 40 labelled inputs, the reference 0.1; one-sided 95 % bounds of the difference "
+        "+0.02 and +0.08; 9 of 20 groups worse, 1 better (p = 0.011)"
     )
 
 
@@ -113,7 +111,7 @@ def test_figures_of_a_task_have_names_and_unknown_ones_their_own() -> None:
         figures={"map50": 0.5, "kl_worst": 0.25, "odd": 2.0},
     )
     assert task_metrics(stats) == [
-        ("mean average precision (overlap of half)", "0.5"),
-        ("worst divergence, nats", "0.25"),
+        ("mAP at IoU 0.5", "0.5"),
+        ("largest KL divergence, nats", "0.25"),
         ("odd", "2"),
     ]

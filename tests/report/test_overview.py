@@ -40,7 +40,7 @@ def test_every_cell_says_what_is_known(grid: Any) -> None:
     said = {key: cell.word for key, cell in cells.items() if cell}
     assert said["ONNX", "fp32"] == "Pass"
     assert said["ONNX", "w8a8"] == "Degraded"
-    assert said["LiteRT", "w8a8"] == "Refused"
+    assert said["LiteRT", "w8a8"] == "Fail"
     assert said["Core ML", "w8"] == "Not run here"
     first = cells["ONNX", "w8a8"]
     assert first is not None
@@ -66,19 +66,19 @@ def test_one_artifact_needs_no_matrix_and_no_plot_of_one_mark(desk: Any, show: S
 
 def test_the_first_screen_speaks_for_all(grid: Any, show: Show) -> None:
     said = headline(load_workspace(grid.root))
-    assert said.sentence == "6 of 11 conversions decide as its PyTorch source does."
-    assert said.then == "3 change some answers, Core ML w8 was not run here and 1 was refused."
+    assert said.sentence == "6 of 11 conversions match its PyTorch source."
+    assert said.then == "3 are degraded, Core ML w8 was not run here and 1 was rejected."
     page = words(show(grid))
     for told in (
         "Smallest that passes 9.0 MiB",
         " fp16, 50 % of its fp32",
         "Fastest that passes 9.1 ms LiteRT fp32, wall time, 1 thread",
-        "Fastest with known harm 4.7 ms ONNX w8a8, changes 2.1 %",
-        "Smallest harm it would notice 0.96 %",
+        "Fastest degraded 4.7 ms ONNX w8a8, flips 2.1 %",
+        "Detectable flip rate 0.96 %",
         "97 % of weights in 8 bits",
-        "not asked for",
+        "not requested",
         "Not run here",
-        "Core ML w8: no engine for it on this machine",
+        "Core ML w8: no runtime for it on this machine",
         "ran on interpreter 1 (torch); fp16 rounding; not on Apple hardware",
     ):
         assert told in page, told
@@ -89,7 +89,7 @@ def test_the_first_screen_speaks_for_all(grid: Any, show: Show) -> None:
 def test_all_conversions_are_not_some_of_them(desk: Any) -> None:
     for precision in ("fp32", "fp16", "w8"):
         desk.report(desk.artifact(precision=precision))
-    assert headline(load_workspace(desk.write())).sentence.startswith("All 3 conversions decide as")
+    assert headline(load_workspace(desk.write())).sentence.startswith("All 3 conversions match ")
 
 
 def test_folded_details_open_by_their_links(grid: Any, show: Show) -> None:
@@ -126,12 +126,12 @@ def test_texts_are_shown_with_both_neighbours(desk: Any, show: Show, figures: An
     said = words(page)
     assert "Close the door, please." in said
     assert "“Shut the door.” 0.71" in said
-    assert "“Open the door.” 0.70 (changed)" in said
-    assert "this file holds 2 texts from the data" in said
-    assert "cosine with the reference's 0.99961 on average, 0.99000 at least" in said
-    assert "rank correlation 0.99870" in said
-    assert "the next by a cosine of at least 0.01" in said
-    assert "clear nearest neighbours" in said
+    assert "“Open the door.” 0.70 (flipped)" in said
+    assert "This file contains 2 texts from the validation data" in said
+    assert "cosine similarity to the reference: mean 0.99961, minimum 0.99000" in said
+    assert "with the reference: 0.99870" in said
+    assert "the second by a cosine of at least 0.01" in said
+    assert "decided nearest neighbours" in said
     assert page.tags["img"] == 0
 
 

@@ -78,8 +78,8 @@ def test_notes_and_generated_inputs_are_shown(desk: Any, show: Show, figures: An
     )
     desk.write()
     text = show(desk).text
-    assert "logits (generated inputs)" in text
-    assert "largest error of a score 0.0042" in text
+    assert "logits (synthetic inputs)" in text
+    assert "largest error of the score 0.0042" in text
     assert "on the first 64 of 412 inputs" in text
 
 
@@ -108,7 +108,9 @@ def test_what_speaks_of_other_bytes_is_left_aside_aloud(desk: Any, show: Show) -
     desk.measure(made, artifact_sha256="f" * 64)
     desk.write()
     text = show(desk).text
-    assert "onnx-fp32.validate.json, onnx-fp32.measure.json speaks of bytes" in text
+    assert (
+        "another version of the artifact: onnx-fp32.validate.json, onnx-fp32.measure.json." in text
+    )
     assert "not validated" in text
 
 
@@ -117,7 +119,7 @@ def test_no_workspace(tmp_path: Path) -> None:
     for where, got in (
         (tmp_path, "folder"),
         (tmp_path / "file", "file"),
-        (tmp_path / "x", "nothing"),
+        (tmp_path / "x", "no such folder"),
     ):
         with pytest.raises(ReportError, match=got) as caught:
             report(ReportRequest(workspace=str(where), out=str(tmp_path / "r.html")))

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from edgeserve.report.load import load_workspace
-from edgeserve.report.summary import evidence_facts, headline, limitation_facts, reference_words
+from edgeserve.report.summary import (
+    agreement_phrase,
+    evidence_facts,
+    headline,
+    limitation_facts,
+    reference_words,
+)
 from edgeserve.types.artifact import Reason
+from edgeserve.types.reports import LabelStats, MetricStats
 
 
 @pytest.fixture
@@ -31,7 +38,7 @@ def test_all_refused(count: int, words: str, desk: Any, told: Callable[..., Any]
         desk.refuse(precision)
     said = told()
     assert said.tone == "fail"
-    assert said.sentence == "Nothing may ship yet."
+    assert said.sentence == "No artifact passed."
     assert words in said.evidence
 
 
@@ -39,11 +46,11 @@ def test_a_pass_with_decisions(desk: Any, told: Callable[..., Any]) -> None:
     desk.report(desk.artifact())
     said = told()
     assert (said.tone, said.word) == ("pass", "Ready")
-    assert said.sentence == "ONNX fp32 decides as its PyTorch source does."
-    assert "412 of 412 inputs (330 of them independent), and no number" in said.evidence
-    assert "3.1\u00a0\u00d7\u00a010⁻⁶ of its output's scale (limit 10⁻³)" in said.evidence
+    assert said.sentence == "ONNX fp32 matches its PyTorch source."
+    assert "412 of 412 inputs (330 of them independent). The largest" in said.evidence
+    assert "3.1\u00a0\u00d7\u00a010⁻⁶ of the output's scale (limit 10⁻³)" in said.evidence
     assert (
-        "from 0.96\u00a0% up" in said.evidence
+        "detectable flip rate of 0.96\u00a0%" in said.evidence
     )  # 1 - 0.05 ** (1 / (0.94 * 330)), by hand: 0.00961
     assert said.then == ""
 
@@ -51,7 +58,7 @@ def test_a_pass_with_decisions(desk: Any, told: Callable[..., Any]) -> None:
 def test_a_pass_by_tensors_does_not_speak_of_decisions(desk: Any, told: Callable[..., Any]) -> None:
     desk.report(desk.artifact(), decisions=None)
     said = told()
-    assert said.sentence == "ONNX fp32 computes as its PyTorch source does."
+    assert said.sentence == "ONNX fp32 matches the tensors of its PyTorch source."
     assert "Decisions were not compared" in said.evidence
 
 
@@ -64,14 +71,14 @@ def test_numbers_beyond_the_limit_are_not_called_close(
     desk: Any, told: Callable[..., Any], figures: Any
 ) -> None:
     desk.report(desk.artifact(), outputs=figures.outputs(0.03))
-    assert "no number differs" not in told().evidence
+    assert "largest output difference" not in told().evidence
     desk.report(desk.artifacts[0], outputs=figures.outputs("nan"))
-    assert "no number differs" not in told().evidence
+    assert "largest output difference" not in told().evidence
 
 
 def test_only_fp32_is_judged_by_its_numbers(desk: Any, told: Callable[..., Any]) -> None:
     desk.report(desk.artifact(precision="w8"))
-    assert "Had 0.96\u00a0% of the clear answers changed" in told().evidence
+    assert "detectable flip rate 0.96\u00a0%" in told().evidence
 
 
 def test_of_several_that_pass_the_weakest_evidence_speaks(
@@ -80,16 +87,14 @@ def test_of_several_that_pass_the_weakest_evidence_speaks(
     desk.report(desk.artifact())
     desk.report(desk.artifact(precision="fp16"), decisions=figures.decisions(2))
     said = told()
-    assert said.sentence.startswith("ONNX fp32 and ONNX fp16 decide as")
+    assert said.sentence.startswith("ONNX fp32 and ONNX fp16 match ")
     assert "Each gives the same answer on at least 409 of 412" in said.evidence
 
 
 def test_what_else_there_is(full: Any) -> None:
     said = headline(load_workspace(full.root))
     assert said.tone == "pass"
-    assert said.then == (
-        "ONNX w8a8 changes some answers, ONNX fp16 is not proven and 1 was refused."
-    )
+    assert said.then == ("ONNX w8a8 is degraded, ONNX fp16 is unproven and 1 was rejected.")
 
 
 def test_degraded_gives_the_upper_bound_and_leaves_the_choice(
@@ -98,21 +103,21 @@ def test_degraded_gives_the_upper_bound_and_leaves_the_choice(
     desk.report(desk.artifact("degraded", precision="w8a8"), decisions=figures.decisions(8))
     said = told()
     assert said.tone == "degraded"
-    assert "ONNX w8a8 changes some answers" in said.sentence
-    assert "At most 3.6" in said.evidence  # 8/388 + 1.96 * sqrt(p (1 - p) / 310.2), by hand: 3.64 %
-    assert "your decision" in said.then
+    assert "ONNX w8a8 is degraded" in said.sentence
+    assert "At most 3.7" in said.evidence  # 8/388 + 1.96 * sqrt(p (1 - p) / 310.2), by hand: 3.64 %
+    assert "Decide whether this flip rate is acceptable" in said.then
 
 
 def test_unproven_says_why_and_how_much_more(
     desk: Any, told: Callable[..., Any], figures: Any
 ) -> None:
-    reason = Reason("EDGE-CHECK-012", "the evidence allows up to 5 % changed answers")
+    reason = Reason("EDGE-CHECK-012", "the evidence allows a flip rate up to 5 %")
     made = desk.artifact("unproven", reasons=(reason,))
     desk.report(made, decisions=figures.decisions(0, 97, 60, more_groups=90))
     said = told()
     assert said.tone == "unproven"
-    assert said.evidence == "The evidence allows up to 5 % changed answers."
-    assert "About 90 more independent inputs" in said.then
+    assert said.evidence == "The evidence allows a flip rate up to 5 %."
+    assert "about 90 more independent inputs" in said.then
 
 
 @pytest.mark.parametrize(
@@ -139,15 +144,70 @@ def test_what_was_compared_and_what_was_not(desk: Any) -> None:
     facts = {f.name: f.value for f in evidence_facts(loaded)}
     assert facts["preprocessing"] == "declared, not compared"
     assert facts["inputs"] == "412 crops of 23 photos; 8 fillers"
-    assert facts["answers"].startswith("0 of 412 changed; of the 388 clear ones, 0")
+    assert facts["answers"].startswith("0 of 412 flipped; of the 388 decided ones, 0")
     assert facts["evidence"].startswith("310 independent inputs")
     missing = {f.name: f.value for f in limitation_facts(loaded)}
-    assert "would not show" in missing["Preprocessing"]
-    assert "true labels" in missing["Accuracy"]
-    assert "onnxruntime 1.32.0 (cpu), x86_64" in missing["Devices"]
-    assert "ONNX fp32 was not measured" in missing["Cost"]
+    assert "is not detected" in missing["Preprocessing"]
+    assert missing["Accuracy against ground truth"] == "not evaluated"
+    assert "onnxruntime 1.32.0 (cpu), x86_64" in missing["Other devices"]
+    assert missing["Time and memory"] == "not measured: ONNX fp32"
 
 
 def test_compared_preprocessing_is_not_listed_as_missing(desk: Any) -> None:
     desk.report(desk.artifact(), preprocessing="compared")
     assert "Preprocessing" not in {f.name for f in limitation_facts(load_workspace(desk.write()))}
+
+
+LABELS = LabelStats("top-1", 400, 23, 0.915, 0.912, 5, 2, -0.012, 0.006, 0.2)
+METRIC = MetricStats(
+    metric="miou",
+    inputs=40,
+    groups=20,
+    reference=0.8,
+    artifact=0.79,
+    lower=-0.02,
+    upper=0.01,
+    lost=9,
+    won=1,
+    p=0.01,
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "inputs"), [({"labels": LABELS}, 400), ({"metrics": (METRIC,)}, 40)]
+)
+def test_true_labels_that_were_compared_are_not_called_missing(
+    desk: Any, found: dict[str, Any], inputs: int
+) -> None:
+    desk.report(desk.artifact(), **found)
+    loaded = load_workspace(desk.write())
+    assert "Accuracy against ground truth" not in {f.name for f in limitation_facts(loaded)}
+    facts = {f.name: f.value for f in evidence_facts(loaded)}
+    assert facts["accuracy against ground truth"].startswith(f"evaluated on {inputs} labelled")
+
+
+def test_artifacts_without_true_labels_are_named(desk: Any) -> None:
+    desk.report(desk.artifact(), labels=LABELS)
+    desk.report(desk.artifact(precision="w8"))
+    missing = {f.name: f.value for f in limitation_facts(load_workspace(desk.write()))}
+    assert missing["Accuracy against ground truth"] == "not evaluated for ONNX w8"
+
+
+@pytest.mark.parametrize(
+    ("precision", "fields", "phrase"),
+    [
+        ("w8", {}, "decided 388/388, flips \u2264 0.97 % (limit 2 %)"),
+        (
+            "fp32",
+            {},
+            "decided 388/388, outputs within 3.1 \u00d7 10\u207b\u2076 (limit 10\u207b\u00b3)",
+        ),
+        ("fp32", {"decisions": None}, "tensors only"),
+    ],
+)
+def test_the_verdict_follows_from_the_agreement(
+    desk: Any, precision: Any, fields: dict[str, Any], phrase: str
+) -> None:
+    """1 - 0.05 ** (1 / (0.94 * 330)) is 0.961 %, and a bound is rounded up."""
+    report = desk.report(desk.artifact(precision=precision), **fields)
+    assert agreement_phrase(report).replace("\u00a0", " ") == phrase

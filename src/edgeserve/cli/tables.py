@@ -1,6 +1,6 @@
-"""What the commands print for people: tables on standard output, plain when piped.
+"""The tables that commands print on standard output, without colour when piped.
 
-With it, in words, what a file could not keep of the sizes that the source declares.
+Below them: the dimensions that the source declares as dynamic and an artifact fixes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgeserve import tasks
 from edgeserve.terminal_text import escape_controls
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.base import Number, encode, plain
+from edgeserve.types.base import encode, plain
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import DeviceProfile, Profile
 from edgeserve.types.records import Detection, Tensors, Tokens
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeserve.pipeline.measure import MeasureResult
     from edgeserve.pipeline.publish import PackageResult
     from edgeserve.pipeline.result import StageResult
-    from edgeserve.types.reports import DecisionStats, Report
+    from edgeserve.types.reports import Report
     from edgeserve.wrapper.certificate import Certificate
 
 __all__ = [
@@ -39,10 +39,10 @@ __all__ = [
 
 
 def fixed_sizes(artifact: Artifact, manifest: Manifest) -> Iterator[str]:
-    """One text for each dimension that the source leaves free and the file does not.
+    """One text for each dimension that is dynamic in the source and fixed in the artifact.
 
-    The batch is left out: a file that takes one input at a time is fed one by one. So are lengths
-    up to which the file's inputs may be padded, as long as they reach the declared end.
+    Except the batch, because callers may still pass any batch, and lengths that padding covers up
+    to the declared maximum.
     """
     signature = manifest.signature
     for dim, sizes in _fixed(artifact, signature).items():
@@ -51,13 +51,13 @@ def fixed_sizes(artifact: Artifact, manifest: Manifest) -> Iterator[str]:
             continue
         listed = ", ".join(str(size) for size in sorted(sizes))
         if dim in _padded(manifest):
-            yield f"{dim!r} is padded to {listed} and goes no further (declared {low} to {high})"
+            yield f"{dim!r} is padded to {listed}, longer inputs fail (declared {low} to {high})"
         else:
             yield f"{dim!r} is fixed at {listed} (declared {low} to {high})"
 
 
 def _fixed(artifact: Artifact, signature: Signature) -> dict[str, set[int]]:
-    """The sizes that each free dimension has in the file; nothing of those free in it too."""
+    """The sizes of each dimension that is dynamic in the source and fixed in the artifact."""
     found: dict[str, set[int]] = {}
     free = {signature.batch_dim}
     for io in artifact.buckets or (artifact.io,):
@@ -71,7 +71,7 @@ def _fixed(artifact: Artifact, signature: Signature) -> dict[str, set[int]]:
 
 
 def _padded(manifest: Manifest) -> set[str]:
-    """Dimensions whose inputs may be padded to a file's size."""
+    """Dimensions whose inputs may be padded to an artifact's size."""
     padding = manifest.processing.padding
     padded = {
         dim
@@ -87,7 +87,7 @@ _STYLES = {"pass": "green", "degraded": "yellow", "unproven": "magenta", "fail":
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table with columns as wide as what they hold; verdicts in colour on a terminal."""
+    """Print a table with columns as wide as their content; verdicts in colour on a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -107,20 +107,30 @@ def _size(count: float) -> str:
     return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.1f} KiB"
 
 
-def _percent(share: Number) -> str:
-    value = plain(share) * 100
-    return f"{value:.2g} %" if 0 < value < 99.5 else f"{value:.0f} %"
+def _agreement(report: Report | None) -> str:
+    """Decided answers with the figure and limit of the verdict, then all answers."""
+    from edgeserve.report.summary import agreement_phrase
+
+    if report is None:
+        return "not validated"
+    phrase = agreement_phrase(report).replace("\u00a0", " ")
+    if report.decisions is None:
+        return phrase
+    raw = report.decisions.raw
+    return f"{phrase} \u00b7 all {raw.n - raw.count}/{raw.n}"
 
 
-def _agreement(stats: DecisionStats | None) -> str:
-    if stats is None:
-        return "compared as tensors"
-    decided = stats.decided
-    raw = stats.raw
-    return (
-        f"{decided.n - decided.count} of {decided.n} clear answers, {raw.n - raw.count} of"
-        f" {raw.n} in all; would notice {_percent(stats.minimum_harm)} changed"
-    )
+def _legend(reports: Iterable[Report]) -> Iterator[str]:
+    """The rule behind the verdicts of the table, for each set of limits in it."""
+    from edgeserve.report.formatting import percent
+
+    judged = [r for r in reports if r.decisions and r.decisions.decided.n]
+    for limits in dict.fromkeys(r.limits for r in judged):
+        passing, degraded = percent(limits.pass_flips), percent(limits.degraded_flips)
+        yield (
+            f"flips: 95 % upper bound of the flip rate of decided answers; pass up to {passing}, "
+            f"degraded up to {degraded}, else unproven (more inputs needed) or fail"
+        ).replace("\u00a0", " ")
 
 
 def _worst(report: Report | None) -> str:
@@ -130,7 +140,7 @@ def _worst(report: Report | None) -> str:
 
 
 def print_outcome(outcome: StageResult) -> None:
-    """What came out of convert, validate or run."""
+    """The result of convert, validate or run."""
     for line in outcome.plan:
         print(line)
     if outcome.manifest is None:
@@ -138,16 +148,19 @@ def print_outcome(outcome: StageResult) -> None:
     rows = []
     for artifact in outcome.artifacts:
         report = outcome.reports.get(artifact.name)
-        agreement = _agreement(report.decisions if report else None)
         size = _size(artifact.size)
-        rows.append((artifact.name, artifact.verdict or "", size, _worst(report), agreement))
+        rows.append(
+            (artifact.name, artifact.verdict or "", size, _worst(report), _agreement(report))
+        )
     for refused in outcome.refused:
         name = f"{refused.format}-{refused.precision}"
         rows.append((name, refused.verdict, "-", "-", refused.code))
-    _table(("artifact", "verdict", "size", "max abs diff", "decides as the reference"), rows)
+    _table(("artifact", "verdict", "size", "max abs diff", "agreement with reference"), rows)
+    for line in _legend(outcome.reports.values()):
+        print(line)
     for artifact in outcome.artifacts:
-        for said in fixed_sizes(artifact, outcome.manifest):
-            print(escape_controls(f"{artifact.name}: {said}"))
+        for text in fixed_sizes(artifact, outcome.manifest):
+            print(escape_controls(f"{artifact.name}: {text}"))
     for name, report in outcome.reports.items():
         _print_truths(name, report)
     _print_reasons(outcome)
@@ -157,7 +170,7 @@ def print_outcome(outcome: StageResult) -> None:
 
 
 def _print_truths(name: str, report: Report) -> None:
-    """What is known of it against true labels; nothing where the data hold none."""
+    """The accuracy against true labels; nothing where the data have none."""
     if report.labels is None and not report.metrics:
         return
     from edgeserve.report.formatting import accuracy_sentence, metric_sentence, metric_title
@@ -171,7 +184,7 @@ def _print_truths(name: str, report: Report) -> None:
 
 
 def _near(path: str) -> str:
-    """A path as short as it can be said from here."""
+    """A path relative to the working directory, if it lies below it."""
     below = os.path.relpath(path)
     return path if below.startswith(os.pardir) else below
 
@@ -187,7 +200,7 @@ def _print_reasons(outcome: StageResult) -> None:
     for change in outcome.changes:
         print(escape_controls(f"{change.name}: {'WORSE: ' if change.worse else ''}{change.words}"))
     if outcome.below_required:
-        print(f"--require {outcome.required} is missed by {', '.join(outcome.below_required)}")
+        print(f"below --require {outcome.required}: {', '.join(outcome.below_required)}")
 
 
 def print_measurements(measured: MeasureResult) -> None:
@@ -212,13 +225,13 @@ def print_measurements(measured: MeasureResult) -> None:
     _table(heads, rows)
     for name, m in measured.measurements.items():
         if m.noisy:
-            print(f"{name}: noisy, do not trust these figures: {m.noisy}")
+            print(f"{name}: noisy, these figures are unreliable: {m.noisy}")
 
 
 def print_packaged(packaged: PackageResult) -> None:
     """The sealed bundle."""
-    said = ", ".join(f"{name} ({verdict})" for name, verdict in packaged.verdicts.items())
-    print(f"{packaged.path}  {_size(packaged.size)}  {said}")
+    held = ", ".join(f"{name} ({verdict})" for name, verdict in packaged.verdicts.items())
+    print(f"{packaged.path}  {_size(packaged.size)}  {held}")
     print(f"model_id {packaged.model_id}\nsha256   {packaged.sha256}")
 
 
@@ -229,7 +242,7 @@ def _answer(answer: Any) -> str:
 
 
 def print_answers(inputs: Sequence[str], answers: Sequence[Any]) -> None:
-    """One line an input, then where they ran."""
+    """One line an input, then the runtime."""
     for given, answer in zip(inputs, answers, strict=True):
         print(f"{escape_controls(given)}\t{escape_controls(_answer(answer))}")
         for line in _details(answer):
@@ -242,12 +255,12 @@ def print_answers(inputs: Sequence[str], answers: Sequence[Any]) -> None:
             print(ran.note)
 
 
-#: Boxes and spans printed of one answer; ``--json`` has all.
+#: Boxes and spans printed of one answer; ``--json`` lists all.
 _SHOWN = 20
 
 
 def _details(answer: Any) -> list[str]:
-    """What stands under an answer's line: further labels, boxes with corners, spans."""
+    """The lines below an answer: further labels, boxes with corners, spans."""
     lines = [f"{score:.3f}  {label}" for label, score in getattr(answer, "top", ())[1:]]
     if isinstance(answer, Detection):
         found = zip(answer.scores, answer.labels, answer.boxes, strict=True)
@@ -257,11 +270,11 @@ def _details(answer: Any) -> list[str]:
     if isinstance(answer, Tokens):
         lines += [f"{s.score:.3f}  {s.label}  {s.start}-{s.end}" for s in answer.spans]
     more = len(lines) - _SHOWN
-    return lines if more <= 0 else [*lines[:_SHOWN], f"and {more} more: --json has them all"]
+    return lines if more <= 0 else [*lines[:_SHOWN], f"and {more} more: --json lists all"]
 
 
 def print_certificate(certificate: Certificate) -> None:
-    """The proof that ran on this device."""
+    """The certificate of the golden cases on this device."""
     device = certificate.device
     print(f"{certificate.name} version {certificate.version}: {certificate.verdict}")
     print(f"model_id {certificate.model_id}")
@@ -280,7 +293,7 @@ def print_certificate(certificate: Certificate) -> None:
                 proof.verdict,
             )
         )
-    heads = ("artifact", "engine", "threads", "golden cases", "score diff", "run ms", "verdict")
+    heads = ("artifact", "runtime", "threads", "golden cases", "score diff", "run ms", "verdict")
     _table(heads, rows)
     for proof in certificate.proofs:
         if proof.reason:
@@ -290,7 +303,7 @@ def print_certificate(certificate: Certificate) -> None:
 
 
 def print_inspection(found: Inspection) -> None:
-    """What a bundle or workspace holds."""
+    """The content of a bundle or workspace."""
     m = found.manifest
     print(f"{m.name} version {m.version}, {m.task} ({found.kind})")
     print(f"model_id {m.model_id}")
@@ -302,7 +315,7 @@ def print_inspection(found: Inspection) -> None:
     golden = (
         f"{len(m.golden.cases)} golden cases ({m.golden.origin})" if m.golden else "no golden cases"
     )
-    print(f"{golden}, {len(m.labels)} labels, {len(m.files)} members, all hashes hold")
+    print(f"{golden}, {len(m.labels)} labels, {len(m.files)} members, all hashes verified")
     rows = [(a.name, a.verdict or "", _size(a.size), a.sha256[:16]) for a in m.artifacts]
     _table(("artifact", "verdict", "size", "sha256"), rows)
     for graph in found.graphs:
@@ -311,7 +324,7 @@ def print_inspection(found: Inspection) -> None:
 
 
 def print_profiles(found: Sequence[Profile], whole: bool) -> None:
-    """All profiles as a list, or one whole."""
+    """All profiles as a list, or one in full."""
     if whole:
         import json
 
@@ -320,4 +333,4 @@ def print_profiles(found: Sequence[Profile], whole: bool) -> None:
     rows = [
         (p.name, "device" if isinstance(p, DeviceProfile) else "workload", p.title) for p in found
     ]
-    _table(("name", "kind", "what"), rows)
+    _table(("name", "kind", "title"), rows)
