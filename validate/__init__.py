@@ -6,7 +6,7 @@
         print(report.format, report.judgement.verdict)
 
 The verbs that workers run are `edgeserve.validate.collect.collect_answers` (the reference, once),
-`edgeserve.validate.judge.judge` (one artifact) and `edgeserve.validate.golden.make.make_golden`.
+`edgeserve.validate.judge.judge` (one artifact) and `edgeserve.validate.golden.make_golden`.
 The rules stand in ``docs/explanation/verdicts.md``.
 """
 

@@ -191,7 +191,7 @@ class LocatedArtifact(Value, frozen=True):
 
 
 class GoldenRequest(Value, frozen=True):
-    """Make golden cases (`edgeserve.validate.golden.make.make:make_golden`).
+    """Make golden cases (`edgeserve.validate.golden.make:make_golden`).
 
     Attributes:
         source_folder: As in `AnswersRequest`.

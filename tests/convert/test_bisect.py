@@ -121,7 +121,7 @@ def test_values_that_are_wrong_in_silence_are_found(
     """Without the rewrite that sees to it, the divisor is lost on the way to ONNX."""
     from edgeserve.backends.onnx import export
 
-    kept = tuple(each for each in export._PASSES if each.__name__ != "spell_divisor")
+    kept = tuple(each for each in export._PASSES if each.__name__ != "lower_divisor")
     assert len(kept) == len(export._PASSES) - 1
     monkeypatch.setattr(export, "_PASSES", kept)
     found, script = searched(tmp_path, "pooled", "onnx")

@@ -141,4 +141,14 @@ def entry_of(name: str) -> OpEntry | None:
 
 
 def _register_ops() -> None:
-    pass
+    from edgeserve.backends.torch.onnx_import import (  # noqa: F401
+        activations,
+        conv_pool,
+        elementwise,
+        matmul_reduce,
+        normalization,
+        recurrent,
+        resizing,
+        selection,
+        shape_ops,
+    )

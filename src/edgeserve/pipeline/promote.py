@@ -133,7 +133,7 @@ def _make(
         ),
     )
     return bench.work(
-        "golden cases", "edgeserve.validate.golden.make.make:make_golden", request, Golden, "golden"
+        "golden cases", "edgeserve.validate.golden.make:make_golden", request, Golden, "golden"
     )
 
 

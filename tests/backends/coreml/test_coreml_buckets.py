@@ -115,6 +115,6 @@ def test_lengths_that_cannot_be_left_open_are_traced_one_by_one(packages: Any, t
     net.call = lambda *tensors: list(net.module(*tensors).values())
     package = packages.make(net)
     assert [io.signature for io in package.artifact.buckets] == ["len_16", "len_20"]
-    assert "settle_outputs" in package.artifact.provenance.rewrites
+    assert "normalize_outputs" in package.artifact.provenance.rewrites
     for length in (3, 19):
         assert package.error(sentence(length)) <= 1e-6

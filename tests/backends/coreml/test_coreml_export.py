@@ -278,7 +278,7 @@ def test_operators_that_stay_whole_answer_as_pytorch(packages: Any) -> None:
     assert package.error() <= 1e-5  # mish through exp and log
     counts = packages.backend.inspect(package.artifact, package.root).op_counts
     assert {"relu6", "silu", "pixel_shuffle", "resample", "instance_norm"} <= set(counts)
-    assert package.artifact.provenance.rewrites == ("name_relu6",)
+    assert package.artifact.provenance.rewrites == ("canonicalize_relu6",)
 
 
 def test_a_run_knows_nothing_of_the_one_before(packages: Any) -> None:

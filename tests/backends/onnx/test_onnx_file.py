@@ -83,8 +83,8 @@ def test_what_was_rewritten_is_recorded(
     x = torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8)
     net = zoo.export("rewritten", Rewritten().eval(), (x,), ExportOptions())
     artifact = try_routes(backends.get("onnx"), net.exported, net.root, tmp_path)
-    assert artifact.provenance.rewrites == ("spell_divisor", "pool_adaptively")
-    assert "rewritten on the way: spell_divisor, pool_adaptively" in capsys.readouterr().out
+    assert artifact.provenance.rewrites == ("lower_divisor", "lower_adaptive_pool")
+    assert "rewritten on the way: lower_divisor, lower_adaptive_pool" in capsys.readouterr().out
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (got,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     np.testing.assert_allclose(got, Rewritten()(x).numpy(), atol=1e-6)
@@ -260,7 +260,7 @@ def test_an_op_without_a_translation_is_named_with_its_line(
     assert error.value.exit_code == 1
     assert op in error.value.message
     line = inspect.getsourcelines(module.forward)[1] + offset
-    assert error.value.source_line == f"{Path(__file__).name}:{line}"
+    assert error.value.source_line == f"onnx/{Path(__file__).name}:{line}"
     assert not list(tmp_path.iterdir()), "nothing half made is left"
 
 
@@ -278,4 +278,4 @@ def test_an_op_that_cannot_be_used_so_is_named_with_its_line(zoo: Any, tmp_path:
     assert "aten.histc" in error.value.message
     assert "min == max" in error.value.message
     line = inspect.getsourcelines(Histogram.forward)[1] + 1
-    assert error.value.source_line == f"{Path(__file__).name}:{line}"
+    assert error.value.source_line == f"onnx/{Path(__file__).name}:{line}"

@@ -164,12 +164,12 @@ def test_tensors_have_names_of_their_own(text_file: Any) -> None:
 def test_rewrites_are_noted(digits: Any, text_file: Any) -> None:
     assert digits.file.artifact.provenance.rewrites == ("fold_batch_norm",)
     assert set(text_file.artifact.provenance.rewrites) <= {
-        "drop_asserts",
-        "drop_idle",
-        "plain_names",
+        "remove_asserts",
+        "remove_noops",
+        "canonicalize_ops",
         "copy_contiguous",
         "fold_constants",
-        "blank_blind_rows",
+        "zero_fully_masked_rows",
     }
     assert {"litert-torch", "ai-edge-litert", "torch"} <= set(digits.file.artifact.provenance.tools)
 
@@ -216,7 +216,7 @@ def test_an_expansion_that_is_transposed(made: Callable[..., Any]) -> None:
 
 def test_an_expansion_among_convolutions(made: Callable[..., Any]) -> None:
     file = made("gate", ExpandedGate(), (torch.randn(1, 3, 6, 7),))
-    assert file.artifact.provenance.rewrites == ("drop_expand",)
+    assert file.artifact.provenance.rewrites == ("remove_expand",)
     compare(file, file.net.feed)
 
 
@@ -265,7 +265,7 @@ class _Written(nn.Module):
 def test_a_value_written_under_a_mask_answers_as_pytorch(made: Any) -> None:
     x = torch.randn(2, 9, generator=torch.Generator().manual_seed(3))
     file = made("written", _Written(), (x,))
-    assert "choose_by_mask" in file.artifact.provenance.rewrites
+    assert "lower_masked_write" in file.artifact.provenance.rewrites
     (got,) = file.run({"x": x.numpy()}).values()
     right = x.clone()
     right = torch.where(x < 0, torch.tensor(0.25), right)

@@ -47,7 +47,7 @@ X = torch.randn(2, 3, 4)
 )
 def test_plain_names(rewritten: Any, targets: Any, function: Any, gone: str) -> None:
     graph, names = rewritten(function, (X,), canonicalize_ops)
-    assert names == ("plain_names",)
+    assert names == ("canonicalize_ops",)
     assert gone not in targets(graph)
 
 
@@ -189,7 +189,7 @@ def test_tiny_numbers_are_tensors(rewritten: Any) -> None:
         return x / (x.abs() + 1e-12) * 1.000001 + (x.sum() + 1e-12) + (x + 0.0) * 1.0
 
     graph, names = rewritten(function, (X,), preserve_tiny_constants)
-    assert names == ("keep_epsilons",)
+    assert names == ("preserve_tiny_constants",)
     sizes = [node.args for node in graph.graph.nodes if "full" in str(node.target)]
     assert sizes == [([1], 1e-12), ([1], 1.000001)]
 
@@ -209,7 +209,7 @@ def test_strides_are_written_out(
     graph, names = rewritten(
         lambda x: x.as_strided(size, stride, offset) * 1, (X,), lower_as_strided
     )
-    assert names == ("relabel_strides",)
+    assert names == ("lower_as_strided",)
     assert known in targets(graph)
     assert "as_strided.default" not in targets(graph)
 
@@ -227,6 +227,6 @@ def test_a_program_is_rewritten_in_place_with_its_outputs() -> None:
     names = apply_passes_in_place(program, (canonicalize_ops, copy_contiguous))
     with log_warnings():
         decomposed = program.run_decompositions()
-    assert names == ("plain_names", "copy_contiguous")
+    assert names == ("canonicalize_ops", "copy_contiguous")
     for got, right in itertools.zip_longest(decomposed.module()(X), wanted):
         torch.testing.assert_close(got, right)
