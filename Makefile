@@ -11,13 +11,14 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus zoo zoo-ops lock venv clean help
+.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus dist zoo zoo-ops lock venv clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   convert, prove, measure and package two real models; leaves demo-out/"
 	@echo "make test   run the tests"
 	@echo "make check  lint, types, schemas"
+	@echo "make dist   build wheel and source archive; install and try each in a clean environment"
 	@echo "make bench  print the figures of benchmarks/"
 	@echo "make gpu-check  CUDA parity and throughput, where there is a GPU"
 	@echo "make hostile    60,000 hostile requests at a whole endpoint"
@@ -32,6 +33,8 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet torch==2.13.0 --index-url $(TORCH_INDEX))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@# Until 0.2 the distribution was called as the package is.
+	$(BIN)/python -m pip uninstall --quiet --yes edgeserve 2>/dev/null
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  --no-build-isolation --no-deps --editable .
 	@touch $@
@@ -70,6 +73,9 @@ types: $(STAMP)
 schemas: $(STAMP)
 	$(BIN)/python -m edgeserve.bundle.schema --check spec/schema
 	$(BIN)/python -m edgeserve.codes --check docs/reference/errors.md
+
+dist: $(STAMP)
+	$(BIN)/python -m dev.distribution dist
 
 bench: $(STAMP)
 	$(BIN)/python -m dev.benchmarks

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from edgeserve.backends.base import too_old
 from edgeserve.errors import ConvertError
+from edgeserve.installation import install_command
 
 __all__ = ["check_link", "check_links", "check_packages", "resolve_named_file"]
 
@@ -37,7 +38,7 @@ def check_packages(thing: str, needed: Mapping[str, str]) -> None:
             thing,
             wanted=", ".join(needed),
             got=f"no {', '.join(missing)}" if missing else "versions that are too old",
-            hint="pip install 'edgeserve[convert]'" if missing else str(old),
+            hint=install_command("convert") if missing else str(old),
         )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from edgeserve.environment import environment, usable_cores
 from edgeserve.errors import MeasureError
+from edgeserve.installation import install_command
 from edgeserve.jobs import progress
 from edgeserve.measure import inputs as feeds
 from edgeserve.measure.noise import LoadMeter, MachineLoad, noise_reason
@@ -84,7 +85,7 @@ def _psutil_memory() -> Any:
             "psutil",
             wanted="the package that reads this system's memory",
             got="not installed",
-            hint="pip install 'edgeserve[measure]'",
+            hint=install_command("measure"),
         ) from error
     return psutil.Process().memory_info()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from edgeserve.errors import ReportError
 from edgeserve.files import write_atomic
+from edgeserve.installation import install_command
 from edgeserve.report import charts
 from edgeserve.report.detail import detail
 from edgeserve.report.formatting import (
@@ -332,7 +333,7 @@ def _check_packages() -> None:
             error.name or "a package",
             wanted="jinja2 and matplotlib",
             got="not installed",
-            hint="pip install 'edgeserve[report]'",
+            hint=install_command("report"),
         ) from error
     del jinja2, matplotlib
 

@@ -24,6 +24,9 @@ __all__ = [
 #: How Python shows an object it has no words for: an address of this process's memory.
 _OBJECT = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>")
 
+#: What the operator would run; the path of the installation is none of a remote caller's business.
+_COMMAND = re.compile(r"(?:pip install|git -C) .*")
+
 
 class RequestRejected(Exception):
     """A request that is not answered, and why.
@@ -58,7 +61,7 @@ def error_body(error: EdgeError, request_id: str) -> bytes:
     whole: dict[str, Any] = {
         "error": error_line(error),
         "code": error.code,
-        "hint": error.hint,
+        "hint": _COMMAND.sub("the server's log names the command for its operator", error.hint),
         "request_id": request_id,
     }
     return msgspec.json.encode(whole)

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgeserve.errors import ServeError
+from edgeserve.installation import install_command
 from edgeserve.serve.app import App
 from edgeserve.serve.options import ServeOptions
 from edgeserve.serve.telemetry import Log
@@ -81,7 +82,7 @@ def _check_packages(options: ServeOptions) -> None:
             "endpoint",
             wanted="the packages of the extra `serve`",
             got=f"no {', '.join(missing)}",
-            hint="pip install 'edgeserve[serve]'",
+            hint=install_command("serve"),
         )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from edgeserve.backends.base import Backend, too_old, versions
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import Session
+from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Precision
@@ -38,7 +39,7 @@ class CoremlBackend(Backend):
 
     def missing(self) -> str | None:
         if not all(importlib.util.find_spec(name) for name in ("torch", "coremltools")):
-            return "pip install 'edgeserve[coreml]'"
+            return install_command("coreml")
         return None
 
     def missing_tools(self) -> str | None:

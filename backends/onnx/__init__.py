@@ -12,6 +12,7 @@ import numpy as np
 from edgeserve.backends.base import Backend, too_old, versions
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import Session
+from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
 
@@ -31,13 +32,13 @@ class OnnxBackend(Backend):
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("onnxruntime") is None:
-            return "pip install 'edgeserve[onnx]' (or 'edgeserve[gpu]' for CUDA)"
+            return f"{install_command('onnx')} (or with [gpu] for CUDA)"
         return None
 
     def missing_tools(self) -> str | None:
         tools = ("torch", "onnx", "onnx_ir", "onnxscript")
         if not all(importlib.util.find_spec(name) for name in tools):
-            return "pip install 'edgeserve[convert]'"
+            return install_command("convert")
         return too_old("torch", "onnx", "onnx-ir", "onnxscript")
 
     def tools(self) -> dict[str, str]:

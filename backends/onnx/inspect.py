@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.errors import BackendError
+from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, DType, TensorSpec
 from edgeserve.user_lines import one_line
@@ -165,7 +166,7 @@ def with_taps(path: Path, taps: tuple[str, ...]) -> bytes:
             "taps",
             wanted="onnx_ir, which edits the graph",
             got="not installed",
-            hint="pip install 'edgeserve[convert]'",
+            hint=install_command("convert"),
         ) from error
     model = read(path)
     values = {

@@ -12,6 +12,7 @@ import numpy as np
 from edgeserve.backends.base import Backend, too_old, versions
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import Session
+from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
 
@@ -26,13 +27,13 @@ class TfliteBackend(Backend):
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("ai_edge_litert") is None:
-            return "pip install 'edgeserve[tflite]'"
+            return install_command("tflite")
         return None
 
     def missing_tools(self) -> str | None:
         tools = ("ai_edge_litert", "ai_edge_quantizer", "litert_torch", "torch")
         if not all(importlib.util.find_spec(name) for name in tools):
-            return "pip install 'edgeserve[convert]'"
+            return install_command("convert")
         return too_old("torch", "litert-torch", "ai-edge-litert", "ai-edge-quantizer")
 
     def tools(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from edgeserve.backends.graph import Graph
 from edgeserve.backends.reference import reference
 from edgeserve.backends.session import Session
 from edgeserve.files import describe
+from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 
@@ -33,7 +34,7 @@ class TorchBackend(Backend):
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("torch") is None:
-            return "pip install 'edgeserve[convert]'"
+            return install_command("convert")
         return None
 
     def delegates(self) -> tuple[str, ...]:

@@ -13,38 +13,20 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import venv
 from pathlib import Path
 
+from dev.distribution import build
+from edgeserve.installation import DISTRIBUTION
+
 __all__ = ["main"]
 
-_ROOT = Path(__file__).resolve().parents[2]
 #: Extras of one runtime-only install each, and the most it may weigh in megabytes.
 _SETS = {"onnx": 165.0, "onnx,text": 205.0, "tflite,text": 205.0}
 _OWN_MB = 5.0
-_LEFT_OUT = (
-    ".git",
-    ".venv",
-    "build",
-    "demo-out",
-    "*.egg-info",
-    "__pycache__",
-    ".*_cache",
-    ".hypothesis",
-)
-
-
-def build_wheel(folder: Path) -> Path:
-    """The wheel of this checkout, built from a copy: a stale build folder would end up in it."""
-    copy = folder / "source"
-    shutil.copytree(_ROOT, copy, ignore=shutil.ignore_patterns(*_LEFT_OUT))
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(copy))
-    [wheel] = folder.glob("edgeserve-*.whl")
-    return wheel
 
 
 def install(wheel: Path, folder: Path, extra: str) -> Path:
@@ -79,7 +61,7 @@ def measure(extras: tuple[str, ...] = tuple(_SETS)) -> dict[str, dict[str, objec
     """Figures of each set of extras: megabytes in all, edgeserve's own, bytecode, the largest."""
     found: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory(prefix="edgeserve-install-") as folder:
-        wheel = build_wheel(Path(folder))
+        wheel = build(Path(folder)).wheel
         for extra in extras:
             sizes, bytecode = weigh(install(wheel, Path(folder, "venv-" + extra), extra))
             found[extra] = {
@@ -104,7 +86,7 @@ def main() -> int:
         total, own = float(str(figures["total_mb"])), float(str(figures["own_mb"]))
         over |= total > _SETS[extra] or own > _OWN_MB
         if not arguments.json:
-            print(f"edgeserve[{extra}]: {total:.1f} MB (wanted <= {_SETS[extra]:.0f})")
+            print(f"{DISTRIBUTION}[{extra}]: {total:.1f} MB (wanted <= {_SETS[extra]:.0f})")
             print(f"  own {own:.2f} MB (wanted <= {_OWN_MB:.0f})")
             print(f"  bytecode beside that {figures['bytecode_mb']:.1f} MB")
             print("  largest:", ", ".join(f"{n} {mb:.1f}" for n, mb in _largest(figures)))

@@ -8,6 +8,7 @@ import re
 from importlib import metadata
 
 from edgeserve import __version__
+from edgeserve.installation import DISTRIBUTION
 from edgeserve.serve.emit.deployment import BUNDLES, DeploymentSubject, arguments
 
 __all__ = ["docker", "health"]
@@ -88,9 +89,9 @@ def _cuda_environment() -> list[str]:
 
 
 def _pinned(extras: tuple[str, ...]) -> list[str]:
-    """Requirements of edgeserve with these extras and of what they bring, as installed here."""
-    first = [line for line in metadata.requires("edgeserve") or [] if _applies(line, extras)]
-    found = {"edgeserve": f"edgeserve=={__version__}"}
+    """The distribution with these extras and all that they bring, as installed here."""
+    first = [line for line in metadata.requires(DISTRIBUTION) or [] if _applies(line, extras)]
+    found = {DISTRIBUTION: f"{DISTRIBUTION}=={__version__}"}
     left = list(first)
     while left:
         line = left.pop()

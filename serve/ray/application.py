@@ -13,6 +13,7 @@ from typing import Any
 
 from edgeserve.bundle import open_model
 from edgeserve.errors import ServeError
+from edgeserve.installation import install_command
 from edgeserve.serve.ray.ingress import Ingress
 from edgeserve.serve.ray.options import Cascade, RayOptions, ray_options
 from edgeserve.serve.ray.replica import ModelReplica
@@ -140,7 +141,7 @@ def _serve() -> Any:
             "engine ray",
             wanted="the packages of the extra `ray`",
             got=str(error),
-            hint="pip install 'edgeserve[ray]'",
+            hint=install_command("ray"),
         ) from error
     return serve
 

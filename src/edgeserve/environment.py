@@ -10,13 +10,13 @@ import re
 from importlib import metadata
 from pathlib import Path
 
+from edgeserve import __version__
 from edgeserve.types.reports import Environment
 
 __all__ = ["FEATURES", "PACKAGES", "environment", "parse_cpuinfo", "usable_cores"]
 
-#: Packages whose version changes a model's numbers or times.
+#: Packages whose version changes a model's numbers or times; edgeserve's own is added.
 PACKAGES = (
-    "edgeserve",
     "numpy",
     "onnxruntime",
     "onnxruntime-gpu",
@@ -118,7 +118,8 @@ def _system() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    """Versions by package; edgeserve's is that of the running code, installed or not."""
+    found = {"edgeserve": __version__}
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)

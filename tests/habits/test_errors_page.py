@@ -28,7 +28,7 @@ def test_each_code_has_one_heading_under_its_area() -> None:
 
 def test_stories_and_fixes_stand_on_the_page_as_they_are() -> None:
     plain = re.sub(r"\\(.)", r"\1", page())
-    for entry in catalogue().values():
+    for entry in catalogue(published=True).values():
         assert f"**{entry.title}.** {entry.story}" in plain
         assert f"What to do: {entry.fix}" in plain
 

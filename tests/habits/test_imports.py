@@ -22,6 +22,7 @@ CORE = {
     "errors",
     "files",
     "golden_compare",
+    "installation",
     "jobs",
     "oip",
     "processing",

@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import edgeserve
+from edgeserve.installation import DISTRIBUTION
 
 #: Top-level folders with Python in them that are not part of the installed package.
 NOT_INSTALLED = {"dev", "docs", "spec", "tests"}
@@ -100,6 +101,35 @@ def test_one_version(pyproject: Mapping[str, Any], root: Path) -> None:
     assert f"[{edgeserve.__version__}]" in (root / "CHANGELOG.md").read_text("utf-8")
 
 
+def test_the_distribution_has_a_name_of_its_own(pyproject: Mapping[str, Any]) -> None:
+    """On PyPI "edgeserve" is another author's package, which a hint must never install."""
+    assert pyproject["project"]["name"] == DISTRIBUTION != "edgeserve"
+
+
+#: What would install the other author's package. Written so that it does not match itself.
+OTHERS = re.compile(r"edgeserv[e]\[[a-z]|pip3? install[^`\n\"]*(?<![\w/.-])edgeserv[e](?![\w/.-])")
+
+
+def test_nothing_tells_to_install_the_other_package(texts: Mapping[Path, str]) -> None:
+    found = [f"{path}: {hit[0]}" for path, text in texts.items() for hit in OTHERS.finditer(text)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install '{}[onnx]'",
+        "pip install -U {}",
+        "pip install {}==0.1",
+        "`pip install {}`",
+        "with {}[gpu] for CUDA",
+    ],
+)
+def test_a_planted_install_line_is_found(text: str) -> None:
+    assert OTHERS.search(text.format("edge" + "serve"))
+    assert not OTHERS.search(text.format(DISTRIBUTION))
+
+
 def requirements(pyproject: Mapping[str, Any]) -> dict[str, list[Requirement]]:
     """The base ("") and each extra."""
     project = pyproject["project"]
@@ -118,12 +148,12 @@ def test_extras_are_sound(pyproject: Mapping[str, Any]) -> None:
         names = [r.name for r in items]
         assert len(set(names)) == len(names), f"[{extra}] names something twice"
         for item in items:
-            assert item.specifier or item.name == "edgeserve", (
+            assert item.specifier or item.name == DISTRIBUTION, (
                 f"[{extra}]: {item} has no lowest version"
             )
-            unknown = item.extras - wanted.keys() if item.name == "edgeserve" else set()
+            unknown = item.extras - wanted.keys() if item.name == DISTRIBUTION else set()
             assert not unknown, f"[{extra}]: {item} names an unknown extra"
-    own = [r for r in wanted["dev"] if r.name == "edgeserve"]
+    own = [r for r in wanted["dev"] if r.name == DISTRIBUTION]
     assert own[0].extras == wanted.keys() - {"", "dev", "gpu"}, (
         "[dev] brings all that can be together"
     )

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 import yaml
 
+from edgeserve.installation import DISTRIBUTION
 from edgeserve.errors import ServeError
 from edgeserve.serve.emit import Deployment, emit
 from edgeserve.serve.emit.kubernetes import yaml_document
@@ -67,7 +68,7 @@ def test_an_image_is_pinned_small_and_nobodys_root(sealed: str, tmp_path: Path, 
     lines = (tmp_path / listed).read_text("utf-8").split()
     assert all(re.fullmatch(r"[\w.-]+(\[[\w,]+\])?==[\w.]+", line) for line in lines)
     names = {re.split(r"[\[=]", line)[0] for line in lines}
-    assert {"edgeserve", "numpy", "pillow", "uvicorn", "httptools", "msgspec"} <= names
+    assert {DISTRIBUTION, "numpy", "pillow", "uvicorn", "httptools", "msgspec"} <= names
     gpu = name.endswith("cuda")
     assert ("onnxruntime-gpu" in names, "onnxruntime" in names) == (gpu, not gpu)
     assert not names & {"torch", "onnx", "transformers", "pytest", "ray"}

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from edgeserve.errors import ValidateError
+from edgeserve.installation import install_command
 
 __all__ = [
     "KEY_VARIABLE",
@@ -71,7 +72,7 @@ class EndpointClient:
                 f"reference {url}",
                 wanted="the package httpx2",
                 got="it is not installed",
-                hint="pip install 'edgeserve[fallback]'",
+                hint=install_command("fallback"),
             ) from error
         self.url, self._timeout, self._http = url, timeout, httpx2
         self._client = httpx2.Client(

@@ -18,6 +18,7 @@ import msgspec
 
 from edgeserve.bundle.rules import check_manifest
 from edgeserve.errors import BundleError
+from edgeserve.installation import upgrade_command
 from edgeserve.types.base import decode, encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
 
@@ -206,7 +207,7 @@ def _check_version(data: bytes, thing: str) -> None:
             f"{thing} at $.edgeserve",
             wanted=f"a version like {FORMAT_VERSION}",
             got=ascii(version[:40]),
-            hint="install a newer edgeserve: pip install -U edgeserve",
+            hint=f"install a newer edgeserve: {upgrade_command()}",
         )
 
 
@@ -218,7 +219,7 @@ def _misfit(said: str, thing: str) -> BundleError:
             f"{thing} at {match['path']}",
             wanted="a processing step that this version knows",
             got=ascii(match["step"])[1:-1],
-            hint="install a newer edgeserve: pip install -U edgeserve",
+            hint=f"install a newer edgeserve: {upgrade_command()}",
         )
     match = _PLACED.fullmatch(said)
     where, got = (match["path"], match["said"]) if match else ("$", said)
@@ -251,7 +252,7 @@ def check_wrapper(manifest: Manifest, version: str) -> None:
             manifest.name,
             wanted=f"edgeserve {manifest.min_wrapper} or newer",
             got=f"edgeserve {version}",
-            hint="install a newer edgeserve: pip install -U edgeserve",
+            hint=f"install a newer edgeserve: {upgrade_command()}",
         )
 
 

@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 _NO_TYPER = """\
 edgeserve: the command line needs typer and rich, which are not installed.
-  pip install 'edgeserve[cli]'
+  {command}
 (The library itself works without them: from edgeserve import Wrapper)"""
 
 
@@ -20,7 +20,9 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich"):
             raise
-        print(_NO_TYPER, file=sys.stderr)
+        from edgeserve.installation import install_command
+
+        print(_NO_TYPER.format(command=install_command("cli")), file=sys.stderr)
         sys.exit(3)
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot spell is still said
         if hasattr(stream, "reconfigure"):

@@ -41,7 +41,9 @@ def page() -> str:
 def _parts() -> Iterator[str]:
     yield _HEAD
     classes = {kind.area: kind for kind in _kinds() if kind.area}
-    for area, entries in groupby(catalogue().values(), lambda entry: entry.code.split("-")[1]):
+    for area, entries in groupby(
+        catalogue(published=True).values(), lambda entry: entry.code.split("-")[1]
+    ):
         kind = classes[area]
         yield f"\n## {area}\n\n`{kind.__name__}`, exit code {kind.exit_code}. {_first(kind)}\n"
         for entry in entries:

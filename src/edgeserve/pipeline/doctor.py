@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from edgeserve.installation import install_command
 from edgeserve.types.base import encode
 
 __all__ = ["Examination", "Finding", "examine"]
@@ -75,7 +76,7 @@ def _extra(name: str, packages: tuple[str, ...]) -> Finding:
         versions["onnxruntime"] = f"{_version('onnxruntime-gpu')} (gpu)"
     missing = [p for p, v in versions.items() if v is None]
     if missing:
-        hint = f"pip install 'edgeserve[{name}]'"
+        hint = install_command(name)
         return Finding(f"extra {name}", None, f"without {', '.join(missing)}", hint)
     return Finding(f"extra {name}", True, ", ".join(f"{p} {v}" for p, v in versions.items()))
 
@@ -88,7 +89,8 @@ def _both_runtimes() -> Finding:
             "onnxruntime",
             False,
             f"onnxruntime {cpu} and onnxruntime-gpu {gpu} overwrite each other",
-            "pip uninstall both, then install one: 'edgeserve[onnx]' or 'edgeserve[gpu]'",
+            "pip uninstall -y onnxruntime onnxruntime-gpu; then "
+            f"{install_command('onnx')}, or with [gpu]",
         )
     return Finding(
         "onnxruntime", True if cpu or gpu else None, "one package" if cpu or gpu else "none"

@@ -20,6 +20,7 @@ from edgeserve import backends
 from edgeserve.backends.coreml.coremltools_import import coremltools
 from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import describe
+from edgeserve.installation import install_command
 
 BATCH = {0: ("batch", 1, 8)}
 NETS = ("conv", "difference", "nested", "tied", "audio", "edges", "tower")
@@ -400,7 +401,7 @@ def test_packages_that_are_missing_are_named(
         importlib.util, "find_spec", lambda name: None if name == "coremltools" else real(name)
     )
     backend, package = backends.get("coreml"), packages("conv")
-    assert backend.missing() == backend.missing_tools() == "pip install 'edgeserve[coreml]'"
+    assert backend.missing() == backend.missing_tools() == install_command("coreml")
     for attempt in (
         lambda: backend.export(package.net.exported, package.net.root, tmp_path),
         lambda: backend.load(package.artifact, package.root),
@@ -408,4 +409,4 @@ def test_packages_that_are_missing_are_named(
         with pytest.raises(BackendError) as error:
             attempt()
         assert error.value.code == "EDGE-BACKEND-004"
-        assert "edgeserve[coreml]" in str(error.value)
+        assert install_command("coreml") in str(error.value)

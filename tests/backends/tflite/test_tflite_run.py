@@ -18,6 +18,7 @@ from edgeserve import backends
 from edgeserve.backends.tflite.run import open_session
 from edgeserve.errors import BackendError
 from edgeserve.files import describe
+from edgeserve.installation import install_command
 from edgeserve.types.artifact import Recipe
 from edgeserve.types.base import encode
 
@@ -175,9 +176,9 @@ with backends.get("tflite").load(artifact, Path(sys.argv[2]), delegate="gpu") as
 @pytest.mark.parametrize(
     ("gone", "line"),
     [
-        ("ai_edge_litert", "pip install 'edgeserve[tflite]'"),
-        ("litert_torch", "pip install 'edgeserve[convert]'"),
-        ("ai_edge_quantizer", "pip install 'edgeserve[convert]'"),
+        ("ai_edge_litert", install_command("tflite")),
+        ("litert_torch", install_command("convert")),
+        ("ai_edge_quantizer", install_command("convert")),
     ],
 )
 def test_what_is_not_installed_is_named_with_the_line_that_installs_it(

@@ -16,6 +16,7 @@ from edgeserve.convert import ExportRequest, parse_source
 from edgeserve.convert.huggingface import load_folder
 from edgeserve.convert.source import export_source
 from edgeserve.errors import ConvertError
+from edgeserve.installation import install_command
 
 Change = Callable[[Path, dict[str, Any]], None]
 
@@ -257,7 +258,7 @@ def test_missing_packages_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch)
     error = refused(bert)
     assert error.code == "EDGE-CONVERT-060"
     assert "safetensors" in error.message
-    assert error.hint == "pip install 'edgeserve[convert]'"
+    assert error.hint == install_command("convert")
 
 
 def test_packages_that_are_too_old_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:

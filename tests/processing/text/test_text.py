@@ -17,6 +17,7 @@ import tokenizers
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.files import describe, sha256_bytes
+from edgeserve.installation import install_command
 from edgeserve.processing import Processor
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import (
@@ -370,7 +371,7 @@ def test_tokenizers_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProcessingError, match="wanted tokenizers") as refused:
         make()
     assert refused.value.code == "EDGE-PROCESS-020"
-    assert refused.value.hint == "pip install 'edgeserve[text]'"
+    assert refused.value.hint == install_command("text")
 
 
 def test_pooling_without_the_feed_is_said() -> None:

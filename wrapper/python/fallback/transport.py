@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from edgeserve.errors import FallbackError
+from edgeserve.installation import install_command
 from edgeserve.wrapper.fallback.policy import Fallback
 
 __all__ = [
@@ -102,7 +103,7 @@ class Transport:
                 "fallback",
                 wanted="the package httpx2",
                 got="it is not installed",
-                hint="pip install 'edgeserve[fallback]'",
+                hint=install_command("fallback"),
             ) from error
         self._http = httpx2
         self._most = contract.answer_mb << 20

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 import numpy as np
 
 from edgeserve.errors import InputError, ProcessingError
+from edgeserve.installation import install_command
 from edgeserve.processing.image.metadata import orientation, upright
 from edgeserve.processing.inputs import bytes_of
 from edgeserve.types.processing import Decode
@@ -148,7 +149,7 @@ def _loaded(step: Decode, raw: Raw) -> PIL.Image.Image:
             "step 'decode/1'",
             wanted="Pillow",
             got="no module named PIL",
-            hint="pip install 'edgeserve[onnx]'",
+            hint=install_command("onnx"),
         ) from error
     if isinstance(raw, np.ndarray):
         height, width = _checked_array(raw).shape[:2]

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.files import sha256_bytes
+from edgeserve.installation import install_command
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import Tokenize
 
@@ -174,7 +175,7 @@ def _loaded(file: FileEntry, data: bytes) -> tokenizers.Tokenizer:
             f"asset {file.path}",
             wanted="tokenizers",
             got="no module named tokenizers",
-            hint="pip install 'edgeserve[text]'",
+            hint=install_command("text"),
         ) from error
     try:
         return Tokenizer.from_str(data.decode("utf-8"))
