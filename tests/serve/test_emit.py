@@ -18,8 +18,8 @@ import msgspec
 import pytest
 import yaml
 
-from edgeserve.installation import DISTRIBUTION
 from edgeserve.errors import ServeError
+from edgeserve.installation import DISTRIBUTION
 from edgeserve.serve.emit import Deployment, emit
 from edgeserve.serve.emit.kubernetes import yaml_document
 
