@@ -104,9 +104,10 @@ def do_harm(harm: str, root: Path, model: Path, elsewhere: Path) -> None:
 
 EXTRACT = """
 import sys
+from pathlib import Path
 from edgeserve.bundle import Bundle
 from edgeserve.bundle.cache import ArtifactCache
-with Bundle(sys.argv[1], ArtifactCache(sys.argv[2] and __import__("pathlib").Path(sys.argv[2]))) as bundle:
+with Bundle(sys.argv[1], ArtifactCache(sys.argv[2] and Path(sys.argv[2]))) as bundle:
     for _ in range(3):
         for artifact in bundle.manifest.artifacts:
             root = bundle.local(artifact)

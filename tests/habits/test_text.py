@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-LONGEST_FILE = 400
-LONGEST_FUNCTION = 80
+#: In lines as the formatter lays them, which are more than those that a hand lays.
+LONGEST_FILE = 480
+LONGEST_FUNCTION = 90
 NEARLY_ALL_FUNCTIONS = 50
 
 #: Patterns no text may match. They are written so that they do not match themselves.
