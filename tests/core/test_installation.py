@@ -52,14 +52,21 @@ def requirement(command: str) -> Requirement:
     return Requirement(word)
 
 
-def test_a_clone_is_installed_again_in_place() -> None:
-    tree = Path(__file__).resolve().parents[2]
-    assert shlex.split(install_command("onnx", "text")) == [
-        "pip",
-        "install",
-        "-e",
-        f"{tree}[onnx,text]",
-    ]
+@pytest.mark.parametrize("git", [True, False])
+def test_a_source_tree_is_installed_again_in_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, git: bool
+) -> None:
+    tree = tmp_path / "a clone"
+    (tree / "src" / "edgeserve").mkdir(parents=True)
+    (tree / "pyproject.toml").write_text(f'[project]\nname = "{DISTRIBUTION}"\n')
+    if git:
+        (tree / ".git").mkdir()
+    monkeypatch.setattr(installation, "__file__", str(tree / "src" / "edgeserve" / "x.py"))
+    installation._source_tree.cache_clear()
+    words = shlex.split(install_command("onnx", "text"))
+    assert words == ["pip", "install", "-e", f"{tree}[onnx,text]"]
+    assert upgrade_command().startswith(f"git -C '{tree}' pull && " if git else "pip install -U ")
+    installation._source_tree.cache_clear()
 
 
 def test_a_release_of_an_index_is_named(installed: Callable[[Any], None]) -> None:

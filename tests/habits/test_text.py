@@ -1,21 +1,15 @@
-"""What any text of the tree must not hold, and the size of files and functions."""
+"""What any text of the tree must not hold, and how much of it explains."""
 
 from __future__ import annotations
 
 import ast
 import io
 import re
-import statistics
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-
-#: In lines as the formatter lays them, which are more than those that a hand lays.
-LONGEST_FILE = 480
-LONGEST_FUNCTION = 90
-NEARLY_ALL_FUNCTIONS = 50
 
 #: Patterns no text may match. They are written so that they do not match themselves.
 FORBIDDEN = {
@@ -92,33 +86,6 @@ def test_pages_that_are_named_exist(texts: Mapping[Path, str], root: Path) -> No
                 if not (root / path.parent / link).exists():
                     missing.add(f"{path} links to {link}")
     assert not missing, "\n".join(sorted(missing))
-
-
-def pythons(texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
-    return ((path, text) for path, text in texts.items() if path.suffix == ".py")
-
-
-def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """(name, lines) of each function, decorators not counted."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def test_files_have_one_idea(texts: Mapping[Path, str]) -> None:
-    long = {str(p): n for p, t in pythons(texts) if (n := len(t.splitlines())) > LONGEST_FILE}
-    assert long == {}
-
-
-def test_functions_are_short(texts: Mapping[Path, str]) -> None:
-    sizes = {
-        (str(path), name): lines
-        for path, text in pythons(texts)
-        for name, lines in functions(ast.parse(text))
-    }
-    assert {where: lines for where, lines in sizes.items() if lines > LONGEST_FUNCTION} == {}
-    assert statistics.quantiles(sizes.values(), n=20)[-1] <= NEARLY_ALL_FUNCTIONS
-    assert statistics.median(sizes.values()) <= 15
 
 
 def docstring_lines(tree: ast.AST) -> int:
