@@ -1,4 +1,4 @@
-"""What docs/guide/sources.md shows is what works."""
+"""The examples of docs/guide/sources.md work."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 def test_the_factory_on_the_page_is_exported(
     write: Callable[[str, str], None], export: Callable[[str], Exported]
 ) -> None:
-    write("tagger", BLOCKS[0])
-    exported = export("tagger:factory")
+    write("colours", BLOCKS[0])
+    exported = export("colours:factory")
     assert exported.signature.inputs[0].shape == ("batch", 3, 32, 32)
     assert exported.signature.dims == {"batch": (1, 8)}
     assert exported.task == "image-classification"
-    assert exported.labels == ("cat", "dog", "fox", "owl")
+    assert exported.labels == ("red", "green", "blue", "grey")
     assert len(exported.processing.inputs[0].steps) == 5
 
 
