@@ -219,7 +219,7 @@ class Backend(ABC):
                 f"route of {self.format}",
                 wanted=f"one of {list(known)}",
                 got=repr(route),
-                hint="leave the route out, and they are tried in order",
+                hint="omit --via to try all exporters",
             )
         self._check_options(precision, options or {})
         self._check_source(exported)

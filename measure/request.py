@@ -30,9 +30,9 @@ class MeasureRequest(Value, frozen=True):
         root: Absolute folder that the artifact's paths are relative to.
         signature: The source's; says which dimension is the batch and how far the others range.
         processing: Steps around the model; used with a raw ``sample``.
-        task: What the outputs mean.
+        task: Meaning of the outputs.
         labels: Class names.
-        target: Where to measure. Only "host" in this version.
+        target: The target of the measurement; only "host" in this version.
         delegate: Delegate asked for; None: the backend's own choice.
         threads: Threads given to the runtime.
         batch: Samples a run; None: 1, or the only size that the file takes.

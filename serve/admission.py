@@ -124,7 +124,7 @@ class AdmissionQueue:
         longer = min(_MAX_WAIT_FACTOR, max(_MIN_WAIT_FACTOR, self.waits.late))
         late = self._clock() + longer * wait + self.spans.late + _SLACK - deadline
         if late > 0:
-            told = f"an answer {1e3 * late:.0f} ms later, by the pace of the last ones"
+            told = f"expected to miss the deadline by {1e3 * late:.0f} ms"
             raise overloaded(self.name, max(late, self.spans.mean), told)
 
     def expected_wait(self) -> float:

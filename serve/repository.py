@@ -218,8 +218,8 @@ class Repository:
                 "EDGE-SERVE-018",
                 f"model {place.name}",
                 wanted="a bundle of that name",
-                got="one that is called otherwise by now",
-                hint="put the right bundle in its place",
+                got=f"bundle now contains model {hosted.name}",
+                hint="restore the bundle of that model at its path",
             )
         return hosted
 

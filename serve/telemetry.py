@@ -183,7 +183,7 @@ class Metrics:
     Labels are models of this endpoint, codes and routes: nothing a caller can make up.
 
     Args:
-        price: Of an hour of this machine.
+        price: Cost of one hour of this machine.
     """
 
     def __init__(self, price: float = 0.0) -> None:

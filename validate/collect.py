@@ -304,7 +304,7 @@ def _ill_conditioned(
     except BackendError:
         return ""
     share = sensitivity(answered.outputs, moved)
-    said = f"the reference's own answers move by {share:.2g} of their scale with its rounding"
+    said = f"reference is ill-conditioned on this input (rounding changes it by {100 * share:.2g} %)"
     return said if share > MAX_SENSITIVITY else ""
 
 

@@ -215,7 +215,7 @@ def _constant_reference(trial: ArtifactRun) -> str:
     if answers.reference == PT2:
         return ""
     own = answers.own_tensors and trial.difference.server_is_constant(MIN_CONSTANT_ANSWERS)
-    said = f"{answers.reference} answers the same to every input, and the model does not"
+    said = f"{answers.reference} returns a constant answer; the model does not"
     return said if own or trial.steady.steady else ""
 
 

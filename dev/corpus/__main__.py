@@ -1,14 +1,14 @@
-"""``python -m corpus``: run the corpus and print its figures.
+"""``python -m dev.corpus``: run the corpus and print its figures.
 
 Exit code 1: a bad artifact was missed; 3: a case broke the corpus itself.
 
-python -m corpus                    all cases, resuming what was interrupted; what other code
+python -m dev.corpus                    all cases, resuming what was interrupted; what other code
                                     has made or judged is made and judged again
-python -m corpus --keep             lines of other code count as done
-python -m corpus --quick            a few of each task, two minutes at most
-python -m corpus --only TEXT        cases whose name holds TEXT, judged anew
-python -m corpus --summary          only the figures of what is done
-python -m corpus --docs             also write them into docs/explanation/corpus.md
+python -m dev.corpus --keep             lines of other code count as done
+python -m dev.corpus --quick            a few of each task, two minutes at most
+python -m dev.corpus --only TEXT        cases whose name holds TEXT, judged anew
+python -m dev.corpus --summary          only the figures of what is done
+python -m dev.corpus --docs             also write them into docs/explanation/corpus.md
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dev.corpus.summary import summary
 
 __all__ = ["main"]
 
-_MARK = "<!-- figures: python -m corpus --docs -->"
+_MARK = "<!-- figures: python -m dev.corpus --docs -->"
 
 
 def main() -> int:
@@ -67,7 +67,7 @@ def _run(chosen: Sequence[Case], path: Path, asked: argparse.Namespace) -> dict[
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m corpus", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dev.corpus", description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--task", action="append")

@@ -1,4 +1,4 @@
-"""How detection goes with measured harm: over all, of each kind, and where it becomes certain."""
+"""Detection against measured accuracy loss: over all, by kind, and where it becomes certain."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def _share(line: Line) -> float:
 
 
 def onsets(lines: Sequence[Line]) -> str:
-    """The smallest harm that is caught for certain, at which rate of false alarms."""
+    """The smallest accuracy loss that is always detected, and the rate of false alarms."""
     good = [line for line in lines if class_of(line) == "good"]
     rows = []
-    for word, verdicts in (("refused", CAUGHT), ("does not pass", _NOT_PASSED)):
+    for word, verdicts in (("rejected", CAUGHT), ("does not pass", _NOT_PASSED)):
         found = onset(lines, verdicts)
         alarms = sum(line["verdict"] in verdicts for line in good)
         most = upper(alarms, len(good))
@@ -86,11 +86,11 @@ def onsets(lines: Sequence[Line]) -> str:
     head = (
         "an artifact",
         "good ones, falsely",
-        "smallest harm from which on all are",
+        "all are, from an accuracy loss of",
         "artifacts",
         "of such, 95 %: at least",
     )
-    return "The smallest harm that is caught:\n\n" + table(head, rows)
+    return "The smallest accuracy loss that is always detected:\n\n" + table(head, rows)
 
 
 def curve(lines: Sequence[Line]) -> str:
@@ -109,8 +109,8 @@ def curve(lines: Sequence[Line]) -> str:
                     percent(kept / n),
                 )
             )
-    head = ("measured harm", "artifacts", "refused (95 % bounds)", "passed")
-    return "Detection against measured harm:\n\n" + table(head, rows)
+    head = ("measured accuracy loss", "artifacts", "rejected (95 % bounds)", "passed")
+    return "Detection against measured accuracy loss:\n\n" + table(head, rows)
 
 
 def _binned(lines: Sequence[Line], edges: Sequence[float]) -> list[tuple[float, float, list[Line]]]:
@@ -128,10 +128,18 @@ def kinds(lines: Sequence[Line]) -> str:
         held = [line for line in lines if line["kind"] == kind and class_of(line) != "void"]
         if held:
             rows.append(_kind(kind, held))
-    head = ("kind", "where", *_heads(), "missed", "alarms", "least harm refused", "most harm kept")
+    head = (
+        "kind",
+        "where",
+        *_heads(),
+        "missed",
+        "alarms",
+        "least loss rejected",
+        "largest loss kept",
+    )
     title = (
-        "Detection of each kind against measured harm (refused of how many; harm with the "
-        "oracle's bounds):"
+        "Detection of each kind against measured accuracy loss (rejected of how many; the loss "
+        "with the oracle's bounds):"
     )
     return f"{title}\n\n" + table(head, rows)
 

@@ -67,8 +67,8 @@ def _headline(lines: Sequence[Line]) -> str:
             f"95 %: at most {percent(at_most)})",
         ),
         ("good: called degraded", len(found.degraded)),
-        ("most harm that passed", _named(passed)),
-        ("most harm that was not refused", _named(kept)),
+        ("largest accuracy loss that passed", _named(passed)),
+        ("largest accuracy loss that was not rejected", _named(kept)),
     ]
     return table(("figure", "value"), rows)
 
@@ -87,7 +87,7 @@ def _asked(lines: Sequence[Line]) -> str:
     blind = sum(KINDS[kind].blind for kind in there if kind in KINDS)
     rows: list[tuple[object, ...]] = [
         ("kinds of damage", "30", len(there)),
-        ("kinds written without having read the gate", "a third", blind),
+        ("kinds written without knowledge of the gate's code", "a third", blind),
         ("bad artifacts", "200", found.bad),
         ("good artifacts", "300", found.good),
     ]
@@ -103,7 +103,7 @@ def _verdicts(lines: Sequence[Line]) -> str:
     stray = Counter(line["verdict"] for line in lines if untrue(line) and class_of(line) == "good")
     rows.append(("good, yet fp32 and beyond 1e-3 of PyTorch", *(stray[v] for v in _VERDICTS)))
     honest = Counter(line["verdict"] for line in lines if line["place"] == "honest")
-    rows.append(("honest conversions, whatever their harm", *(honest[v] for v in _VERDICTS)))
+    rows.append(("honest conversions, whatever their loss", *(honest[v] for v in _VERDICTS)))
     unmeasured = Counter(line["verdict"] for line in lines if class_of(line) == "void")
     rows.append(("no artifact that could be measured", *(unmeasured[v] for v in _VERDICTS)))
     return "Verdicts by the oracle's class:\n\n" + table(("class", *_VERDICTS), rows)
@@ -142,7 +142,7 @@ def _listed(title: str, lines: Sequence[Line]) -> str:
         )
         for x in lines
     ]
-    head = ("case", "severity", "verdict", "harm", "from", "to", "codes", "first reason")
+    head = ("case", "severity", "verdict", "loss", "from", "to", "codes", "first reason")
     return f"{title}:\n\n" + table(head, rows)
 
 

@@ -120,4 +120,4 @@ def test_an_overloaded_endpoint_is_left_alone(
     with Wrapper(tagger, fallback=contract(end, when="always")) as tagged:
         notes = [tagged.predict(models.pixels(3)).ran_on.note for _ in range(3)]
     assert "503 (EDGE-SERVE-020)" in notes[0]
-    assert "left alone" in notes[1]
+    assert "circuit breaker open" in notes[1]

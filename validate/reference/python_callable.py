@@ -149,7 +149,7 @@ class CallableReference:
                 wanted="an answer",
                 got=f"{type(error).__name__}: {error}",
                 source_line=line_of_error(error, self._folder),
-                hint="mend the function, or leave out inputs that it cannot answer",
+                hint="fix the function, or leave out inputs that it cannot answer",
             ) from error
 
     def _load(self) -> Callable[[RawInput], object]:

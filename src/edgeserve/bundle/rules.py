@@ -119,7 +119,7 @@ class Identity(Value, frozen=True):
         graph_sha256: sha256 of the graph text without metadata (an ONNX source: of its files).
         processing: What happens around the model.
         labels: Class names by index.
-        task: What the outputs mean.
+        task: Meaning of the outputs.
     """
 
     weights: tuple[Weight, ...]

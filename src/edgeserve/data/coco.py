@@ -275,7 +275,7 @@ def _parse(path: Path) -> _Coco:
             str(path),
             wanted="to read it",
             got=error.strerror or str(error),
-            hint="give yourself the right to read it",
+            hint="grant read permission, for example with chmod or chown",
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _not_coco(path, str(error)) from error

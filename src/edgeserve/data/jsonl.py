@@ -142,7 +142,7 @@ def _lines(path: Path) -> list[bytes]:
             str(path),
             wanted="to read it",
             got=error.strerror or str(error),
-            hint="give yourself the right to read it",
+            hint="grant read permission, for example with chmod or chown",
         ) from error
     return data.removeprefix(_BOM).split(b"\n")
 

@@ -93,7 +93,7 @@ def check_file(path: Path, where: str) -> None:
             where,
             wanted=f"to read {path}",
             got="permission denied",
-            hint="give yourself the right to read it",
+            hint="grant read permission, for example with chmod or chown",
         )
 
 
@@ -153,7 +153,7 @@ def _refuse(error: OSError) -> None:
         str(error.filename),
         wanted="to list the folder",
         got=error.strerror or str(error),
-        hint="give yourself the right to read it",
+        hint="grant read permission, for example with chmod or chown",
     ) from error
 
 

@@ -80,7 +80,7 @@ class Processor:
         Args:
             processing: Steps before and after the model.
             signature: The source's inputs and outputs. Axis 0 of each is the batch.
-            task: What the outputs mean.
+            task: Meaning of the outputs.
             labels: Class names by index; classes are called by their index where there are none.
             assets: Gives the bytes of a file that the processing names (``assets/tokenizer.json``);
                 needed where it names one. What it raises comes through, but for an OSError or

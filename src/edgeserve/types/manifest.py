@@ -40,7 +40,7 @@ class Manifest(Value, frozen=True):
         version: Monotonic integer, for updates.
         min_wrapper: Oldest edgeserve version whose Wrapper may open this.
         model_id: sha256 of the bytes of the member ``identity.json``.
-        task: What the outputs mean.
+        task: Meaning of the outputs.
         signature: The source's.
         processing: Steps around the model.
         labels: Class names by index.

@@ -49,11 +49,10 @@ class Exported(Value, frozen=True):
         signature: Names, dtypes, shapes and dynamic ranges.
         weights: Sorted by name.
         graph_sha256: sha256 of the graph text without metadata.
-        task: What the outputs mean.
+        task: Meaning of the outputs.
         processing: Declared processing; empty: callers bring tensors.
         labels: Class names by index.
-        fields: What an output holds where one word says it ("logits", "boxes", ...), by output
-        name.
+        fields: Kind of the values of an output ("logits", "boxes", ...), by output name.
         reference: ``module:callable`` of the user's server, where the factory names one.
         assets: Files that the processing names (``assets/tokenizer.json``), beside the program and,
             by the same names, in workspaces and bundles.

@@ -71,7 +71,9 @@ def test_an_input_that_is_written_to_answers_and_stays(packages: Any, open: bool
     net = _InPlace().eval()
     shapes = ({0: ("batch", 1, 4)},) if open else None
     package = packages.make(packages.export(net, (X[0].clone(),), shapes))
-    assert {"functionalize_inputs", "lower_masked_write"} <= set(package.artifact.provenance.rewrites)
+    assert {"functionalize_inputs", "lower_masked_write"} <= set(
+        package.artifact.provenance.rewrites
+    )
     with torch.no_grad():
         right = [each.numpy() for each in net(X[0].clone())]
     given = X[0].numpy().copy()

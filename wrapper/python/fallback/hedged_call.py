@@ -277,7 +277,7 @@ class _HedgedCall(Generic[T]):
             return []
         with self._of._lock:
             alone = {url for url in rest if self._of.breakers[url].keeps_away(now)}
-        why = {url: "left alone after failures" if url in alone else self._why_not for url in rest}
+        why = {url: "circuit breaker open" if url in alone else self._why_not for url in rest}
         return [f"{origin(url)}: not asked ({why[url] or _NO_TIME})" for url in rest]
 
 
