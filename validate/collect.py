@@ -304,8 +304,10 @@ def _ill_conditioned(
     except BackendError:
         return ""
     share = sensitivity(answered.outputs, moved)
-    said = f"reference is ill-conditioned on this input (rounding changes it by {100 * share:.2g} %)"
-    return said if share > MAX_SENSITIVITY else ""
+    change = f"rounding changes it by {100 * share:.2g} %"
+    if share <= MAX_SENSITIVITY:
+        return ""
+    return f"reference is ill-conditioned on this input ({change})"
 
 
 def _generated(
