@@ -12,7 +12,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Threads that wait in a loop take most of a busy machine; workers are started like this too.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-_skipped: list[str] = []
+#: (test, reason) of each test that was skipped.
+_skipped: list[tuple[str, str]] = []
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,9 @@ def write_reports() -> Callable[[Path], None]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember what was skipped."""
     if report.skipped:
-        _skipped.append(report.nodeid)
+        # (file, line, "Skipped: reason"); an expected failure has none.
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        _skipped.append((report.nodeid, reason.removeprefix("Skipped: ")))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -74,8 +77,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which tests were skipped, and that CI minds."""
-    if _skipped and os.environ.get("CI"):
-        terminalreporter.section("skipped tests fail in CI")
-        for nodeid in _skipped:
-            terminalreporter.line(nodeid)
+    """List the tests that were skipped, and why; in CI they are failures."""
+    if _skipped:
+        fatal = ", which fails in CI" if os.environ.get("CI") else ""
+        terminalreporter.section(f"{len(_skipped)} skipped{fatal}")
+        for nodeid, reason in _skipped:
+            terminalreporter.line(f"{nodeid}: {reason}")

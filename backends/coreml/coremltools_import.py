@@ -11,13 +11,14 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-__all__ = ["coremltools", "quiet", "validate_once"]
+__all__ = ["coremltools", "quiet", "remove_weight_folders", "validate_once"]
 
 #: What coremltools tries to import for converters of other frameworks.
 _OPTIONAL = frozenset(
@@ -109,3 +110,28 @@ def validate_once() -> Iterator[None]:
         yield
     finally:
         Program.validate, Program.__str__ = validate, to_text
+
+
+@contextmanager
+def remove_weight_folders() -> Iterator[None]:
+    """Remove the temporary folder of weights of each conversion within, once it is no longer used.
+
+    `ct.convert` copies the weights into its package and leaves the folder to the garbage collector,
+    which warns of it (ResourceWarning) whenever it runs.
+    """
+    coremltools()
+    from coremltools.converters.mil import converter
+
+    before, folders = converter._tempfile, []
+
+    def make() -> tempfile.TemporaryDirectory[str]:
+        folders.append(tempfile.TemporaryDirectory())
+        return folders[-1]
+
+    converter._tempfile = SimpleNamespace(TemporaryDirectory=make)
+    try:
+        yield
+    finally:
+        converter._tempfile = before
+        for folder in folders:
+            folder.cleanup()

@@ -19,7 +19,11 @@ import numpy as np
 from torch.export import ExportedProgram
 
 from edgeserve.backends.coreml.convert_errors import convert_error, fixed_size_error
-from edgeserve.backends.coreml.coremltools_import import coremltools, validate_once
+from edgeserve.backends.coreml.coremltools_import import (
+    coremltools,
+    remove_weight_folders,
+    validate_once,
+)
 from edgeserve.backends.coreml.dynamic_ranges import check_dynamic_ranges, dynamic_io
 from edgeserve.backends.coreml.export_request import (
     TARGETS,
@@ -173,7 +177,7 @@ def _call(
     ct = coremltools()
     precision = ct.precision.FLOAT16 if order.precision == "fp16" else ct.precision.FLOAT32
     try:
-        with log_warnings(), validate_once():
+        with log_warnings(), validate_once(), remove_weight_folders():
             model = ct.convert(
                 program,
                 source="pytorch",

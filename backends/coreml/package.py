@@ -14,7 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgeserve.backends.coreml.coremltools_import import coremltools, validate_once
+from edgeserve.backends.coreml.coremltools_import import (
+    coremltools,
+    remove_weight_folders,
+    validate_once,
+)
 from edgeserve.backends.coreml.spec import DATA, MODEL, WEIGHTS
 from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, sha256_file
@@ -99,7 +103,7 @@ def merge_functions(parts: Mapping[str, Path], stage: Path) -> tuple[Any, Path]:
         plan.add_function(str(folder), src_function_name="main", target_function_name=name)
         plan.default_function_name = name
     merged = stage / "merged.mlpackage"
-    with log_warnings(), validate_once():
+    with log_warnings(), validate_once(), remove_weight_folders():
         utils.save_multifunction(plan, str(merged))
     return read_package(merged)
 

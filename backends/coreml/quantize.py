@@ -20,7 +20,11 @@ from edgeserve.backends.coreml.activation_quantization import (
     float_operations,
     measure_ranges,
 )
-from edgeserve.backends.coreml.coremltools_import import coremltools, validate_once
+from edgeserve.backends.coreml.coremltools_import import (
+    coremltools,
+    remove_weight_folders,
+    validate_once,
+)
 from edgeserve.backends.coreml.dynamic_ranges import has_dynamic_sizes
 from edgeserve.backends.coreml.export_request import TARGETS
 from edgeserve.backends.coreml.inspect import constants_of
@@ -200,15 +204,16 @@ def _reconvert(model: Any, least: int, pipeline: Any, precision: Any) -> Any:
 
     ct, spec = coremltools(), model.get_spec()
     version = max(int(spec.specificationVersion), int(least))
-    return ct.convert(
-        load(spec, version, model.weights_dir),
-        source="milinternal",
-        convert_to="mlprogram",
-        compute_precision=precision,
-        minimum_deployment_target=ct.target(version),
-        pass_pipeline=pipeline,
-        skip_model_load=True,
-    )
+    with remove_weight_folders():
+        return ct.convert(
+            load(spec, version, model.weights_dir),
+            source="milinternal",
+            convert_to="mlprogram",
+            compute_precision=precision,
+            minimum_deployment_target=ct.target(version),
+            pass_pipeline=pipeline,
+            skip_model_load=True,
+        )
 
 
 def _prepend_pass(pipeline: Any, name: str, **options: Any) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from edgeserve import backends
-from edgeserve.backends.coreml.coremltools_import import coremltools
+from edgeserve.backends.coreml.coremltools_import import coremltools, remove_weight_folders
 from edgeserve.backends.coreml.package import write_package
 from edgeserve.backends.coreml.spec import signatures
 from edgeserve.backends.torch import reference_artifact
@@ -98,7 +98,7 @@ def test_a_branch_shows_the_operations_inside(packages: Any, tmp_path: Any) -> N
             name="chosen",
         )
 
-    with log_warnings():
+    with log_warnings(), remove_weight_folders():
         model = ct.convert(
             program,
             convert_to="mlprogram",
@@ -134,7 +134,7 @@ def test_compressed_weights_of_other_kinds_are_counted_as_they_are_stored(
     config = ct.optimize.coreml.OptimizationConfig(
         ct.optimize.coreml.OpPalettizerConfig(mode="uniform", nbits=4, weight_threshold=0)
     )
-    with log_warnings():
+    with log_warnings(), remove_weight_folders():
         smaller = ct.optimize.coreml.palettize_weights(model, config)
     files = write_package(smaller.get_spec(), Path(smaller.weights_dir), tmp_path)
     artifact = Artifact("coreml", "fp32", "model.mlpackage", files, package.artifact.io)

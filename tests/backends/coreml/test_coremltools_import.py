@@ -6,6 +6,9 @@ import importlib.util
 import logging
 import subprocess
 import sys
+import tempfile
+import warnings
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from edgeserve.backends.coreml.coremltools_import import (
     _OptionalImportBlocker,
     coremltools,
     quiet,
+    remove_weight_folders,
     validate_once,
 )
 
@@ -62,6 +66,22 @@ def test_warnings_are_kept_back_only_for_a_while() -> None:
     with quiet():
         assert not logger.isEnabledFor(logging.WARNING)
     assert logger.level == before
+
+
+def test_folders_of_weights_are_removed_without_the_collector() -> None:
+    coremltools()
+    from coremltools.converters.mil import converter
+
+    with remove_weight_folders():
+        made = converter._tempfile.TemporaryDirectory()
+        with remove_weight_folders():  # a conversion within another keeps to its own
+            inner = converter._tempfile.TemporaryDirectory()
+        assert (Path(made.name).is_dir(), Path(inner.name).exists()) == (True, False)
+    assert converter._tempfile is tempfile
+    assert not Path(made.name).exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del made, inner
 
 
 def test_programs_are_still_checked_before_they_are_written() -> None:

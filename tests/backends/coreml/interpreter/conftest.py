@@ -8,7 +8,6 @@ over placeholders, for the interpreter, and over constants, where coremltools' o
 from __future__ import annotations
 
 import gc
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 import torch
 from coremltools.converters.mil.mil import Builder, Function, Placeholder, Program, types
 
+from edgeserve.backends.coreml.coremltools_import import remove_weight_folders
 from edgeserve.backends.coreml.interpreter.executor import run_plan
 from edgeserve.backends.coreml.interpreter.plan import make_plan
 from edgeserve.backends.coreml.interpreter.values import tensor_of
@@ -229,9 +229,7 @@ def placed() -> Callable[..., Path]:
     ) -> Path:
         path = folder / "model.mlpackage"
         precision = ct.precision.FLOAT16 if fp16 else ct.precision.FLOAT32
-        with log_warnings():
-            # coremltools leaves its temporary folders to the collector
-            warnings.simplefilter("ignore", ResourceWarning)
+        with log_warnings(), remove_weight_folders():
             model = ct.convert(
                 source,
                 convert_to="mlprogram",
@@ -242,8 +240,6 @@ def placed() -> Callable[..., Path]:
             )
             model = edit(model) if edit else model
             model.save(str(path))
-            del model
-            gc.collect()
         return path
 
     return run

@@ -13,6 +13,7 @@ import pytest
 import torch
 from coremltools.converters.mil.mil import Builder as mb  # noqa: N813 - its users' name for it
 
+from edgeserve.backends.coreml.coremltools_import import remove_weight_folders
 from edgeserve.backends.coreml.interpreter import Interpreter
 from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.errors import MilError
@@ -171,7 +172,7 @@ def test_one_of_several_functions(placed: Any, tmp_path: Path) -> None:
         both.add_function(str(tmp_path / name / "model.mlpackage"), "main", name)
     both.default_function_name = "triple"
     path = tmp_path / "both.mlpackage"
-    with log_warnings():
+    with log_warnings(), remove_weight_folders():
         ct.utils.save_multifunction(both, str(path))
     feed = {"x": np.ones(40, np.float32)}
     for function, factor in (("double", 2), ("triple", 3), (None, 3)):
