@@ -12,8 +12,9 @@ A third party adds a format through the entry point group ``edgeserve.backends``
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
@@ -21,17 +22,30 @@ from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.session import Session
 from edgeserve.errors import BackendError
-from edgeserve.types.vocabulary import FORMAT_SPELLINGS
+from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT, check_word
 
-__all__ = ["Backend", "Graph", "Op", "Session", "WeightInfo", "formats", "get"]
+__all__ = [
+    "Backend",
+    "Graph",
+    "Op",
+    "Session",
+    "WeightInfo",
+    "canonical",
+    "formats",
+    "get",
+    "in_order",
+    "installed",
+    "precisions",
+    "title",
+]
 
 GROUP = "edgeserve.backends"
 
-#: format -> "module:class". Sorted by name.
+#: format -> "module:class", in the order of tables.
 _BUILT_IN: dict[str, str] = {
-    "coreml": "edgeserve.backends.coreml:CoremlBackend",
     "onnx": "edgeserve.backends.onnx:OnnxBackend",
     "tflite": "edgeserve.backends.tflite:TfliteBackend",
+    "coreml": "edgeserve.backends.coreml:CoremlBackend",
     "torch": "edgeserve.backends.torch:TorchBackend",
 }
 
@@ -48,17 +62,76 @@ def formats() -> Mapping[str, str]:
 
 
 def get(format: str) -> Backend:
-    """The backend of a format; other spellings of its name (`FORMAT_SPELLINGS`) are accepted.
+    """The backend of a format; other spellings of its name (`Backend.spellings`) are accepted.
 
     Raises:
         BackendError: EDGE-BACKEND-001 unknown format, -003 a registered backend that cannot be
             imported.
     """
-    word = format.strip().lower()
-    name = FORMAT_SPELLINGS.get(word, word)
+    name = canonical(format)
     if name not in _made:
         _made[name] = _make(name, _BUILT_IN.get(name) or formats().get(name), format)
     return _made[name]
+
+
+def canonical(word: str) -> str:
+    """The registered format that a word means, or the word itself where it means none.
+
+    A spelling of a built-in format never means an installed package's.
+    """
+    name = word.strip().lower()
+    if name in _made or name in _BUILT_IN:
+        return name
+    registered = formats()
+    if name in registered:
+        return name
+    known = (each for each in in_order(registered) if name in _spellings(each))
+    return next(known, name)
+
+
+def _spellings(format: str) -> tuple[str, ...]:
+    """Other words for a registered format; none of one whose package is broken."""
+    try:
+        return get(format).spellings
+    except BackendError:
+        return ()
+
+
+def in_order(words: Iterable[str]) -> tuple[str, ...]:
+    """Formats in the order of tables: built-in ones first, others by name."""
+    order = {format: i for i, format in enumerate(_BUILT_IN)}
+    return tuple(sorted(set(words), key=lambda word: (order.get(word, len(order)), word)))
+
+
+def installed() -> tuple[Backend, ...]:
+    """The backends of all formats that a bundle can hold, in the order of tables.
+
+    A format whose package cannot be imported is left out; `get` says why.
+    """
+    found = []
+    for format in in_order(formats()):
+        with contextlib.suppress(BackendError):
+            if format != REFERENCE_FORMAT:
+                found.append(get(format))
+    return tuple(found)
+
+
+def precisions(formats: Iterable[str] | None = None) -> tuple[str, ...]:
+    """Precisions that this version understands, then those that only these formats make.
+
+    Args:
+        formats: Registered formats; None: all.
+    """
+    backends = installed() if formats is None else tuple(map(get, formats))
+    return tuple(dict.fromkeys((*PRECISIONS, *(p for each in backends for p in each.precisions))))
+
+
+def title(format: str) -> str:
+    """What people call a format; the word itself where no backend tells."""
+    try:
+        return get(format).title or format
+    except BackendError:
+        return format
 
 
 def _make(name: str, dotted: str | None, asked: str) -> Backend:
@@ -66,6 +139,7 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
         raise _unknown(asked)
     module, _, attribute = dotted.partition(":")
     try:
+        check_word("format", name)
         made = getattr(importlib.import_module(module), attribute)()
     except Exception as error:  # a plugin may fail in any way
         raise BackendError(
@@ -82,6 +156,14 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
             wanted="a subclass of edgeserve.backends.Backend",
             got=type(made).__name__,
             hint="see docs/reference/backends.md for what an entry point must name",
+        )
+    if made.format != name:
+        raise BackendError(
+            "EDGE-BACKEND-003",
+            f"backend {name!r} ({dotted})",
+            wanted=f"one whose format is {name!r}, as the entry point says",
+            got=repr(made.format),
+            hint="give the entry point and the class the same word",
         )
     return made
 

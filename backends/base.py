@@ -13,7 +13,8 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,8 +27,18 @@ from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import sha256_file
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
 from edgeserve.types.source import Exported
+from edgeserve.types.vocabulary import Target
 
-__all__ = ["OLDEST", "Backend", "Session", "check_file", "check_files", "too_old", "versions"]
+__all__ = [
+    "OLDEST",
+    "Backend",
+    "PlainConversion",
+    "Session",
+    "check_file",
+    "check_files",
+    "too_old",
+    "versions",
+]
 
 
 #: Oldest versions that models are converted with: older ones make other files, or none. The same as
@@ -94,10 +105,51 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-class Backend(ABC):
-    """One format: how its artifacts are made, loaded and looked into. Stateless."""
+class PlainConversion(NamedTuple):
+    """Python that converts ``model`` with a format's own converter and runs it on ``inputs``.
 
+    Attributes:
+        imports: Import statements, one a line.
+        lines: What leaves the answers in ``got``, in the order of the model's outputs.
+    """
+
+    imports: str
+    lines: str
+
+
+class Backend(ABC):
+    """One format: what it is, and how its artifacts are made, loaded and looked into. Stateless.
+
+    Whatever the rest of edgeserve has to know of a format stands in its class, so that a new format
+    needs no edit anywhere else.
+    """
+
+    #: Its word: up to 32 lower-case letters, digits and underscores, a letter first.
     format: ClassVar[str]
+    #: What people call it, in reports and hints; empty: as its word.
+    title: ClassVar[str] = ""
+    #: Other words that people type for it.
+    spellings: ClassVar[tuple[str, ...]] = ()
+    #: Endings of an artifact's entry (".onnx").
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    #: Extra of edgeserve that installs what runs it; empty where another package does.
+    extra: ClassVar[str] = ""
+    #: Distributions that run it: with another version of them the proof on a device is made again.
+    packages: ClassVar[tuple[str, ...]] = ()
+    #: Platforms that run it: what ``package --target`` keeps it for.
+    targets: ClassVar[tuple[Target, ...]] = ()
+    #: Whether several threads gain by running one session at the same time.
+    thread_safe: ClassVar[bool] = False
+    #: Every delegate that its runtimes have, on whatever device; `delegates` says which work here.
+    all_delegates: ClassVar[tuple[str, ...]] = ("cpu",)
+    #: Other words for delegates: those of other documentation, or of other systems.
+    delegate_aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    #: Delegates that compute on the processor.
+    cpu_delegates: ClassVar[tuple[str, ...]] = ("cpu",)
+    #: How it is made and run without edgeserve, for the scripts of ``convert --bisect``.
+    plain: ClassVar[PlainConversion | None] = None
+    #: Delegates that stand in for the format's own runtime, to prove an artifact: right and slow.
+    simulated: ClassVar[tuple[str, ...]] = ()
     #: What this version makes.
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
     #: Those of them that are made from the exported program itself; the others derive from fp32.
@@ -110,6 +162,12 @@ class Backend(ABC):
     asked_routes: ClassVar[tuple[str, ...]] = ()
     #: What `export` can be told beside the precision, by name.
     options: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def delegate(cls, word: str) -> str:
+        """The delegate that a word means for this format; the word itself where it is no alias."""
+        name = word.strip().lower()
+        return cls.delegate_aliases.get(name, name)
 
     @abstractmethod
     def missing(self) -> str | None:
@@ -302,8 +360,8 @@ class Backend(ABC):
         Args:
             artifact: What to load, its files below ``root``.
             root: See ``artifact``.
-            delegate: One of `delegates`; None: "cpu", or the best where there is no "cpu". Never
-                replaced by another in silence.
+            delegate: One of `delegates` or an alias of one; None: "cpu", or the best where there is
+                no "cpu". Never replaced by another in silence.
             threads: Threads for one run; None: as many as this process may use.
             taps: Inner tensors to return as well, by the names that `inspect` shows.
             optimize: Let the engine rewrite its graph; False shows what the file itself says.
@@ -315,8 +373,11 @@ class Backend(ABC):
         """
         _need(self.format, self.missing())
         usable = self.delegates()
-        delegate = delegate or ("cpu" if "cpu" in usable else usable[0])
-        if delegate not in usable:
+        if delegate is None:
+            taken = "cpu" if "cpu" in usable else usable[0]
+        else:
+            taken = self.delegate(delegate)
+        if taken not in usable:
             raise BackendError(
                 "EDGE-BACKEND-005",
                 f"delegate of {self.format}",
@@ -335,7 +396,7 @@ class Backend(ABC):
             )
         if not verified:
             check_files(artifact, root)
-        return self._load(artifact, root, delegate, threads, tuple(taps), optimize)
+        return self._load(artifact, root, taken, threads, tuple(taps), optimize)
 
     def inspect(self, artifact: Artifact, root: Path) -> Graph:
         """Look into an artifact without running it.

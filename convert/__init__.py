@@ -12,14 +12,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
-from edgeserve import jobs
+from edgeserve import backends, jobs
 from edgeserve.convert.request import ExportRequest, TargetRequest, parse_source
 from edgeserve.files import staged
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.source import Exported
-from edgeserve.types.vocabulary import FORMAT_SPELLINGS, Format, Precision
 
 __all__ = ["ExportRequest", "TargetRequest", "convert", "parse_source"]
 
@@ -72,7 +71,7 @@ def convert(
         )
     made = []
     for word, level in itertools.product(to, precision):
-        format = FORMAT_SPELLINGS.get(word, word)
+        format = backends.canonical(word)
         folder_name = f"artifacts/{format}-{level}"
         with staged(root / folder_name) as stage:
             artifact = jobs.run(
@@ -80,8 +79,8 @@ def convert(
                 TargetRequest(
                     source_folder=str(root / "source"),
                     out=str(stage),
-                    format=cast("Format", format),
-                    precision=cast("Precision", level),
+                    format=format,
+                    precision=level,
                     data=str(Path(data).absolute()) if data is not None else None,
                 ),
                 Artifact,

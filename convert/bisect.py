@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeserve import backends
+from edgeserve.backends import Backend
 from edgeserve.convert.bisect_failure import Failure, conversion_failure, part_failure
 from edgeserve.convert.bisect_script import factory_script, part_script, run_script
 from edgeserve.convert.source import read_export
@@ -87,7 +88,10 @@ def bisect(request: BisectRequest) -> BisectResult:
         return BisectResult(trials=1, words="converted alone it answers as PyTorch does")
     search = _Search(whole, lambda part: part_failure(backend, part), request.seconds)
     found = search.run(_graph_slicer(exported, root))
-    return _write_script(request, exported, search, found)
+    if backend.plain is None:
+        words = f"{_describe_part(found)}; {backend.format} has no plain converter for a script"
+        return BisectResult(trials=search.trials, words=words)
+    return _write_script(request, backend, exported, search, found)
 
 
 def _graph_slicer(exported: Exported, root: Path) -> GraphSlicer:
@@ -205,13 +209,17 @@ class _Search:
 
 
 def _write_script(
-    request: BisectRequest, exported: Exported, search: _Search, found: _FailingPart | None
+    request: BisectRequest,
+    backend: Backend,
+    exported: Exported,
+    search: _Search,
+    found: _FailingPart | None,
 ) -> BisectResult:
     """Write the script, run it, and put the finding into words."""
     progress("write the script and run it")
     path, failure = Path(request.script), search.failure
-    made = part_script(request.format, found.part, failure, found.module) if found else None
-    text = made or factory_script(request.format, exported, Path(request.source_folder), failure)
+    made = part_script(backend, found.part, failure, found.module) if found else None
+    text = made or factory_script(backend, exported, Path(request.source_folder), failure)
     write_atomic(path, text.encode())
     confirmed, outcome = run_script(path, failure)
     operators = found.part.operators if found else ()

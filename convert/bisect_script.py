@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgeserve.backends import Backend
+from edgeserve.backends.base import PlainConversion
 from edgeserve.backends.torch.diagnose.unsupported_op import base_name
 from edgeserve.convert.bisect_failure import Failure
 from edgeserve.types.source import Exported
-from edgeserve.types.vocabulary import Format
 
 if TYPE_CHECKING:
     import torch
@@ -32,34 +33,6 @@ __all__ = ["MAX_LINES", "factory_script", "part_script", "run_script"]
 MAX_LINES = 30
 
 _LIMIT_S = 300.0
-
-_NAMES = {"onnx": "ONNX", "tflite": "TFLite", "coreml": "Core ML"}
-
-_IMPORTS: dict[str, str] = {
-    "onnx": "import onnxruntime\nimport torch",
-    "tflite": "import litert_torch\nimport torch",
-    "coreml": "import sys\nimport coremltools\nimport torch",
-}
-
-#: How each format is made and run; ``got`` are its answers.
-_CONVERT: dict[str, str] = {
-    "onnx": """\
-made = torch.onnx.export(torch.export.export(model, inputs), dynamo=True)
-session = onnxruntime.InferenceSession(made.model_proto.SerializeToString())
-feed = {i.name: x.numpy() for i, x in zip(session.get_inputs(), inputs)}
-got = session.run(None, feed)""",
-    "tflite": """\
-made = litert_torch.convert(model, inputs)
-got = made(*inputs)
-got = got if isinstance(got, (tuple, list)) else (got,)""",
-    "coreml": """\
-program = torch.export.export(model, inputs).run_decompositions({})
-made = coremltools.convert(program, minimum_deployment_target=coremltools.target.iOS18)
-if sys.platform != "darwin":
-    sys.exit("taken; only a Mac runs it")
-got = made.predict({i.name: x.numpy() for i, x in zip(made.get_spec().description.input, inputs)})
-got = [got[output.name] for output in made.get_spec().description.output]""",
-}
 
 _COMPARE = """\
 for wanted, answer in zip(model(*inputs), got):
@@ -77,16 +50,17 @@ _LAST = re.compile(r"^([\w.]*(?:Error|Exception|Symnode|SymNode)\w*)(?:: (.*))?$
 
 
 def part_script(
-    format: Format, part: GraphSlice, failure: Failure, module: str | None
+    backend: Backend, part: GraphSlice, failure: Failure, module: str | None
 ) -> str | None:
     """The script of a part; None where it cannot be written down in thirty lines.
 
     Args:
-        format: What to convert to.
+        backend: Converts without edgeserve by its `Backend.plain`.
         part: What fails.
         failure: How.
         module: Path of the submodule that the part lies in.
     """
+    plain = _plain(backend)
     try:
         body = [*_constants(part), "", *_forward(part)]
     except ValueError as error:
@@ -94,8 +68,8 @@ def part_script(
         return None
     inputs = ", ".join(map(_random, part.examples))
     lines = [
-        f'"""{_title(format, failure, part.operators)}{f", in {module}" if module else ""}."""',
-        *_IMPORTS[format].splitlines(),
+        f'"""{_title(backend, failure, part.operators)}{f", in {module}" if module else ""}."""',
+        *plain.imports.splitlines(),
         "",
         "",
         "class Part(torch.nn.Module):",
@@ -105,7 +79,7 @@ def part_script(
         "torch.manual_seed(0)",
         "model = Part().eval()",
         f"inputs = ({inputs},)",
-        *_CONVERT[format].splitlines(),
+        *plain.lines.splitlines(),
         *_COMPARE.splitlines(),
     ]
     while len(lines) > MAX_LINES and "" in lines:
@@ -113,17 +87,18 @@ def part_script(
     return "\n".join(lines) + "\n" if len(lines) <= MAX_LINES else None
 
 
-def factory_script(format: Format, exported: Exported, root: Path, failure: Failure) -> str:
+def factory_script(backend: Backend, exported: Exported, root: Path, failure: Failure) -> str:
     """The script of a whole model: from the user's factory, else from the exported program."""
+    plain = _plain(backend)
     made_by = exported.source.kind == "factory"
     get = _from_factory(exported) if made_by else _from_program(exported, root)
-    imports = {"import sys" if made_by else "import numpy", *_IMPORTS[format].splitlines()}
+    imports = {"import sys" if made_by else "import numpy", *plain.imports.splitlines()}
     lines = [
-        f'"""{_title(format, failure)}; only as a whole."""',
+        f'"""{_title(backend, failure)}; only as a whole."""',
         *sorted(imports),
         *get,
         "model = lambda *x: torch.utils._pytree.tree_leaves(module(*x))",
-        *_CONVERT[format].replace("(model, inputs)", "(module, inputs)").splitlines(),
+        *plain.lines.replace("(model, inputs)", "(module, inputs)").splitlines(),
         *_COMPARE.splitlines(),
     ]
     return "\n".join(lines) + "\n"
@@ -149,10 +124,16 @@ def _from_program(exported: Exported, root: Path) -> list[str]:
     ]
 
 
-def _title(format: str, failure: Failure, operators: Sequence[str] = ()) -> str:
+def _plain(backend: Backend) -> PlainConversion:
+    assert backend.plain is not None  # the caller writes no script without it
+    return backend.plain
+
+
+def _title(backend: Backend, failure: Failure, operators: Sequence[str] = ()) -> str:
     blamed = failure.operator or (operators[0] if len(operators) == 1 else "")
     about = blamed or "this part"
-    return f"The {_NAMES[format]} converter {'gets' if failure.wrong else 'refuses'} {about}" + (
+    name = backend.title or backend.format
+    return f"The {name} converter {'gets' if failure.wrong else 'refuses'} {about}" + (
         " wrong" if failure.wrong else ""
     )
 

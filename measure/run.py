@@ -94,9 +94,6 @@ def _psutil_memory() -> Any:
 _FOR_WARMUP = 0.2
 _FOR_SPLIT = 0.4
 
-#: Delegates that compute on the CPU, where wall and CPU time should agree.
-_CPU_DELEGATES = ("cpu", "xnnpack")
-
 
 class _MeasuredInput(NamedTuple):
     """What is fed, and where it came from."""
@@ -155,7 +152,7 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
             rss_mb=number(_peak(before)),
             rss_before_mb=number(before),
             size_bytes=request.artifact.size,
-            noisy=_noise(runs, request, session.delegate),
+            noisy=_noise(runs, request, on_cpu=session.delegate in backend.cpu_delegates),
             environment=environment(),
             wall_ms=tuple(runs.times.wall),
             cpu_ms=tuple(runs.times.cpu),
@@ -315,13 +312,13 @@ def _timing(times: RunTimes) -> Timing:
     return Timing(wall=spread(times.wall), cpu=spread(times.cpu))
 
 
-def _noise(runs: _TimedRuns, request: MeasureRequest, delegate: str) -> str | None:
+def _noise(runs: _TimedRuns, request: MeasureRequest, on_cpu: bool) -> str | None:
     return noise_reason(
         _timing(runs.times),
         runs.times.wall,
         runs.around,
         threads=request.threads,
-        on_cpu=delegate in _CPU_DELEGATES,
+        on_cpu=on_cpu,
         warm=runs.warm or request.max_warmup == 0,
     )
 

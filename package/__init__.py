@@ -12,7 +12,7 @@ samples, logs and everything else of the workspace stay where they are.
 
 from __future__ import annotations
 
-from edgeserve.package.select import TARGETS, Packaged, PackageRequest
+from edgeserve.package.select import Packaged, PackageRequest
 from edgeserve.package.writer import package
 
-__all__ = ["TARGETS", "PackageRequest", "Packaged", "package"]
+__all__ = ["PackageRequest", "Packaged", "package"]

@@ -10,22 +10,15 @@ from pathlib import Path
 
 import msgspec
 
+from edgeserve import backends
 from edgeserve.bundle.rules import IDENTITY, MODEL_NAME, referenced
 from edgeserve.errors import PackageError
 from edgeserve.types.artifact import Artifact, FileEntry, Judgement, Reason, Refused
 from edgeserve.types.base import Value
 from edgeserve.types.manifest import Manifest
+from edgeserve.types.vocabulary import TARGETS
 
-__all__ = ["TARGETS", "PackageRequest", "Packaged", "bundle_manifest"]
-
-
-#: The formats that run on each target.
-TARGETS: dict[str, tuple[str, ...]] = {
-    "android": ("onnx", "tflite"),
-    "ios": ("coreml", "onnx"),
-    "linux": ("onnx", "tflite"),
-    "web": ("onnx", "tflite"),
-}
+__all__ = ["PackageRequest", "Packaged", "bundle_manifest"]
 
 
 class PackageRequest(Value, frozen=True):
@@ -37,7 +30,7 @@ class PackageRequest(Value, frozen=True):
         name: Name of the model; None: the workspace's.
         version: Version of the model, for updates; None: the workspace's.
         license: SPDX expression; None: the workspace's.
-        target: A key of `TARGETS`: only formats that run there; None: all.
+        target: One of `TARGETS`: only formats that run there; None: all.
         artifacts: Names of artifacts (``onnx-fp32``); empty: all.
     """
 
@@ -120,7 +113,7 @@ def _formats(request: PackageRequest) -> tuple[str, ...]:
             got="another",
             hint="leave --target away to package every format",
         )
-    return TARGETS[request.target]
+    return tuple(b.format for b in backends.installed() if request.target in b.targets)
 
 
 def _artifacts(manifest: Manifest, request: PackageRequest) -> tuple[Artifact, ...]:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from edgeserve import backends
 from edgeserve.types.base import Number, plain
 from edgeserve.types.reports import (
     DecisionStats,
@@ -21,7 +22,6 @@ from edgeserve.types.reports import (
 from edgeserve.types.vocabulary import Task, Verdict
 
 __all__ = [
-    "FORMAT_NAMES",
     "VERDICT_MEANING",
     "VERDICT_WORD",
     "accuracy_sentence",
@@ -43,8 +43,6 @@ __all__ = [
     "thousands",
 ]
 
-
-FORMAT_NAMES = {"onnx": "ONNX", "tflite": "LiteRT", "coreml": "Core ML", "torch": "PyTorch"}
 
 VERDICT_WORD: dict[Verdict, str] = {
     "pass": "Pass",
@@ -94,7 +92,7 @@ def field_name(diff: OutputDiff, longest: int = 48) -> str:
 
 def artifact_name(format: str, precision: str) -> str:
     """E.g. "ONNX fp32"."""
-    return f"{FORMAT_NAMES.get(format, format)} {precision}"
+    return f"{backends.title(format)} {precision}"
 
 
 def join_phrase(names: Sequence[str]) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from edgeserve import backends
 from edgeserve.report.formatting import (
-    FORMAT_NAMES,
     VERDICT_MEANING,
     VERDICT_WORD,
     artifact_name,
@@ -25,7 +25,7 @@ from edgeserve.report.view_model import ArtifactRow, Matrix, MatrixCell, MatrixR
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import plain
 from edgeserve.types.reports import DecisionStats, Report
-from edgeserve.types.vocabulary import FORMATS, PRECISIONS, Verdict
+from edgeserve.types.vocabulary import PRECISIONS, Verdict
 
 __all__ = ["clock", "key_figures", "matrix"]
 
@@ -45,15 +45,15 @@ def matrix(loaded: WorkspaceContents) -> Matrix | None:
     if len(made) < 2:
         return None
     cells = {(one.format, one.precision): _cell(loaded, one) for one in made}
-    columns = tuple(p for p in PRECISIONS if any(key[1] == p for key in cells))
+    there = {precision for _, precision in cells}
+    columns = (*(p for p in PRECISIONS if p in there), *sorted(there.difference(PRECISIONS)))
     rows = tuple(
         MatrixRow(
-            name=FORMAT_NAMES.get(format, format),
+            name=backends.title(format),
             engine=_engine(loaded, format),
-            cells=tuple(cells.get((format, precision)) for precision in columns),  # type: ignore[arg-type]
+            cells=tuple(cells.get((format, precision)) for precision in columns),
         )
-        for format in FORMATS
-        if any(key[0] == format for key in cells)
+        for format in backends.in_order(format for format, _ in cells)
     )
     return Matrix(
         columns=columns,

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgeserve import backends
 from edgeserve.environment import usable_cores
 from edgeserve.serve.admission import AdmissionQueue
 from edgeserve.serve.options import ServeOptions
@@ -40,8 +41,6 @@ __all__ = [
 ]
 
 
-#: Runtimes whose sessions several threads may run at a time; of the others each worker has its own.
-_THREAD_SAFE = ("onnxruntime",)
 #: A dynamic size that a measurement takes, within its range: short texts, small batches.
 _TYPICAL_SIZE = 64
 #: Elements of one input where the signature sets no lower limit: 1 GiB of float32.
@@ -138,7 +137,7 @@ def load_model(path: str, options: ServeOptions) -> LoadedModel:
     finally:
         for other in opened.values():
             other.close()
-    if wrappers[0].ran_on.runtime.name not in _THREAD_SAFE:
+    if not backends.get(wrappers[0].ran_on.format).thread_safe:  # each worker has its own session
         wrappers += [Wrapper(path, threads=plan.threads) for _ in range(plan.workers - 1)]
     hosted = LoadedModel(path, wrappers, plan, paces[plan], options)
     hosted.cold_ms = 1e3 * (time.monotonic() - began)

@@ -9,17 +9,18 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, cast
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
-from edgeserve.backends.base import Backend, too_old, versions
+from edgeserve.backends.base import Backend, PlainConversion, too_old, versions
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import Session
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
-from edgeserve.types.vocabulary import Precision
+from edgeserve.types.vocabulary import Target
 
 __all__ = ["CoremlBackend"]
 
@@ -33,6 +34,35 @@ class CoremlBackend(Backend):
     """
 
     format: ClassVar[str] = "coreml"
+    title: ClassVar[str] = "Core ML"
+    spellings: ClassVar[tuple[str, ...]] = ("core-ml", "mlpackage")
+    suffixes: ClassVar[tuple[str, ...]] = (".mlpackage",)
+    extra: ClassVar[str] = "coreml"
+    packages: ClassVar[tuple[str, ...]] = ("coremltools", "torch")
+    targets: ClassVar[tuple[Target, ...]] = ("ios",)
+    plain: ClassVar[PlainConversion | None] = PlainConversion(
+        "import sys\nimport coremltools\nimport torch",
+        """\
+program = torch.export.export(model, inputs).run_decompositions({})
+made = coremltools.convert(program, minimum_deployment_target=coremltools.target.iOS18)
+if sys.platform != "darwin":
+    sys.exit("taken; only a Mac runs it")
+got = made.predict({i.name: x.numpy() for i, x in zip(made.get_spec().description.input, inputs)})
+got = [got[output.name] for output in made.get_spec().description.output]""",
+    )
+    #: "coreml" leaves the choice of units to the system, the next three narrow it.
+    all_delegates: ClassVar[tuple[str, ...]] = (
+        "coreml",
+        "cpu_and_ne",
+        "cpu_and_gpu",
+        "cpu_only",
+        "interpreter",
+    )
+    delegate_aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"all": "coreml", "cpu": "cpu_only"}
+    )
+    cpu_delegates: ClassVar[tuple[str, ...]] = ("cpu_only", "interpreter")
+    simulated: ClassVar[tuple[str, ...]] = ("interpreter",)
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
     native: ClassVar[tuple[str, ...]] = ("fp32", "fp16")
     options: ClassVar[tuple[str, ...]] = ("author", "image", "license", "name", "target")
@@ -69,7 +99,7 @@ class CoremlBackend(Backend):
         from edgeserve.backends.coreml.export import export_coreml
         from edgeserve.backends.coreml.export_request import CoremlExportRequest
 
-        order = CoremlExportRequest(exported, route, cast(Precision, precision), dict(options))
+        order = CoremlExportRequest(exported, route, precision, dict(options))
         return export_coreml(order, root, out, self.tools())
 
     def _quantize(

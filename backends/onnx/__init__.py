@@ -5,18 +5,35 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 
-from edgeserve.backends.base import Backend, too_old, versions
+from edgeserve.backends.base import Backend, PlainConversion, too_old, versions
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import Session
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
+from edgeserve.types.vocabulary import Target
 
-__all__ = ["OPSET", "OnnxBackend"]
+__all__ = ["OPSET", "PROVIDERS", "OnnxBackend"]
+
+#: Our names for ONNX Runtime's execution providers, best first.
+PROVIDERS: dict[str, str] = {
+    "tensorrt": "TensorrtExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "migraphx": "MIGraphXExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "directml": "DmlExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "qnn": "QNNExecutionProvider",
+    "nnapi": "NnapiExecutionProvider",
+    "webgpu": "WebGpuExecutionProvider",
+    "xnnpack": "XnnpackExecutionProvider",
+    "cpu": "CPUExecutionProvider",
+}
 
 #: Operator set of the files: ONNX Runtime 1.20, the oldest we accept, runs it.
 OPSET = 20
@@ -26,6 +43,28 @@ class OnnxBackend(Backend):
     """Format "onnx": one ``model.onnx``; above 500 MB its weights lie beside it."""
 
     format: ClassVar[str] = "onnx"
+    title: ClassVar[str] = "ONNX"
+    spellings: ClassVar[tuple[str, ...]] = ("ort", "onnxruntime")
+    suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
+    extra: ClassVar[str] = "onnx"
+    packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnxruntime-gpu")
+    targets: ClassVar[tuple[Target, ...]] = ("android", "ios", "linux", "web")
+    thread_safe: ClassVar[bool] = True
+    all_delegates: ClassVar[tuple[str, ...]] = tuple(PROVIDERS)
+    plain: ClassVar[PlainConversion | None] = PlainConversion(
+        "import onnxruntime\nimport torch",
+        """\
+made = torch.onnx.export(torch.export.export(model, inputs), dynamo=True)
+session = onnxruntime.InferenceSession(made.model_proto.SerializeToString())
+feed = {i.name: x.numpy() for i, x in zip(session.get_inputs(), inputs)}
+got = session.run(None, feed)""",
+    )
+    #: In a browser the processor's kernels are WebAssembly.
+    delegate_aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {provider.lower(): name for name, provider in PROVIDERS.items()}
+        | {"dml": "directml", "trt": "tensorrt", "wasm": "cpu"}
+    )
+    cpu_delegates: ClassVar[tuple[str, ...]] = ("cpu", "xnnpack")
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
     takes: ClassVar[tuple[str, ...]] = ("torch", "onnx")
     asked_routes: ClassVar[tuple[str, ...]] = ("optimum",)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.onnx import PROVIDERS
 from edgeserve.backends.session import Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
@@ -15,21 +16,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 
 __all__ = ["OnnxSession", "usable_delegates"]
-
-#: Our names for ONNX Runtime's execution providers.
-_PROVIDERS: dict[str, str] = {
-    "tensorrt": "TensorrtExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "migraphx": "MIGraphXExecutionProvider",
-    "openvino": "OpenVINOExecutionProvider",
-    "directml": "DmlExecutionProvider",
-    "coreml": "CoreMLExecutionProvider",
-    "qnn": "QNNExecutionProvider",
-    "nnapi": "NnapiExecutionProvider",
-    "webgpu": "WebGpuExecutionProvider",
-    "xnnpack": "XnnpackExecutionProvider",
-    "cpu": "CPUExecutionProvider",
-}
 
 #: Log severity "fatal": what goes wrong is raised, and said once.
 _QUIET = 4
@@ -43,7 +29,7 @@ def usable_delegates() -> tuple[str, ...]:
     import onnxruntime
 
     built = set(onnxruntime.get_available_providers())
-    return tuple(name for name, provider in _PROVIDERS.items() if provider in built)
+    return tuple(name for name, provider in PROVIDERS.items() if provider in built)
 
 
 class OnnxSession(Session):
@@ -137,8 +123,8 @@ def _open(model: bytes | str, options: Any, delegate: str) -> Any:
     """Make the engine's session on this delegate; the CPU only helps with what it cannot do."""
     import onnxruntime
 
-    wanted = _PROVIDERS[delegate]
-    providers = [wanted] if delegate == "cpu" else [wanted, _PROVIDERS["cpu"]]
+    wanted = PROVIDERS[delegate]
+    providers = [wanted] if delegate == "cpu" else [wanted, PROVIDERS["cpu"]]
     try:
         engine = onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:  # the engine raises many kinds
@@ -167,7 +153,7 @@ def _placement(engine: Any) -> dict[str, int]:
 
 def _check_placement(placement: Mapping[str, int], delegate: str) -> None:
     """A provider that is there and took no node does not run the model."""
-    if placement and not placement.get(_PROVIDERS[delegate]):
+    if placement and not placement.get(PROVIDERS[delegate]):
         raise _not_used(delegate, f"it took none of the graph's nodes: {dict(placement)}")
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 
-from edgeserve.backends.base import Backend, too_old, versions
+from edgeserve.backends.base import Backend, PlainConversion, too_old, versions
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import Session
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
+from edgeserve.types.vocabulary import Target
 
 __all__ = ["TfliteBackend"]
 
@@ -23,6 +25,29 @@ class TfliteBackend(Backend):
     """Format "tflite": one ``model.tflite`` of fixed sizes, with a signature for each of them."""
 
     format: ClassVar[str] = "tflite"
+    title: ClassVar[str] = "LiteRT"
+    spellings: ClassVar[tuple[str, ...]] = (
+        "litert",
+        "ai-edge-torch",
+        "litert-torch",
+        "tensorflow-lite",
+    )
+    suffixes: ClassVar[tuple[str, ...]] = (".tflite",)
+    extra: ClassVar[str] = "tflite"
+    packages: ClassVar[tuple[str, ...]] = ("ai-edge-litert",)
+    targets: ClassVar[tuple[Target, ...]] = ("android", "linux", "web")
+    plain: ClassVar[PlainConversion | None] = PlainConversion(
+        "import litert_torch\nimport torch",
+        """\
+made = litert_torch.convert(model, inputs)
+got = made(*inputs)
+got = got if isinstance(got, (tuple, list)) else (got,)""",
+    )
+    all_delegates: ClassVar[tuple[str, ...]] = ("npu", "gpu", "coreml", "cpu")
+    #: LiteRT's processor kernels are XNNPACK's, and in a browser WebAssembly.
+    delegate_aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"xnnpack": "cpu", "wasm": "cpu", "webgpu": "gpu"}
+    )
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
 
     def missing(self) -> str | None:

@@ -31,6 +31,9 @@ class TorchBackend(Backend):
     """Format "torch": a flat ``.pt2`` that edgeserve wrote; never part of a bundle."""
 
     format: ClassVar[str] = "torch"
+    title: ClassVar[str] = "PyTorch"
+    suffixes: ClassVar[tuple[str, ...]] = (".pt2",)
+    packages: ClassVar[tuple[str, ...]] = ("torch",)
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("torch") is None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from edgeserve import backends
 from edgeserve.bundle import open_model
 from edgeserve.errors import ServeError
 from edgeserve.serve.options import MB, ServeOptions
@@ -110,10 +111,15 @@ class DeploymentSubject:
     @property
     def extras(self) -> tuple[str, ...]:
         """Extras of edgeserve that an image needs."""
-        formats = {a.format for m in self.manifests for a in m.artifacts} & {"onnx", "tflite"}
+        formats = {a.format for m in self.manifests for a in m.artifacts}
+        runtimes = {
+            each.extra
+            for each in backends.installed()
+            if each.format in formats and each.extra and "linux" in each.targets
+        }
         steps = [s for m in self.manifests for way in m.processing.inputs for s in way.steps]
         texts = any(isinstance(step, Tokenize) for step in steps)
-        return ("serve", *sorted(formats), *(("text",) if texts else ()))
+        return ("serve", *sorted(runtimes), *(("text",) if texts else ()))
 
 
 def subject_of(said: Deployment) -> DeploymentSubject:

@@ -89,7 +89,7 @@ def searched(tmp_path: Path, factory: str, format: str) -> tuple[BisectResult, s
     root.mkdir()
     export_source(ExportRequest(source=source, out=str(root)))
     script = tmp_path / f"repro_{format}.py"
-    found = bisect(BisectRequest(source_folder=str(root), format=format, script=str(script)))  # type: ignore[arg-type]
+    found = bisect(BisectRequest(source_folder=str(root), format=format, script=str(script)))
     return found, script.read_text() if script.exists() else ""
 
 

@@ -15,9 +15,11 @@ from bundlecases.content import Json, colour_files, colour_manifest, folder_file
 from bundlecases.rawzip import Member, build, join
 from bundlecases.texts import text_files
 
+from edgeserve import backends
 from edgeserve.bundle import Bundle
 from edgeserve.errors import BundleError, FilesError, PackageError
-from edgeserve.package import TARGETS, Packaged, PackageRequest, package
+from edgeserve.package import Packaged, PackageRequest, package
+from edgeserve.types.vocabulary import TARGETS
 
 MODEL = "artifacts/onnx-fp32/model.onnx"
 
@@ -261,8 +263,17 @@ def test_where_it_is_written(workspace: Path, tmp_path: Path) -> None:
         packaged(tmp_path / "nothing")
 
 
-def test_targets_name_formats() -> None:
-    assert all(set(formats) <= {"onnx", "tflite", "coreml"} for formats in TARGETS.values())
+@pytest.mark.parametrize(
+    ("target", "runs"),
+    [
+        ("android", {"onnx", "tflite"}),
+        ("ios", {"onnx", "coreml"}),
+        ("linux", {"onnx", "tflite"}),
+        ("web", {"onnx", "tflite"}),
+    ],
+)
+def test_a_target_runs_the_formats_whose_backends_name_it(target: str, runs: set[str]) -> None:
+    assert {b.format for b in backends.installed() if target in b.targets} == runs
     assert list(TARGETS) == sorted(TARGETS)
 
 

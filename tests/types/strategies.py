@@ -47,9 +47,11 @@ from edgeserve.types.records import (
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import GoldenField
 from edgeserve.types.tensors import IO, Signature, TensorSpec
-from edgeserve.types.vocabulary import FORMATS
 
 __all__ = ["values"]
+
+#: Formats that this version has, and one that somebody else's package adds.
+FORMATS = ("onnx", "tflite", "coreml", "openvino")
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -278,7 +280,7 @@ def _inputs() -> st.SearchStrategy[tuple[InputProcessing, ...]]:
 
 def _hints(cls: type) -> dict[str, Any]:
     """Field name to type, in order."""
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name] for field in msgspec.structs.fields(cls)}
 
 
@@ -293,6 +295,9 @@ def values(cls: type[Value]) -> st.SearchStrategy[Any]:
 def of(hint: Any) -> st.SearchStrategy[Any]:
     """Values that a type hint allows."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        (pattern,) = (meta.pattern for meta in args[1:] if isinstance(meta, msgspec.Meta))
+        return st.from_regex(pattern).filter(lambda word: not word.endswith("\n"))
     if origin is Literal:
         return st.sampled_from(args)
     if origin in (Union, types.UnionType):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeserve import backends
 from edgeserve.backends import Backend
 from edgeserve.environment import environment, usable_cores
 from edgeserve.errors import EdgeError, WrapperError
@@ -20,7 +21,7 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import DeviceProfile, Profile
-from edgeserve.types.vocabulary import FORMAT_SPELLINGS, FORMATS, PRECISIONS
+from edgeserve.types.vocabulary import PRECISIONS
 from edgeserve.wrapper.probe_store import ProbeOutcome
 
 __all__ = [
@@ -90,9 +91,10 @@ def parse_constraints(
                 hint=_UNSUPPORTED[name],
             )
     if format is not None:
-        format = _known_word("format", FORMAT_SPELLINGS.get(format, format), FORMATS)
-    if precision is not None:
-        precision = _known_word("precision", precision, PRECISIONS)
+        known = tuple(backend.format for backend in backends.installed())
+        format = _known_word("format", backends.canonical(format), known)
+    if precision is not None and precision not in PRECISIONS:
+        precision = _known_word("precision", precision, backends.precisions())
     if threads is not None and (type(threads) is not int or threads < 1):
         raise WrapperError(
             "EDGE-WRAPPER-003",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgeserve import backends
 from edgeserve.backends.torch.diagnose.op_support import TAKEN
 
 __all__ = [
@@ -97,8 +98,6 @@ def data_dependent_error(chain: Iterable[BaseException]) -> Any | None:
     return next((part for part in chain if type(part).__name__ in _BY_VALUE), None)
 
 
-_NAMES = {"onnx": "ONNX", "tflite": "TFLite", "coreml": "Core ML"}
-
 #: What is refused is a transform of more than some 2000 values: its whole matrix is too large.
 _FOURIER = (
     "of a long transform compute only the k values that you need, by two constant matrices: "
@@ -142,7 +141,7 @@ def op_hint(operator: str, format: str, otherwise: str) -> str:
         otherwise: What to say where there is no tried replacement.
     """
     advice = REPLACEMENTS.get(base_name(operator), otherwise)
-    others = [_NAMES[name] for name in supporting_formats(operator) if name != format]
+    others = [backends.title(name) for name in supporting_formats(operator) if name != format]
     if not others:
         return advice
     return f"{advice} ({' and '.join(others)} {'takes' if len(others) == 1 else 'take'} this op)"

@@ -23,7 +23,7 @@ from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import Picks, Processing, Tokenize
 from edgeserve.types.source import Exported, Weight
-from edgeserve.types.vocabulary import Task
+from edgeserve.types.vocabulary import REFERENCE_FORMAT, Task
 
 __all__ = [
     "IDENTITY",
@@ -249,9 +249,9 @@ def _check_references(manifest: Manifest, thing: str) -> None:
                 raise _broken_reference(f"{thing} at {where}", f"a file under {folder}", entry.path)
     for i, artifact in enumerate(manifest.artifacts):
         folder = f"artifacts/{artifact.name}/"
-        if artifact.format == "torch":
+        if artifact.format == REFERENCE_FORMAT:
             raise _broken_reference(
-                f"{thing} at $.artifacts[{i}].format", "onnx, tflite or coreml", "torch"
+                f"{thing} at $.artifacts[{i}].format", "onnx, tflite or coreml", REFERENCE_FORMAT
             )
         for entry in artifact.files:
             if not entry.path.startswith(folder):

@@ -141,8 +141,8 @@ class ArtifactBuilder:
         check_resources(stage, self._exported.program.size)
         request = TargetRequest(
             source_folder=str(self._bench.root / "source"),
-            format=cell.format,  # type: ignore[arg-type]
-            precision=cell.precision,  # type: ignore[arg-type]
+            format=cell.format,
+            precision=cell.precision,
             out=str(stage),
             parent=str(parent.root) if parent else None,
             parent_artifact=parent.artifact.unjudged() if parent else None,
@@ -188,8 +188,8 @@ def refuse_variant(bench: StageContext, cell: Variant, error: EdgeError, log: st
     where = f" at {error.source_line}" if error.source_line else ""
     bench.ui.note(f"{cell.name}: refused, {error.code} {error.message}{where}")
     return Refused(
-        format=cell.format,  # type: ignore[arg-type]
-        precision=cell.precision,  # type: ignore[arg-type]
+        format=cell.format,
+        precision=cell.precision,
         verdict="fail",
         code=error.code,
         message=f"{error.message}{where}",

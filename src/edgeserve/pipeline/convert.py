@@ -119,7 +119,7 @@ def _repro_path(format: str) -> str:
 def _search(bench: StageContext, format: str, script: str) -> BisectResult:
     request = BisectRequest(
         source_folder=str(bench.root / "source"),
-        format=format,  # type: ignore[arg-type]
+        format=format,
         script=str(bench.root / script),
         seconds=min(_SECONDS, _SHARE * bench.timeout),
     )

@@ -14,7 +14,7 @@ from edgeserve.errors import UsageError
 from edgeserve.types.base import Value
 from edgeserve.types.profile import Profile
 from edgeserve.types.reports import Limits
-from edgeserve.types.vocabulary import FORMAT_SPELLINGS, FORMATS, PRECISIONS, TASKS, VERDICTS
+from edgeserve.types.vocabulary import REFERENCE_FORMAT, TASKS, VERDICTS
 
 __all__ = [
     "ConvertOptions",
@@ -186,10 +186,13 @@ def choices(option: str, values: tuple[str, ...], allowed: tuple[str, ...]) -> t
 
 
 def formats(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Formats with other spellings (litert, ort, ...) made standard."""
-    standard = (FORMAT_SPELLINGS.get(value, value) for value in values)
-    known = tuple(FORMAT_SPELLINGS)
-    return tuple(dict.fromkeys(choice("--to", value, FORMATS, known) for value in standard))
+    """Registered formats with other spellings (litert, ort, ...) made standard."""
+    from edgeserve import backends
+
+    allowed = tuple(f for f in backends.in_order(backends.formats()) if f != REFERENCE_FORMAT)
+    known = tuple(word for each in backends.installed() for word in each.spellings)
+    standard = map(backends.canonical, values)
+    return tuple(dict.fromkeys(choice("--to", value, allowed, known) for value in standard))
 
 
 def routes(formats: tuple[str, ...]) -> tuple[str, ...]:
@@ -246,6 +249,7 @@ def check_convert_options(options: ConvertOptions) -> ConvertOptions:
     """The same options with every closed set checked and spellings made standard."""
     import msgspec
 
+    from edgeserve import backends
     from edgeserve.bundle.rules import MODEL_NAME
 
     reject_empty(options)
@@ -265,10 +269,10 @@ def check_convert_options(options: ConvertOptions) -> ConvertOptions:
         choice("--task", options.task, TASKS)
     if options.require is not None:
         choice("--require", options.require, VERDICTS)
+    to = formats(options.to)
+    known = backends.precisions(to)
     return msgspec.structs.replace(
-        options,
-        to=formats(options.to),
-        precision=choices("--precision", options.precision, PRECISIONS),
+        options, to=to, precision=choices("--precision", options.precision, known)
     )
 
 

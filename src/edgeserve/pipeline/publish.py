@@ -16,11 +16,9 @@ from edgeserve.pipeline.options import PackageOptions, ReportOptions, choice, re
 from edgeserve.pipeline.stage_context import QUIET, Ui
 from edgeserve.report.request import Rendered, ReportRequest
 from edgeserve.types.base import encode
+from edgeserve.types.vocabulary import TARGETS
 
 __all__ = ["PackageResult", "package", "report"]
-
-
-_TARGETS = ("android", "ios", "web", "linux")
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def package(options: PackageOptions) -> PackageResult:
     """
     reject_empty(options)
     if options.target is not None:
-        choice("--target", options.target, _TARGETS)
+        choice("--target", options.target, TARGETS)
     workspace = Workspace(Path(options.out))
     with workspace.lock():
         manifest = workspace.manifest

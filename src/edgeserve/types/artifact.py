@@ -8,7 +8,7 @@ import msgspec
 
 from edgeserve.types.base import Number, Value
 from edgeserve.types.tensors import IO
-from edgeserve.types.vocabulary import Format, Precision, Verdict
+from edgeserve.types.vocabulary import Format, Precision, Verdict, check_word
 
 __all__ = [
     "MEMBER_NAME",
@@ -124,7 +124,8 @@ class Artifact(Value, frozen=True):
     folder while it is still a candidate).
 
     Attributes:
-        format: onnx, tflite or coreml ("torch": the exported source, as reference).
+        format: onnx, tflite, coreml or a registered other ("torch": the exported source, as
+            reference).
         precision: fp32, fp16, w8, ...
         entry: The member of ``files`` (or the folder above several) that a runtime opens.
         files: Sorted by path.
@@ -145,6 +146,8 @@ class Artifact(Value, frozen=True):
     judgement: Judgement | None = None
 
     def __post_init__(self) -> None:
+        check_word("format", self.format)
+        check_word("precision", self.precision)
         if self.buckets and self.buckets[-1] != self.io:
             raise ValueError(f"io of {self.name} is not its last bucket")
         paths = [f.path for f in self.files]
