@@ -36,6 +36,7 @@ __all__ = [
     "in_order",
     "installed",
     "precisions",
+    "registered",
     "title",
 ]
 
@@ -87,6 +88,11 @@ def canonical(word: str) -> str:
         return name
     known = (each for each in in_order(registered) if name in _spellings(each))
     return next(known, name)
+
+
+def registered(format: str) -> bool:
+    """Whether a backend is registered for exactly this word."""
+    return format in _BUILT_IN or format in formats()
 
 
 def _spellings(format: str) -> tuple[str, ...]:

@@ -35,13 +35,31 @@ from edgeserve.backends.session import Session, numpy_dtype
 from edgeserve.errors import BackendError
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact, Recipe
-from edgeserve.types.vocabulary import Precision
+from edgeserve.types.vocabulary import TARGETS, Precision, check_word
 
 __all__ = ["BackendContract", "Case", "Feed"]
 
 
 class BackendContract(RefusalContract):
     """Subclass it, override the fixtures `backend` and `case`, and every test below runs."""
+
+    # what the format is
+
+    def test_it_is_described_in_words_that_fit(self, backend: Backend) -> None:
+        """`check_word` is the one rule for words; delegates are declared before they are used."""
+        check_word("format", backend.format)
+        for precision in backend.precisions:
+            check_word("precision", precision)
+        declared = set(backend.all_delegates)
+        assert set(backend.delegates()) <= declared
+        assert set(backend.cpu_delegates) <= declared
+        assert set(backend.simulated) <= declared
+        assert set(backend.delegate_aliases.values()) <= declared
+        assert not declared & set(backend.delegate_aliases), "an alias is not a delegate as well"
+        assert all(word == word.lower() for word in (*declared, *backend.delegate_aliases))
+        assert set(backend.native) <= set(backend.precisions)
+        assert set(backend.targets) <= set(TARGETS)
+        assert all(suffix.startswith(".") for suffix in backend.suffixes)
 
     # what is made
 
@@ -56,6 +74,7 @@ class BackendContract(RefusalContract):
         assert artifact.format == backend.format
         assert artifact.precision == "fp32"
         assert artifact.judgement is None
+        assert artifact.entry.endswith(backend.suffixes or "")
         assert artifact.provenance.route == backend.routes()[0]
         assert artifact.files == tuple(describe(made.root, f.path) for f in artifact.files)
 

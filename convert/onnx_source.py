@@ -16,9 +16,9 @@ import numpy as np
 
 from edgeserve import backends
 from edgeserve.backends import Graph, Session
-from edgeserve.backends.base import versions
 from edgeserve.backends.onnx.inspect import dim_word
 from edgeserve.backends.torch.program.npz_io import EXAMPLES, npz_bytes
+from edgeserve.backends.versions import versions
 from edgeserve.convert.onnx_checks import check_model, check_valid, data_files, read_proto
 from edgeserve.convert.source_checks import check_packages
 from edgeserve.errors import BackendError, ConvertError, FilesError

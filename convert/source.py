@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from edgeserve.backends.base import check_file, versions
+from edgeserve.backends.base import check_file
+from edgeserve.backends.versions import versions
 from edgeserve.convert.options import FactoryOptions, check_labels, write_assets
 from edgeserve.convert.request import ExportRequest
 from edgeserve.convert.torch_source import SourceModule, call_factory

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from edgeserve.backends.base import too_old
+from edgeserve.backends.versions import too_old
 from edgeserve.errors import ConvertError
 from edgeserve.installation import install_command
 

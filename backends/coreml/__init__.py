@@ -14,9 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgeserve.backends.base import Backend, PlainConversion, too_old, versions
+from edgeserve.backends.base import Backend, PlainConversion
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import Session
+from edgeserve.backends.versions import too_old, versions
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported

@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeserve.backends.base import versions
 from edgeserve.backends.onnx.clean import SOURCE, all_nodes
 from edgeserve.backends.onnx.inspect import io_of, read
+from edgeserve.backends.versions import versions
 from edgeserve.errors import ConvertError
 from edgeserve.files import LOCAL, Fs, describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance

@@ -13,7 +13,6 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, ShapeInferencePass
 
-from edgeserve.backends.base import versions
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.backends.onnx.cpu_int8 import resolve_options
 from edgeserve.backends.onnx.fp16 import to_fp16
@@ -21,6 +20,7 @@ from edgeserve.backends.onnx.inspect import io_of, read
 from edgeserve.backends.onnx.model_file import MODEL, check_model, file_entries, save
 from edgeserve.backends.onnx.qdq import quantize_static
 from edgeserve.backends.onnx.weight_only import quantize_weights
+from edgeserve.backends.versions import versions
 from edgeserve.errors import BackendError, QuantizeError
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
 

@@ -10,10 +10,11 @@ import shutil
 from pathlib import Path
 from typing import ClassVar
 
-from edgeserve.backends.base import Backend, versions
+from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.reference import reference
 from edgeserve.backends.session import Session
+from edgeserve.backends.versions import versions
 from edgeserve.files import describe
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Provenance

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeserve import backends
-from edgeserve.backends.base import OLDEST, too_old
+from edgeserve.backends.versions import OLDEST, too_old
 from edgeserve.errors import BackendError
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]

@@ -18,8 +18,15 @@ from edgeserve.backends.torch import TorchBackend
 class Mine(TorchBackend):
     format = "mine"
 
+    spellings = ("my-own", "ort")
+    precisions = ("fp32", "nf4")
+    delegate_aliases = {"processor": "cpu"}
+
 class Onnx(TorchBackend):
     format = "onnx"
+
+class Other(TorchBackend):
+    format = "mine"
 
 NOTHING = object
 """
@@ -38,6 +45,8 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "broken = edgeserve_mine:Missing\n"
         "gone = no_such_module:X\n"
         "wrong = edgeserve_mine:NOTHING\n"
+        "other = edgeserve_mine:Other\n"
+        "no-word = edgeserve_mine:Mine\n"
     )
     (tmp_path / "edgeserve_mine.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -89,7 +98,24 @@ def test_a_plugin_adds_a_format_and_never_replaces_one() -> None:
 
 
 @pytest.mark.usefixtures("plugin")
-@pytest.mark.parametrize("name", ["broken", "gone", "wrong"])
+def test_a_plugins_words_are_known_and_never_mean_a_built_in_format_less() -> None:
+    assert backends.canonical(" My-Own") == "mine"
+    assert backends.get("my-own") is backends.get("mine")
+    assert backends.canonical("ort") == "onnx", "a built-in format's spelling stays its own"
+    assert backends.canonical("nobody") == "nobody"
+    assert backends.registered("mine")
+    assert not backends.registered("my-own")
+    assert backends.in_order(["mine", "tflite", "abc", "onnx"]) == ("onnx", "tflite", "abc", "mine")
+    assert [b.format for b in backends.installed()] == ["onnx", "tflite", "coreml", "mine"]
+    assert backends.precisions()[-1] == "nf4"
+    assert "nf4" not in backends.precisions(["onnx"])
+    assert (backends.title("mine"), backends.title("nobody")) == ("PyTorch", "nobody")
+    assert backends.get("mine").delegate(" Processor ") == "cpu"
+    assert backends.get("mine").delegate("gpu") == "gpu"
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("name", ["broken", "gone", "wrong", "other", "no-word"])
 def test_a_broken_plugin_hurts_only_its_own_format(name: str) -> None:
     with pytest.raises(BackendError) as error:
         backends.get(name)

@@ -55,6 +55,7 @@ class NpuBackend(Backend):
     """On a processor and the accelerator."""
 
     format = "tflite"
+    all_delegates = ("npu", "cpu")
 
     def missing(self) -> str | None:
         return None
@@ -87,6 +88,7 @@ class ProofBackend(NpuBackend):
     """As Core ML is where there is no Core ML: carried out for proofs, by an interpreter."""
 
     format = "coreml"
+    simulated = ("interpreter",)
 
     def delegates(self) -> tuple[str, ...]:
         return ("interpreter",)

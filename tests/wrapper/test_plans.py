@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from edgeserve import backends
+from edgeserve.backends.onnx import OnnxBackend
 from edgeserve.bundle import open_model
 from edgeserve.errors import ProfileError, WrapperError
-from edgeserve.profiles import device, workloads
+from edgeserve.profiles import device, devices, workloads
 from edgeserve.types.manifest import Manifest
 from edgeserve.wrapper.plans import (
     Constraints,
@@ -165,6 +166,103 @@ def test_a_profile_narrows_formats_precisions_and_cores(sort: Callable[..., Plan
     assert "raspberry-pi-5" in found.passed_over[0].why
 
 
+@pytest.mark.parametrize("name", list(devices()))
+def test_every_format_of_every_profile_runs_here(make: Any, name: str) -> None:
+    """On a host with a processor alone: by each format's own runtime, or by its interpreter."""
+    profile = device(name)
+    entries = {"onnx": "model.onnx", "tflite": "model.tflite", "coreml": "model.mlpackage"}
+    made = [
+        make.made(f"{format}-{precision}", b"-", entry=entry)
+        for format, entry in entries.items()
+        for precision in ("fp32", "w8a8")
+    ]
+    with open_model(make.workspace(*made)) as model:
+        manifest = model.manifest
+    for format in profile.formats:
+        wish = Constraints(threads=1, device=profile, format=format)
+        found = plan_tiers(manifest, wish, backends.get, "digest")
+        assert found.tiers, found.passed_over
+        assert {plan.artifact.format for plan in found.tiers[0]} == {format}
+        expected = {"coreml": {"interpreter"}}.get(format, {"cpu"})
+        assert {plan.delegate for plan in found.tiers[0]} == expected
+    free = plan_tiers(manifest, Constraints(threads=1, device=profile), backends.get, "digest")
+    assert {p.artifact.format for p in free.tiers[0]} == set(profile.formats) - {"coreml"}
+
+
+@pytest.mark.parametrize(
+    ("format", "word", "delegate"),
+    [
+        ("tflite", "xnnpack", "cpu"),
+        ("tflite", "XNNPACK", "cpu"),
+        ("tflite", "wasm", "cpu"),
+        ("onnx", "CPUExecutionProvider", "cpu"),
+        ("onnx", "wasm", "cpu"),
+    ],
+)
+def test_a_delegate_may_be_called_otherwise(
+    make: Any, format: str, word: str, delegate: str
+) -> None:
+    made = make.made(f"{format}-fp32", b"-", entry=f"model.{format}")
+    with open_model(make.workspace(made)) as model:
+        wish = Constraints(threads=1, delegate=word)
+        found = plan_tiers(model.manifest, wish, backends.get, "digest")
+    assert names(found) == [[(f"{format}-fp32", delegate, 1)]]
+
+
+def test_what_this_version_does_not_know_is_passed_over(make: Any) -> None:
+    made = [
+        make.made("onnx-fp32", make.classifier()),
+        make.made("onnx-nf4", b"-"),
+        make.made("execu_torch2-fp32", b"-"),
+        make.made("torch9-nf4", b"-", "degraded"),
+    ]
+    with open_model(make.workspace(*made)) as model:
+        found = plan_tiers(model.manifest, Constraints(threads=1), backends.get, "digest")
+        named = plan_tiers(
+            model.manifest, Constraints(threads=1, format="onnx"), backends.get, "digest"
+        )
+    assert names(found) == [[("onnx-fp32", "cpu", 1)]]
+    assert {over.what for over in found.unknown} == {"onnx-nf4", "execu_torch2-fp32", "torch9-nf4"}
+    assert found.unknown == found.passed_over
+    why = {over.what: over.why for over in found.unknown}
+    assert "precision nf4" in why["onnx-nf4"]
+    assert "no installed package has the format execu_torch2" in why["execu_torch2-fp32"]
+    assert found.missed == ()
+    assert [over.what for over in named.unknown] == ["onnx-nf4"], "the caller excludes the others"
+
+
+def test_a_precision_that_only_a_backend_knows_is_its_own(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class WithNf4(OnnxBackend):
+        precisions = ("fp32", "nf4")
+
+    monkeypatch.setattr(backends, "_made", {"onnx": WithNf4()})
+    made = [make.made("onnx-nf4", b"-"), make.made("tflite-nf4", b"-")]
+    with open_model(make.workspace(*made)) as model:
+        found = plan_tiers(model.manifest, Constraints(threads=1), backends.get, "digest")
+    assert names(found) == [[("onnx-nf4", "cpu", 1)]]
+    assert [over.what for over in found.unknown] == ["tflite-nf4"]
+    assert asked(precision="nf4").precision == "nf4"
+
+
+def test_a_key_knows_the_runtime_of_its_format(
+    make: Any, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key() -> str:
+        found = plan_tiers(manifest, Constraints(threads=1), backends.get, "digest")
+        return found.tiers[0][0].key
+
+    before = key()
+    there = "edgeserve.backends.versions._installed"
+    monkeypatch.setattr(there, lambda name: "0.1" if name == "ai-edge-litert" else None)
+    other = key()
+    monkeypatch.setattr(there, lambda name: "0.1" if name == "onnxruntime" else None)
+    older = key()
+    monkeypatch.setattr(there, lambda name: "0.2" if name == "onnxruntime" else None)
+    assert len({before, other, older, key()}) == 4
+
+
 def test_a_key_stands_for_all_that_may_change_an_answer(make: Any, manifest: Manifest) -> None:
     def key(manifest: Manifest, digest: str = "digest", threads: int = 1) -> str:
         return (
@@ -197,13 +295,15 @@ def manifest(make: Any) -> Manifest:
     return found
 
 
-def test_the_device_digest_is_stable_and_knows_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_digest_is_stable_and_knows_what_runs_around_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here = device_digest()
     assert here == device_digest()
     from edgeserve.environment import environment
 
     now = environment()
-    other = msgspec.structs.replace(now, packages=now.packages | {"onnxruntime": "0.1"})
+    other = msgspec.structs.replace(now, packages=now.packages | {"pillow": "0.1"})
     monkeypatch.setattr("edgeserve.wrapper.plans.environment", lambda: other)
     assert device_digest() != here
 

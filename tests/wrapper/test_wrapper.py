@@ -55,6 +55,49 @@ def test_the_best_that_holds_is_taken_and_the_note_says_what_was_not(make: Any) 
     assert "onnx-fp32 on cpu, 1 thread: refused" in error.value.got
 
 
+def test_an_artifact_of_a_later_version_does_not_stop_the_others(make: Any) -> None:
+    """An old app meets the first update that holds a format it does not have."""
+    unknown = (make.made("execu_torch2-fp32", b"of later days"), make.made("onnx-nf4", b"too"))
+    root = make.workspace(make.made("onnx-fp32", make.classifier()), *unknown)
+    for path in (root, make.bundle(root)):
+        with Wrapper(path, threads=1, strict=True) as tagger:
+            assert tagger.ran_on.precision == "fp32"
+            assert make.agrees(tagger.predict(make.pixels(3)), make.pixels(3))
+            note, certificate = tagger.ran_on.note, tagger.verify()
+        told = ["execu_torch2-fp32: no installed package", "onnx-nf4: the precision nf4 is not"]
+        assert all(part in note for part in told), note
+        assert all(any(part in line for line in certificate.not_run) for part in told)
+        assert certificate.verdict == "pass"
+        with pytest.raises(WrapperError, match="execu_torch2") as error:
+            Wrapper(path, precision="w8")
+        assert error.value.code == "EDGE-WRAPPER-001"
+
+
+def test_an_artifact_that_only_a_later_manifest_can_say_is_passed_over(make: Any) -> None:
+    root = make.workspace(
+        make.made("onnx-fp32", make.classifier()), make.made("onnx-w8", make.classifier())
+    )
+    manifest = json.loads((root / "manifest.json").read_bytes())
+    manifest["artifacts"][1]["io"]["inputs"][0]["dtype"] = "float4"
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleError) as error:
+        Wrapper(root, threads=1)
+    assert error.value.code == "EDGE-BUNDLE-037", "in this version's own manifests it is a fault"
+    (root / "manifest.json").write_text(json.dumps(manifest | {"edgeserve": "1.1"}))
+    with Wrapper(root, threads=1) as tagger:
+        assert tagger.ran_on.precision == "fp32"
+        assert "onnx-w8: it is written for a later version of edgeserve" in tagger.ran_on.note
+        assert "float4" in tagger.ran_on.note
+        assert any("onnx-w8" in line for line in tagger.verify().not_run)
+        (refused,) = tagger.manifest.refused
+    assert (refused.name, refused.code) == ("onnx-w8", "EDGE-BUNDLE-043")
+    manifest["processing"]["inputs"][0]["steps"][1]["step"] = "resize/9"
+    (root / "manifest.json").write_text(json.dumps(manifest | {"edgeserve": "1.1"}))
+    with pytest.raises(BundleError) as error:
+        Wrapper(root, threads=1)
+    assert error.value.code == "EDGE-BUNDLE-036"
+
+
 def test_nothing_is_left_when_no_proof_holds(make: Any) -> None:
     (make.folder / "given").mkdir()
     root = make.workspace(golden=make.golden(make.folder / "given", flip=True))

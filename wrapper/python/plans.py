@@ -14,6 +14,8 @@ from pathlib import Path
 
 from edgeserve import backends
 from edgeserve.backends import Backend
+from edgeserve.backends.versions import versions
+from edgeserve.bundle.manifest import UNREADABLE
 from edgeserve.environment import environment, usable_cores
 from edgeserve.errors import EdgeError, WrapperError
 from edgeserve.files import sha256_bytes
@@ -21,7 +23,7 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import DeviceProfile, Profile
-from edgeserve.types.vocabulary import PRECISIONS
+from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT
 from edgeserve.wrapper.probe_store import ProbeOutcome
 
 __all__ = [
@@ -91,10 +93,9 @@ def parse_constraints(
                 hint=_UNSUPPORTED[name],
             )
     if format is not None:
-        known = tuple(backend.format for backend in backends.installed())
-        format = _known_word("format", backends.canonical(format), known)
-    if precision is not None and precision not in PRECISIONS:
-        precision = _known_word("precision", precision, backends.precisions())
+        format = _known_format(format)
+    if precision not in (None, *PRECISIONS) and precision not in backends.precisions():
+        raise _unknown_word("precision", precision, backends.precisions())
     if threads is not None and (type(threads) is not int or threads < 1):
         raise WrapperError(
             "EDGE-WRAPPER-003",
@@ -106,16 +107,22 @@ def parse_constraints(
     return Constraints(format, precision, delegate, threads, bool(strict), _device(profile))
 
 
-def _known_word(argument: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise WrapperError(
-            "EDGE-WRAPPER-003",
-            f"argument {argument}",
-            wanted=f"one of {', '.join(known)}",
-            got=repr(value),
-            hint="`edgeserve inspect BUNDLE` lists what the bundle holds",
-        )
-    return value
+def _known_format(word: str) -> str:
+    format = backends.canonical(word)
+    if format == REFERENCE_FORMAT or not backends.registered(format):
+        known = tuple(backend.format for backend in backends.installed())
+        raise _unknown_word("format", word, known)
+    return format
+
+
+def _unknown_word(argument: str, value: str, known: tuple[str, ...]) -> WrapperError:
+    return WrapperError(
+        "EDGE-WRAPPER-003",
+        f"argument {argument}",
+        wanted=f"one of {', '.join(known)}",
+        got=repr(value),
+        hint="`edgeserve inspect BUNDLE` lists what the bundle holds",
+    )
 
 
 def _device(profile: Profile | str | None) -> DeviceProfile | None:
@@ -137,22 +144,10 @@ def _device(profile: Profile | str | None) -> DeviceProfile | None:
 
 #: Best first; what the gate failed is never in a manifest's artifacts.
 _TIERS = ("pass", "degraded", "unproven")
-#: Packages whose version may change an answer here.
-_RUNTIMES = (
-    "edgeserve",
-    "numpy",
-    "pillow",
-    "tokenizers",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "ai-edge-litert",
-    "coremltools",
-    "torch",
-)
+#: Packages around the model whose version may change an answer here; a backend names its own.
+_PACKAGES = ("edgeserve", "numpy", "pillow", "tokenizers")
 #: Out-of-tree drivers say their version here; those in the kernel's tree have the kernel's.
 _DRIVERS = ("nvidia", "amdgpu", "mali_kbase", "rknpu", "gasket")
-#: Delegates that carry a format out where its runtime is not, to prove an artifact: right and slow.
-_INTERPRETERS = ("interpreter",)
 #: A later candidate must be faster by this share: times are noisy, choices should not be.
 _MIN_SPEEDUP = 0.10
 
@@ -200,11 +195,14 @@ class PlanTiers:
         passed_over: What is not among them, and why.
         missed: Those of ``passed_over`` that the caller's own conditions allow and that are of a
             better tier than the first: with these missing, the first tier is a second choice.
+        unknown: Those of ``passed_over`` that this version does not know how to run: of another
+            format or precision than it has, or of a later version of the manifest.
     """
 
     tiers: tuple[tuple[ExecutionPlan, ...], ...]
     passed_over: tuple[SkippedArtifact, ...]
     missed: tuple[SkippedArtifact, ...] = ()
+    unknown: tuple[SkippedArtifact, ...] = ()
 
 
 def plan_tiers(
@@ -221,13 +219,20 @@ def plan_tiers(
     digest = _model_digest(manifest, digest)
     tiers: dict[str, list[ExecutionPlan]] = {}
     passed_over: list[tuple[str, SkippedArtifact]] = []
-    for artifact in sorted(manifest.artifacts, key=lambda a: PRECISIONS.index(a.precision)):
-        found, why = _plans_of(artifact, manifest, wish, backend, digest)
+    unknown = [SkippedArtifact(r.name, r.message) for r in manifest.refused if r.code == UNREADABLE]
+    for artifact in sorted(manifest.artifacts, key=_width):
         tier = artifact.verdict or "unproven"
-        if found:
-            tiers.setdefault(tier, []).extend(found)
-        else:
+        if why := _excluded(artifact, wish):
             passed_over.append((tier, SkippedArtifact(artifact.name, why)))
+        elif why := _unknown(artifact, backend):
+            unknown.append(SkippedArtifact(artifact.name, why))
+            passed_over.append((tier, unknown[-1]))
+        else:
+            found, why = _plans_of(artifact, manifest, wish, backend, digest)
+            if found:
+                tiers.setdefault(tier, []).extend(found)
+            else:
+                passed_over.append((tier, SkippedArtifact(artifact.name, why)))
     best = min(map(_TIERS.index, tiers), default=len(_TIERS))
     missed = [
         left
@@ -235,7 +240,29 @@ def plan_tiers(
         if _TIERS.index(tier) < best and not _excluded(manifest.artifact(left.what), wish)
     ]
     ordered = tuple(tuple(tiers[tier]) for tier in _TIERS if tier in tiers)
-    return PlanTiers(ordered, tuple(left for _, left in passed_over), tuple(missed))
+    unreadable = [left for left in unknown if left not in [over for _, over in passed_over]]
+    return PlanTiers(
+        ordered, (*(left for _, left in passed_over), *unreadable), tuple(missed), tuple(unknown)
+    )
+
+
+def _width(artifact: Artifact) -> int:
+    """Rank of an artifact's precision, the widest first; those that are not known come last."""
+    known = artifact.precision in PRECISIONS
+    return PRECISIONS.index(artifact.precision) if known else len(PRECISIONS)
+
+
+def _unknown(artifact: Artifact, backend: Callable[[str], Backend]) -> str:
+    """Why this version cannot know how to run an artifact; empty where it does."""
+    if not backends.registered(artifact.format):
+        return f"no installed package has the format {artifact.format}"
+    try:
+        made = backend(artifact.format).precisions
+    except EdgeError:  # its package is broken, which is another reason
+        return ""
+    if artifact.precision not in (*PRECISIONS, *made):
+        return f"the precision {artifact.precision} is not known to this version of edgeserve"
+    return ""
 
 
 def _plans_of(
@@ -247,7 +274,7 @@ def _plans_of(
 ) -> tuple[list[ExecutionPlan], str]:
     """The candidates of one artifact, or why it has none."""
     golden = manifest.golden is not None and bool(manifest.golden.cases)
-    if why := _excluded(artifact, wish) or _unproven(artifact, wish, golden):
+    if why := _unproven(artifact, wish, golden):
         return [], why
     try:
         engine = backend(artifact.format)
@@ -256,12 +283,13 @@ def _plans_of(
         usable = engine.delegates()
     except EdgeError as error:
         return [], error.message
-    delegates = _delegates(artifact, wish, usable, golden)
-    if not delegates and set(usable) <= set(_INTERPRETERS):
+    delegates = _delegates(engine, wish, usable, golden)
+    if not delegates and set(usable) <= set(engine.simulated):
         told = f"its runtime is not here, and the {', '.join(usable)} is for proofs"
         return [], f"{told} (format={artifact.format!r} takes it all the same)"
     if not delegates:
         return [], f"no delegate that is asked for is usable here, which are {', '.join(usable)}"
+    digest = _runtime_digest(engine, digest)
     return [
         ExecutionPlan(artifact=artifact, delegate=d, threads=n, key=_key(artifact, d, n, digest))
         for d in delegates
@@ -296,24 +324,24 @@ def _unproven(artifact: Artifact, wish: Constraints, golden: bool) -> str:
 
 
 def _delegates(
-    artifact: Artifact, wish: Constraints, usable: Sequence[str], golden: bool
+    engine: Backend, wish: Constraints, usable: Sequence[str], golden: bool
 ) -> tuple[str, ...]:
-    """Delegates worth trying, best first.
+    """Delegates worth trying, best first, in the backend's own words.
 
     Without golden cases nothing proves an accelerator here, and the gate's own proof was made on
     the processor: so only that one is taken, unless the caller names another. What is for proofs is
     taken where the caller asks for it, for its format, or for a proof.
     """
     wanted: Iterable[str] = usable
-    if wish.delegate is None and not (wish.proofs or wish.format == artifact.format):
-        usable = [delegate for delegate in usable if delegate not in _INTERPRETERS]
+    if wish.delegate is None and not (wish.proofs or wish.format == engine.format):
+        usable = [delegate for delegate in usable if delegate not in engine.simulated]
     if wish.delegate is not None:
         wanted = (wish.delegate,)
     elif not golden:
-        wanted = ("cpu", *_INTERPRETERS)
-    elif wish.device and artifact.format in wish.device.delegates:
-        wanted = wish.device.delegates[artifact.format]
-    return tuple(d for d in wanted if d in usable)
+        wanted = ("cpu", *engine.simulated)
+    elif wish.device and engine.format in wish.device.delegates:
+        wanted = (*wish.device.delegates[engine.format], *engine.simulated)
+    return tuple(dict.fromkeys(d for d in map(engine.delegate, wanted) if d in usable))
 
 
 def _threads(delegate: str, wish: Constraints, golden: bool) -> tuple[int | None, ...]:
@@ -337,6 +365,11 @@ def _key(artifact: Artifact, delegate: str, threads: int | None, digest: str) ->
     return sha256_bytes(what.encode() + encode(artifact.io))
 
 
+def _runtime_digest(engine: Backend, digest: str) -> str:
+    """Hash of the device with the versions of the packages that run a format."""
+    return sha256_bytes(f"{digest} {sorted(versions(*engine.packages).items())}".encode())
+
+
 def _model_digest(manifest: Manifest, digest: str) -> str:
     """Hash of the device with all of a manifest that may change an answer or what it is held to."""
     parts = (
@@ -350,7 +383,7 @@ def _model_digest(manifest: Manifest, digest: str) -> str:
 
 
 def device_digest() -> str:
-    """Hash of the device, its system, drivers and runtime versions: what a proof holds for."""
+    """Hash of the device, its system, drivers and what runs around a model."""
     here = environment()
     drivers = []
     for name in _DRIVERS:
@@ -358,7 +391,7 @@ def device_digest() -> str:
             drivers.append(f"{name} {Path(f'/sys/module/{name}/version').read_text().strip()}")
         except OSError:
             continue
-    runtimes = [f"{name} {here.packages[name]}" for name in _RUNTIMES if name in here.packages]
+    packages = [f"{name} {here.packages[name]}" for name in _PACKAGES if name in here.packages]
     facts = [
         here.machine,
         here.processor,
@@ -368,7 +401,7 @@ def device_digest() -> str:
         platform.release(),
         here.python,
         *drivers,
-        *runtimes,
+        *packages,
     ]
     return sha256_bytes("\n".join(facts).encode())
 

@@ -54,7 +54,7 @@ class _Selector:
 
     def __init__(self, manifest: Manifest, field: PlanTiers, attempts: Prober) -> None:
         self._manifest, self._field, self._attempts = manifest, field, attempts
-        self._left = [str(left) for left in field.missed]
+        self._left = [str(left) for left in dict.fromkeys((*field.missed, *field.unknown))]
 
     def select_unproven(self, strict: bool) -> Selection:
         """Without golden cases: the first that opens; there is nothing to compare by."""

@@ -11,21 +11,26 @@ check, so all of it is refused by `check_json`, in one pass over the tokens that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from typing import Any
 
 import msgspec
 
 from edgeserve.bundle.rules import check_manifest
 from edgeserve.errors import BundleError
 from edgeserve.installation import upgrade_command
+from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import decode, encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
+from edgeserve.types.vocabulary import check_word
 
 __all__ = [
     "MANIFEST",
     "MAX_BYTES",
     "MAX_DEPTH",
+    "UNREADABLE",
     "check_json",
     "check_wrapper",
     "read_manifest",
@@ -158,6 +163,10 @@ def _path(data: bytes, end: int, above: bool = False) -> str:
 #: Name of the member.
 MANIFEST = "manifest.json"
 
+#: Code of the refusal that stands for an artifact of a later version in the manifest's ``refused``.
+UNREADABLE = "EDGE-BUNDLE-043"
+
+_MINOR = int(FORMAT_VERSION.split(".")[1])
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 _UNKNOWN_STEP = re.compile(r"Invalid value (?P<step>'[^`]*') - at `(?P<path>[^`]*)\.step`")
 _PLACED = re.compile(r"(?P<said>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
@@ -173,7 +182,9 @@ class _Version(msgspec.Struct):
 def read_manifest(data: bytes, thing: str = MANIFEST) -> Manifest:
     """Read a manifest, refusing whatever this version does not know exactly.
 
-    A newer minor version is read: it may add meaning only under ``x``.
+    A newer minor version is read: it may add meaning only under ``x``, and artifacts. One that this
+    version cannot read stands among ``refused`` then, so that whoever opens the bundle passes it
+    over and says so.
 
     Args:
         data: The member's bytes.
@@ -185,16 +196,54 @@ def read_manifest(data: bytes, thing: str = MANIFEST) -> Manifest:
             their JSON path), -038 and -040 references that do not hold.
     """
     check_json(data, thing)
-    _check_version(data, thing)
+    minor = _minor_version(data, thing)
     try:
-        manifest = decode(data, Manifest)
+        manifest = _decode(data, newer=minor > _MINOR)
     except (ValueError, TypeError, ArithmeticError) as error:  # msgspec's, or numpy's of arrays
         raise _misfit(str(error), thing) from error
     check_manifest(manifest, thing)
     return manifest
 
 
-def _check_version(data: bytes, thing: str) -> None:
+def _decode(data: bytes, newer: bool) -> Manifest:
+    try:
+        return decode(data, Manifest)
+    except msgspec.ValidationError:
+        whole = msgspec.json.decode(data)
+        if not newer or not isinstance(whole.get("artifacts"), list):
+            raise
+        kept: list[Any] = []
+        refused: list[Refused] = []
+        for each in whole["artifacts"]:
+            try:
+                decode(msgspec.json.encode(each), Artifact)
+                kept.append(each)
+            except msgspec.ValidationError as error:
+                refused.append(_unreadable(each, error))
+        if not refused:
+            raise
+        fewer = whole | {"artifacts": kept, "refused": [*whole.get("refused", ()), *refused]}
+        return decode(encode(fewer), Manifest)
+
+
+def _unreadable(artifact: Any, error: msgspec.ValidationError) -> Refused:
+    """What stands for an artifact that only a later version can read."""
+    words = {"format": "unknown", "precision": "unknown"}
+    for field in words:
+        word = artifact.get(field) if isinstance(artifact, dict) else None
+        with contextlib.suppress(TypeError, ValueError):
+            check_word(field, word)
+            words[field] = word
+    return Refused(
+        **words,
+        verdict="unproven",
+        code=UNREADABLE,
+        message=f"it is written for a later version of edgeserve ({str(error)[:200]})",
+        hint=f"install a newer edgeserve: {upgrade_command()}",
+    )
+
+
+def _minor_version(data: bytes, thing: str) -> int:
     """Look at the version before anything else: another major may differ in every other field."""
     try:
         version = msgspec.json.decode(data, type=_Version).edgeserve
@@ -209,6 +258,7 @@ def _check_version(data: bytes, thing: str) -> None:
             got=ascii(version[:40]),
             hint=f"install a newer edgeserve: {upgrade_command()}",
         )
+    return int(match[2])
 
 
 def _misfit(said: str, thing: str) -> BundleError:

@@ -219,3 +219,8 @@ class Refused(Value, frozen=True):
     message: str
     hint: str
     path: str | None = None
+
+    @property
+    def name(self) -> str:
+        """``{format}-{precision}``, as an artifact's."""
+        return f"{self.format}-{self.precision}"

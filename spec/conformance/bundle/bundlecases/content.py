@@ -17,6 +17,7 @@ from typing import Any
 __all__ = [
     "COLOURS",
     "Json",
+    "artifact",
     "colour_files",
     "colour_manifest",
     "dump",
@@ -129,7 +130,7 @@ def _tensor(name: str, shape: list[Any]) -> Json:
     return {"name": name, "dtype": "float32", "shape": shape}
 
 
-def _artifact(format_: str, precision: str, entry_: str, files: list[Json]) -> Json:
+def artifact(format_: str, precision: str, entry_: str, files: list[Json]) -> Json:
     io = {"inputs": [_tensor("image", ["n", 3, 8, 8])], "outputs": [_tensor("scores", ["n", 3])]}
     judgement = {"verdict": "pass", "reasons": [], "executed_by": "onnxruntime 1.32.0 (cpu)"}
     return {
@@ -170,7 +171,7 @@ def colour_manifest(files: dict[str, bytes] | None = None) -> Json:
         "processing": copy.deepcopy(PROCESSING),
         "labels": COLOURS,
         "files": list(listed.values()),
-        "artifacts": [_artifact("onnx", "fp32", model, [copy.deepcopy(listed[model])])],
+        "artifacts": [artifact("onnx", "fp32", model, [copy.deepcopy(listed[model])])],
         "refused": [],
         "golden": {"origin": "generated", "cases": [copy.deepcopy(case)]},
         "reports": [
@@ -209,8 +210,8 @@ def folder_manifest() -> Json:
     core = "artifacts/coreml-fp16/colour.mlpackage"
     manifest["edgeserve"] = "1.7"
     manifest["artifacts"] = [
-        _artifact("onnx", "fp32", onnx, listed[3:5]),
-        _artifact("coreml", "fp16", core, listed[0:3]),
+        artifact("onnx", "fp32", onnx, listed[3:5]),
+        artifact("coreml", "fp16", core, listed[0:3]),
     ]
     manifest["refused"] = [
         {

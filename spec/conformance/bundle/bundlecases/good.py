@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from bundlecases.case import Case, members, sealed
 from bundlecases.content import (
     Json,
+    artifact,
     colour_files,
     colour_manifest,
     dump,
@@ -42,6 +43,7 @@ def good() -> Iterator[Case]:
     yield Case("newer-minor", "a newer minor version", sealed(minor, files))
     yield Case("depth-64", "as deep as may be", sealed(manifest | {"x": _nested(62)}, files))
     yield from _unreferenced(manifest, files)
+    yield from _of_later_versions(manifest, files)
     yield from _alignments(manifest, files)
     yield Case("zip64", "a member of 4 GiB, ZIP64 records", build(big_members()), big=True)
 
@@ -51,6 +53,22 @@ def _nested(depth: int) -> Json:
     for _ in range(depth - 1):
         value = {"deeper": value}
     return {"example.org": value}
+
+
+def _of_later_versions(manifest: Json, files: dict[str, bytes]) -> Iterator[Case]:
+    """One more artifact, in words that a reader may not know: the bundle opens all the same."""
+    for name, what, format_, precision in (
+        ("format-unknown", "a format that nobody knows", "execu_torch2", "fp32"),
+        ("format-longest", "a format of 32 letters", "f" * 32, "fp32"),
+        ("precision-unknown", "a precision that nobody knows", "onnx", "nf4"),
+    ):
+        path = f"artifacts/{format_}-{precision}/model.bin"
+        more = dict(sorted((files | {path: b"of a later version"}).items()))
+        listed = [entry(each, data) for each, data in more.items()]
+        placed = next(each for each in listed if each["path"] == path)
+        artifacts = [*manifest["artifacts"], artifact(format_, precision, path, [placed])]
+        changed = manifest | {"files": listed, "artifacts": artifacts}
+        yield Case(name, what, sealed(changed, more))
 
 
 def _unreferenced(manifest: Json, files: dict[str, bytes]) -> Iterator[Case]:
