@@ -94,8 +94,8 @@ def parse_constraints(
             )
     if format is not None:
         format = _known_format(format)
-    if precision not in (None, *PRECISIONS) and precision not in backends.precisions():
-        raise _unknown_word("precision", precision, backends.precisions())
+    if precision is not None:
+        _check_precision(precision)
     if threads is not None and (type(threads) is not int or threads < 1):
         raise WrapperError(
             "EDGE-WRAPPER-003",
@@ -113,6 +113,11 @@ def _known_format(word: str) -> str:
         known = tuple(backend.format for backend in backends.installed())
         raise _unknown_word("format", word, known)
     return format
+
+
+def _check_precision(word: str) -> None:
+    if word not in PRECISIONS and word not in (known := backends.precisions()):
+        raise _unknown_word("precision", word, known)
 
 
 def _unknown_word(argument: str, value: str, known: tuple[str, ...]) -> WrapperError:

@@ -231,9 +231,10 @@ def _unreadable(artifact: Any, error: msgspec.ValidationError) -> Refused:
     words = {"format": "unknown", "precision": "unknown"}
     for field in words:
         word = artifact.get(field) if isinstance(artifact, dict) else None
-        with contextlib.suppress(TypeError, ValueError):
-            check_word(field, word)
-            words[field] = word
+        if isinstance(word, str):
+            with contextlib.suppress(ValueError):
+                check_word(field, word)
+                words[field] = word
     return Refused(
         **words,
         verdict="unproven",
