@@ -191,7 +191,9 @@ def _check_values(trial: ArtifactRun) -> None:
     said = "; ".join(f"output {n!r} of the reference is NaN on {t[0]}" for n, t in lost.items())
     findings.check("reference-finite", not lost, said or "the reference gives numbers")
     still = ", ".join(repr(name) for name in difference.still())
-    said = f"output {still} stands still over all inputs" if still else "outputs follow their input"
+    said = (
+        f"output {still} is constant over all inputs" if still else "outputs vary with their input"
+    )
     findings.check("not-constant", not still, said)
     steady = _constant_reference(trial)
     if steady:
@@ -356,7 +358,7 @@ def inspect_internals(trial: ArtifactRun, backend: Backend) -> None:
             findings.remark("EDGE-CHECK-069", _saturating(layers))
         _compare_activations(trial, backend, graph)
     except BackendError as error:
-        findings.notes.append(f"inner tensors were not looked at: {error.message}")
+        findings.notes.append(f"activations were not inspected: {error.message}")
 
 
 def _saturating(layers: Sequence[str]) -> str:

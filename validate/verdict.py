@@ -212,7 +212,7 @@ def _synthetic(evidence: Evidence) -> _Outcome | None:
         return None
     if plain(rate.lower) <= evidence.limits.degraded_flips:
         return None
-    message = f"{rate.count} of {rate.n} clear answers to generated inputs change"
+    message = f"{rate.count} of {rate.n} decided answers flip on synthetic inputs"
     return "fail", (Reason(code="EDGE-CHECK-045", message=message), *_tensor_note(evidence))
 
 
@@ -234,7 +234,7 @@ def _undecided(evidence: Evidence, stats: DecisionStats) -> Reason:
     if evidence.task == "feature-extraction" and stats.inputs < 3:
         message = f"a nearest neighbour needs at least 3 inputs, there are {stats.inputs}"
         return Reason(code="EDGE-CHECK-051", message=message)
-    message = f"the reference's answer is clear on none of {stats.inputs} inputs"
+    message = f"the reference decides none of {stats.inputs} inputs"
     return Reason(code="EDGE-CHECK-044", message=message)
 
 
@@ -245,8 +245,8 @@ def _processing_mismatch(evidence: Evidence) -> tuple[Reason, ...]:
     drift = plain(evidence.drift or 0.0)
     what = "cosines" if evidence.task == "feature-extraction" else "scores"
     message = (
-        f"the file equals the exported program, yet {what} differ from the reference's by up to"
-        f" {drift:.2g}: the reference prepares its inputs in another way, or runs other weights"
+        f"the artifact equals the exported program, but {what} differ from the reference's by up to"
+        f" {drift:.2g}: the reference preprocesses its inputs differently, or has other weights"
     )
     return (Reason(code="EDGE-CHECK-046", message=message),)
 
@@ -273,12 +273,12 @@ def _flips(stats: DecisionStats, limits: Limits, verdict: Verdict) -> tuple[Reas
     rate = stats.decided
     limit = limits.pass_flips if verdict == "degraded" else limits.degraded_flips
     message = (
-        f"{rate.count} of {rate.n} clear answers change ({plain(rate.n_eff):g} independent inputs):"
+        f"{rate.count} of {rate.n} decided answers flip ({plain(rate.n_eff):g} independent inputs):"
         f" between {_percent(rate.lower)} and {_percent(rate.upper)}, limit {_percent(limit)}"
     )
     if verdict == "unproven":
         more = stats.more_groups
-        settled = f"about {more} more independent inputs to judge on would settle it"
+        settled = f"a verdict needs about {more} more independent inputs"
         message += f"; {settled}" if more else "; more data needed"
     return (Reason(code=_FLIPS[verdict], message=message),)
 

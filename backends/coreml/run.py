@@ -131,7 +131,7 @@ def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
         return BackendError(
             "EDGE-BACKEND-014",
             "taps",
-            wanted="names of inner tensors, as inspect shows them",
+            wanted="names of activations, as inspect shows them",
             got=error.message,
             hint="run `edgeserve inspect` for the names",
         )
@@ -164,7 +164,7 @@ class CoremlSession(Session):
             raise BackendError(
                 "EDGE-BACKEND-014",
                 "taps",
-                wanted="none, as Core ML shows no inner tensors",
+                wanted="none, as Core ML exposes no activations",
                 got=f"{list(taps)}",
                 hint="ask for the delegate interpreter",
             )

@@ -59,7 +59,7 @@ class GpuSession(Session):
         optimize: bool,
     ) -> None:
         if taps or not optimize:
-            raise _gpu_error("a GPU shows no inner tensors and always rewrites its graph")
+            raise _gpu_error("a GPU exposes no activations and always rewrites its graph")
         super().__init__(
             artifact.io, runtime_of("gpu"), threads or usable_cores(), artifact.buckets
         )

@@ -186,7 +186,7 @@ def _tap_locations(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _TapL
         raise BackendError(
             "EDGE-BACKEND-014",
             "taps",
-            wanted="names of inner tensors, as inspect shows them",
+            wanted="names of activations, as inspect shows them",
             got=f"{unknown}",
             hint="run `edgeserve inspect` for the names",
         )

@@ -69,7 +69,7 @@ def test_the_test_is_fishers(before: tuple[int, int], now: tuple[int, int]) -> N
 def test_more_flips_of_the_same_verdict_are_worse() -> None:
     (change,) = compare_reports({"onnx-w8a8": report("pass", 1)}, {"onnx-w8a8": report("pass", 9)})
     assert change.worse
-    assert "1 of 400 clear answers changed before, 9 of 400 now" in change.words
+    assert "1 of 400 decided answers flipped before, 9 of 400 now" in change.words
 
 
 def test_chance_is_not_worse() -> None:

@@ -256,7 +256,7 @@ def test_messages_name_the_numbers() -> None:
     assert judged.executed_by == "onnxruntime 1.32.0 (cpu)"
     assert judged.minimum_harm == pytest.approx(0.1173, abs=1e-4)
     message = judged.reasons[0].message
-    assert "4 of 24 clear answers change (24 independent inputs)" in message
+    assert "4 of 24 decided answers flip (24 independent inputs)" in message
     assert f"about {flips(4, 24).more_groups} more independent inputs" in message
 
 

@@ -266,9 +266,9 @@ def check_activations(
         if tap.source in found.ranges
         and found.ranges[tap.source].numel == reference[tap.source].numel
     ]
-    said = f"{len(pairs)} inner tensors were compared with the reference's"
+    said = f"{len(pairs)} activations were compared with the reference's"
     findings.check("inner", True, said)
-    _remark(findings, "EDGE-CHECK-066", "inner tensors stand still", _constant_tensors(pairs))
+    _remark(findings, "EDGE-CHECK-066", "activations are constant", _constant_tensors(pairs))
     half = [pair for pair in pairs if found.dtypes[pair[0].source] == "float16"]
     _remark(
         findings, "EDGE-CHECK-067", "float16 does not hold", _outside_float16(half, pairs, harmed)

@@ -130,7 +130,7 @@ class DegenerateOutputCheck:
             return None
         if got.moved.max(initial=0.0) <= _CONSTANT_SHARE * wanted.moved.max():
             moves = f"moves by up to {wanted.moved.max():.3g} from input to input"
-            said = f"{self._called(each)} stands still; the reference's {moves}"
+            said = f"{self._called(each)} is constant; the reference's {moves}"
             return FieldFault("field-moves", said)
         return self._dead(each, wanted, got, least)
 

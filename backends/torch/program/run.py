@@ -104,7 +104,7 @@ class TorchSession(Session):
             raise BackendError(
                 "EDGE-BACKEND-014",
                 "taps",
-                wanted="names of inner tensors, as inspect shows them",
+                wanted="names of activations, as inspect shows them",
                 got=f"{unknown}",
                 hint="run `edgeserve inspect` for the names",
             )

@@ -119,12 +119,12 @@ def _same_basis(old: Report, new: Report) -> bool:
 
 
 def _flips(old: Report, new: Report) -> tuple[bool, str]:
-    """Whether more clear answers change than before, and how many did and do."""
+    """Whether significantly more decided answers flip than before, with both counts."""
     if old.decisions is None or new.decisions is None:
         return False, "no decisions to compare"
     before, now = old.decisions.decided, new.decisions.decided
     chance = fisher_p(before, now)
-    said = f"{_count(before)} clear answers changed before, {_count(now)} now"
+    said = f"{_count(before)} decided answers flipped before, {_count(now)} now"
     if chance < _CHANCE:
         return True, f"{said}, more than chance explains (p = {chance:.2g})"
     return False, said
