@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -245,7 +245,7 @@ def _task(key: str, value: object) -> Task:
             repr(value),
             f"did you mean {close[0]!r}?" if close else "leave it out, and callers get tensors",
         )
-    return cast("Task", value)
+    return str(value)
 
 
 def _assets(key: str, value: object) -> dict[str, bytes]:

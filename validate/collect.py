@@ -13,14 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from edgeserve import jobs
+from edgeserve import jobs, tasks
 from edgeserve.data import Feed, Reader, input_sha256, read_arrays, scan, split
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.files import sha256_bytes, staged
-from edgeserve.tasks import DECIDED_MARGIN
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import encode, number
-from edgeserve.types.records import Embedding
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.source import Exported
 from edgeserve.validate.accuracy.evaluators import label_schema
@@ -225,7 +224,7 @@ def _note_statistics(statistics: dict[str, InputStatistics], feeds: Sequence[Fee
 
 
 def _check_decides(oracle: Reference, answered: ReferenceAnswer, thing: str) -> None:
-    if answered.record is None and oracle.exported.task in DECIDED_MARGIN:
+    if answered.record is None and tasks.decides(oracle.exported.task):
         raise ValidateError(
             "EDGE-VALIDATE-012",
             f"answer of {oracle.reference} to {thing}",
@@ -350,7 +349,7 @@ def _candidates(
     if not request.golden:
         return (), None
     task = oracle.exported.task
-    least = DECIDED_MARGIN.get(task, 0.0)
+    least = tasks.sure_margin(task)
     folder = Path(request.source_folder)
     try:
         drawn = generate_candidates(
@@ -358,9 +357,9 @@ def _candidates(
         )
     except BackendError:  # golden cases are a stage of their own, which says what is wrong
         return (), None
-    if task in DECIDED_MARGIN and task != "feature-extraction":
+    if tasks.decides(task) and not tasks.needs_neighbours(task):
         drawn = select_by_margin(drawn, 2 * request.golden, lambda _: least)
-    elif task in DECIDED_MARGIN:
+    elif tasks.decides(task):
         drawn = [each for each in drawn if each.record is not None]
     return save_candidates(drawn, stage)
 

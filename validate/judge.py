@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeserve import backends
+from edgeserve import backends, tasks
 from edgeserve.backends.base import Backend, Session
 from edgeserve.backends.graph import Graph
 from edgeserve.environment import environment
@@ -18,7 +18,6 @@ from edgeserve.errors import BackendError, ValidateError
 from edgeserve.tasks import decision_rule
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
-from edgeserve.types.processing import outputs_of
 from edgeserve.types.records import Runtime
 from edgeserve.types.reports import MetricStats, Report, WorstInput
 from edgeserve.validate.accuracy.evaluators import perplexity
@@ -238,7 +237,7 @@ def _check_fields(trial: ArtifactRun) -> None:
 
 def _evidence_outputs(case: ValidationCase) -> set[str]:
     """Outputs that must carry evidence: those that decisions are read from, or all."""
-    steps = {name for step in case.exported.processing.outputs for name in outputs_of(step)}
+    steps = {name for step in case.exported.processing.outputs for name in step.outputs}
     return (steps if case.decides else set()) or {s.name for s in case.exported.signature.outputs}
 
 
@@ -343,7 +342,7 @@ def _drift_note(case: ValidationCase, evidence: Evidence) -> tuple[str, ...]:
         return ()
     drift = plain(evidence.drift)
     far = ", too much for its answers to count as reproduced" if evidence.drifts else ""
-    what = "cosines" if case.exported.task == "feature-extraction" else "scores"
+    what = "cosines" if tasks.needs_neighbours(case.exported.task) else "scores"
     return (f"{what} differ from those of {case.answers.reference} by up to {drift:.2g}{far}",)
 
 

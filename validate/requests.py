@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Number, Value
-from edgeserve.types.records import Record, Runtime
+from edgeserve.types.records import Runtime
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 
@@ -95,9 +96,9 @@ class StoredCandidate(Value, frozen=True):
 
     thing: str
     suffix: str
-    record: Record | None = None
+    record: AnyRecord | None = None
     margin: Number = 0.0
-    program: Record | None = None
+    program: AnyRecord | None = None
     size: int = 0
 
 

@@ -24,10 +24,10 @@ from edgeserve.backends.session import Session
 from edgeserve.data import Feed, Reader, input_sha256
 from edgeserve.errors import BackendError, DataError, ProcessingError
 from edgeserve.processing import Processor
-from edgeserve.tasks import DECIDED_MARGIN, RECORDS, DecisionRule, decision_rule
+from edgeserve.tasks import DecisionRule, decision_rule
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.base import number, plain
-from edgeserve.types.processing import outputs_of
-from edgeserve.types.records import Classification, Embedding, Record
+from edgeserve.types.records import Record
 from edgeserve.types.reports import DecisionStats, Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.source import Exported
@@ -93,7 +93,7 @@ class ValidationCase:
     @property
     def decides(self) -> bool:
         """The task has decisions."""
-        return self.exported.task in DECIDED_MARGIN
+        return tasks.decides(self.exported.task)
 
     @property
     def split(self) -> str:
@@ -154,7 +154,7 @@ class ArtifactRun:
 
     def _divergence(self) -> dict[str, float]:
         """Of the logits that decisions are read from, where the output is all logits."""
-        read = {name for step in self.case.exported.processing.outputs for name in outputs_of(step)}
+        read = {name for step in self.case.exported.processing.outputs for name in step.outputs}
         found = [d for d in self.difference.natural() if d.kl is not None and d.output in read]
         if len(found) != 1:
             return {}
@@ -389,15 +389,12 @@ class CosineDecisionError(DecisionError):
 
 def flip_counter(rule: DecisionRule) -> FlipCounter:
     """How decisions are counted."""
-    if rule.task == "feature-extraction":
+    if tasks.needs_neighbours(rule.task):
         return NeighbourFlipCounter(rule.task)
-    return (
-        SingleDecisionCounter(rule.task)
-        if RECORDS.get(rule.task) is Classification
-        else MultiDecisionCounter(rule)
-    )
+    one = tasks.decides(rule.task) and tasks.schema(rule.task).decisions == "one"
+    return SingleDecisionCounter(rule.task) if one else MultiDecisionCounter(rule)
 
 
 def decision_error(rule: DecisionRule) -> DecisionError:
     """How far decisions move."""
-    return CosineDecisionError() if rule.task == "feature-extraction" else ScoreDecisionError(rule)
+    return CosineDecisionError() if tasks.needs_neighbours(rule.task) else ScoreDecisionError(rule)

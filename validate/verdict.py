@@ -31,11 +31,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeserve import jobs
+from edgeserve import jobs, tasks
 from edgeserve.bundle import Workspace
 from edgeserve.environment import environment
 from edgeserve.errors import EdgeError
-from edgeserve.tasks import DECIDED_MARGIN
 from edgeserve.types.artifact import Artifact, Judgement, Reason
 from edgeserve.types.base import Number, plain
 from edgeserve.types.records import Runtime
@@ -76,7 +75,7 @@ def drift_limit(task: Task) -> float:
 
     A fifth of the margin from which an input counts as decided, far below what could turn it.
     """
-    return DECIDED_MARGIN.get(task, 0.0) / 5
+    return tasks.sure_margin(task) / 5
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,7 @@ def _decisions(evidence: Evidence) -> _Outcome:
 
 
 def _undecided(evidence: Evidence, stats: DecisionStats) -> Reason:
-    if evidence.task == "feature-extraction" and stats.inputs < 3:
+    if tasks.needs_neighbours(evidence.task) and stats.inputs < 3:
         message = f"a nearest neighbour needs at least 3 inputs, there are {stats.inputs}"
         return Reason(code="EDGE-CHECK-051", message=message)
     message = f"the reference decides none of {stats.inputs} inputs"
@@ -243,7 +242,7 @@ def _processing_mismatch(evidence: Evidence) -> tuple[Reason, ...]:
     if evidence.own_tensors or not evidence.within or not evidence.drifts:
         return ()
     drift = plain(evidence.drift or 0.0)
-    what = "cosines" if evidence.task == "feature-extraction" else "scores"
+    what = "cosines" if tasks.needs_neighbours(evidence.task) else "scores"
     message = (
         f"the artifact equals the exported program, but {what} differ from the reference's by up to"
         f" {drift:.2g}: the reference preprocesses its inputs differently, or has other weights"

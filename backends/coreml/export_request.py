@@ -17,8 +17,9 @@ from typing import Any
 from edgeserve.backends.coreml.coremltools_import import coremltools
 from edgeserve.backends.sizes import Sizes
 from edgeserve.errors import ConvertError
-from edgeserve.types.processing import Cast, Layout, Normalize, Step
+from edgeserve.types.processing import Cast, Layout, Normalize
 from edgeserve.types.source import Exported
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import IO, TensorSpec
 from edgeserve.types.vocabulary import Precision
 

@@ -19,16 +19,8 @@ from edgeserve.convert.huggingface.model import NetworkPlan, labels_of, load_mod
 from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.processing import Processor, Sound
-from edgeserve.types.processing import (
-    InputProcessing,
-    LogMel,
-    OutputStep,
-    Processing,
-    Softmax,
-    Step,
-    TopK,
-    Waveform,
-)
+from edgeserve.types.processing import InputProcessing, LogMel, Processing, Softmax, TopK, Waveform
+from edgeserve.types.steps import OutputStep, Step
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.user_lines import one_line
 

@@ -26,13 +26,12 @@ from edgeserve.types.processing import (
     InputProcessing,
     Layout,
     Normalize,
-    OutputStep,
     Processing,
     Resize,
     Softmax,
-    Step,
     TopK,
 )
+from edgeserve.types.steps import OutputStep, Step
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.user_lines import one_line
 

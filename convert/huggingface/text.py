@@ -22,7 +22,8 @@ from edgeserve.convert.huggingface.tokenizer import (
 from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
-from edgeserve.types.processing import L2Normalize, OutputStep, Pool, Processing, Softmax, TopK
+from edgeserve.types.processing import L2Normalize, Pool, Processing, Softmax, TopK
+from edgeserve.types.steps import OutputStep
 
 if TYPE_CHECKING:
     import torch

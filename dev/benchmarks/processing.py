@@ -32,11 +32,11 @@ from edgeserve.types.processing import (
     Processing,
     Resize,
     Softmax,
-    Step,
     Tokenize,
     TokenizePart,
     TopK,
 )
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import Signature, TensorSpec
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

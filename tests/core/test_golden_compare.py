@@ -11,7 +11,11 @@ import pytest
 
 from edgeserve.golden_compare import GoldenComparison, compare_arrays, compare_records
 from edgeserve.tasks import decision_rule
-from edgeserve.types.records import Classification, Detection, Embedding, Segmentation, Tensors
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.types.records import Tensors
 from edgeserve.types.samples import GoldenField
 
 
@@ -96,7 +100,9 @@ def test_arrays_are_compared_on_their_own_scale() -> None:
 
 
 def many(task: Any, reference: Any, answer: Any, tolerance: float) -> GoldenComparison:
-    from edgeserve.types.processing import Detect, Processing, Slice
+    from edgeserve.tasks.detection.record import Detect
+    from edgeserve.types.processing import Processing
+    from edgeserve.types.steps import Slice
 
     step = Detect(boxes=Slice("y", 0, 0, 4), scores=Slice("y", 0, 4), threshold=0.5)
     rule = decision_rule(task, Processing(outputs=(step,) if task == "object-detection" else ()))

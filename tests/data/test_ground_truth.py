@@ -15,15 +15,10 @@ from skimage.measure import grid_points_in_poly
 from edgeserve.data import LabelSchema, scan, true_mask
 from edgeserve.data.ground_truth import inside
 from edgeserve.errors import DataError
-from edgeserve.types.samples import (
-    Area,
-    DrawnMask,
-    MaskFile,
-    TrueBox,
-    TrueBoxes,
-    TrueSegments,
-    TrueSpans,
-)
+from edgeserve.tasks.detection.record import TrueBox, TrueBoxes
+from edgeserve.tasks.segmentation.record import Area, DrawnMask, MaskFile
+from edgeserve.tasks.token_classification.record import TrueSpans
+from edgeserve.tasks.voice_activity.record import TrueSegments
 
 DETECTOR = LabelSchema("object-detection", ("cat", "dog"))
 SEGMENTER = LabelSchema("image-segmentation", ("background", "cat", "dog"))

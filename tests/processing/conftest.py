@@ -12,7 +12,8 @@ import pytest
 from testkit.modules import load
 
 from edgeserve.processing import Processor
-from edgeserve.types.processing import Decode, Step
+from edgeserve.types.processing import Decode
+from edgeserve.types.steps import Step
 
 CONFORMANCE = Path(__file__).parents[2] / "spec" / "conformance" / "processing"
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.processing import Processor, normalize_from
+from edgeserve.tasks.classification.record import Classification
 from edgeserve.types.processing import (
     Cast,
     CenterCrop,
@@ -19,14 +20,13 @@ from edgeserve.types.processing import (
     InputProcessing,
     Layout,
     Normalize,
-    OutputStep,
     Processing,
     Resize,
     Softmax,
-    Step,
     TopK,
 )
-from edgeserve.types.records import Classification, Tensors
+from edgeserve.types.records import Tensors
+from edgeserve.types.steps import OutputStep, Step
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 

@@ -19,9 +19,10 @@ from scipy.signal import resample_poly
 from testkit.modules import load
 
 from edgeserve import Wrapper, oip
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.base import decode
 from edgeserve.types.processing import InputProcessing, Processing, Softmax, Waveform
-from edgeserve.types.records import Classification, Embedding
 from edgeserve.types.tensors import Signature, TensorSpec
 
 PREDICT, INFER = "/v2/models/words/predict", "/v2/models/words/infer"

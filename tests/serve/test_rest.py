@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from edgeserve import oip
+from edgeserve.tasks.classification.record import Classification
 from edgeserve.types.base import decode
-from edgeserve.types.records import Classification
 
 INFER = "/v2/models/tagger/infer"
 

@@ -13,20 +13,18 @@ from sklearn.metrics import f1_score, jaccard_score
 
 from edgeserve import tasks
 from edgeserve.tasks import DecisionRule, compare, decision_rule, gap, margin, metrics_for
-from edgeserve.tasks.text import alignment, edit_distance
-from edgeserve.types.processing import Detect, Processing, Slice
-from edgeserve.types.records import (
-    Classification,
-    Depth,
-    Detection,
-    Embedding,
-    Record,
-    Segmentation,
-    Span,
-    Text,
-    Tokens,
-    Voice,
-)
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.depth.record import Depth
+from edgeserve.tasks.detection.record import Detect, Detection
+from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.speech_recognition.compare import alignment, edit_distance
+from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.token_classification.record import Span, Tokens
+from edgeserve.tasks.voice_activity.record import Voice
+from edgeserve.types.processing import Processing
+from edgeserve.types.records import Record
+from edgeserve.types.steps import Slice
 from edgeserve.types.vocabulary import TASKS
 
 BOXES = DecisionRule("object-detection", 0.05, 0.5)
@@ -109,7 +107,7 @@ def test_mean_average_precision_is_the_definition() -> None:
 
 
 def test_figures_of_answers_that_are_none() -> None:
-    for task in tasks.RECORDS:
+    for task in tasks.REGISTRY:
         figures = metrics_for(decision_rule(task, Processing()))
         if figures is not None:
             assert figures.value() == {}
@@ -235,7 +233,7 @@ def test_laws_of_every_task(task: Any, seed: int) -> None:
     rule = decision_rule(task, Processing())
     one, other = record(rng, task), record(rng, task)
     assert tasks.describe(one)
-    assert isinstance(one, tasks.RECORDS[task])
+    assert isinstance(one, tasks.schema(task).record)
     if task == "feature-extraction":
         assert margin(one, rule) is None
         assert gap(rule, one, other) == 0

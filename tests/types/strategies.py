@@ -15,37 +15,32 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.depth.record import Depth
+from edgeserve.tasks.detection.record import Detect, Detection
+from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.text_generation.record import Picks, Text
+from edgeserve.tasks.voice_activity.record import Frames, Voice
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import (
     CenterCrop,
     Decode,
-    Detect,
-    Frames,
     InputProcessing,
     LogMel,
     Normalize,
-    Picks,
     Processing,
     Resize,
-    Slice,
     Tokenize,
     TopK,
     Waveform,
 )
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
-from edgeserve.types.records import (
-    Classification,
-    Depth,
-    Detection,
-    Embedding,
-    Segmentation,
-    Text,
-    Voice,
-)
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import GoldenField
+from edgeserve.types.steps import Slice
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 __all__ = ["values"]

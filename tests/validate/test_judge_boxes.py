@@ -23,17 +23,10 @@ from edgeserve import backends, tasks
 from edgeserve.errors import DataError, ValidateError
 from edgeserve.golden_compare import compare_records
 from edgeserve.processing import normalize_from
+from edgeserve.tasks.detection.record import Detect, Detection
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.processing import (
-    Decode,
-    Detect,
-    InputProcessing,
-    Layout,
-    Processing,
-    Resize,
-    Slice,
-)
-from edgeserve.types.records import Detection
+from edgeserve.types.processing import Decode, InputProcessing, Layout, Processing, Resize
+from edgeserve.types.steps import Slice
 from edgeserve.validate.golden.make import make_golden
 from edgeserve.validate.inference import load_processor
 from edgeserve.validate.requests import GoldenRequest, LocatedArtifact

@@ -15,21 +15,14 @@ from torch import nn
 from edgeserve import tasks
 from edgeserve.golden_compare import compare_records
 from edgeserve.processing import normalize_from
+from edgeserve.tasks.depth.record import Depths
+from edgeserve.tasks.segmentation.record import Segment, Segmentation
+from edgeserve.tasks.text_generation.record import Picks
+from edgeserve.tasks.voice_activity.record import Frames
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.processing import (
-    Decode,
-    Depths,
-    Frames,
-    InputProcessing,
-    Layout,
-    Picks,
-    Processing,
-    Resize,
-    Segment,
-    TaskOutput,
-)
-from edgeserve.types.records import Segmentation
+from edgeserve.types.processing import Decode, InputProcessing, Layout, Processing, Resize
 from edgeserve.types.reports import Report
+from edgeserve.types.steps import TaskOutput
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.golden.make import make_golden
 from edgeserve.validate.judge import judge

@@ -16,16 +16,9 @@ from torch import nn
 
 from edgeserve import backends
 from edgeserve.processing import Processor, normalize_from
-from edgeserve.types.processing import (
-    Decode,
-    Detect,
-    InputProcessing,
-    Layout,
-    Processing,
-    Resize,
-    Slice,
-)
-from edgeserve.types.records import Detection
+from edgeserve.tasks.detection.record import Detect, Detection
+from edgeserve.types.processing import Decode, InputProcessing, Layout, Processing, Resize
+from edgeserve.types.steps import Slice
 
 FORMATS = ("onnx", "tflite", "coreml")
 

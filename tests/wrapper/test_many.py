@@ -18,19 +18,12 @@ from edgeserve import tasks
 from edgeserve.bundle import open_model
 from edgeserve.errors import EdgeError
 from edgeserve.files import describe
-from edgeserve.types.processing import (
-    Cast,
-    Decode,
-    Detect,
-    InputProcessing,
-    Layout,
-    Processing,
-    Resize,
-    Segment,
-    Slice,
-)
-from edgeserve.types.records import Detection, Record, Segmentation
+from edgeserve.tasks.detection.record import Detect, Detection
+from edgeserve.tasks.segmentation.record import Segment, Segmentation
+from edgeserve.types.processing import Cast, Decode, InputProcessing, Layout, Processing, Resize
+from edgeserve.types.records import Record
 from edgeserve.types.samples import Golden, GoldenCase
+from edgeserve.types.steps import Slice
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.wrapper import Wrapper
 

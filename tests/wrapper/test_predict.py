@@ -16,6 +16,7 @@ from PIL import Image
 
 from edgeserve import Wrapper
 from edgeserve.errors import InputError, WrapperError
+from edgeserve.tasks.classification.record import Classification
 from edgeserve.types.processing import (
     Decode,
     InputProcessing,
@@ -24,7 +25,7 @@ from edgeserve.types.processing import (
     Processing,
     Softmax,
 )
-from edgeserve.types.records import Classification, Tensors
+from edgeserve.types.records import Tensors
 from edgeserve.types.tensors import Signature, TensorSpec
 
 

@@ -23,9 +23,12 @@ from typing import NamedTuple
 import numpy as np
 
 from edgeserve.processing.image.resize import ImageTransform
-from edgeserve.tasks.detection import iou, visible_boxes
-from edgeserve.types.records import Detection, Record, Segmentation, Tokens, Voice
-from edgeserve.types.samples import TrueBox, TrueBoxes, TrueSegments, TrueSpans
+from edgeserve.tasks.detection.compare import iou, visible_boxes
+from edgeserve.tasks.detection.record import Detection, TrueBox, TrueBoxes
+from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.token_classification.record import Tokens, TrueSpans
+from edgeserve.tasks.voice_activity.record import TrueSegments, Voice
+from edgeserve.types.records import Record
 
 __all__ = [
     "IOU_THRESHOLDS",

@@ -36,8 +36,11 @@ import numpy as np
 from edgeserve.data import Feed
 from edgeserve.errors import BackendError
 from edgeserve.tasks import DecisionRule
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.text_generation.record import Text
 from edgeserve.types.base import encode, plain
-from edgeserve.types.records import Classification, Record, Segmentation, Text
+from edgeserve.types.records import Record
 from edgeserve.types.samples import StoredAnswer
 from edgeserve.types.tensors import IO, Signature
 from edgeserve.validate.compare.tensors import relative_difference

@@ -22,9 +22,15 @@ from pathlib import Path
 import numpy as np
 
 from edgeserve.data import Feed
-from edgeserve.types.postprocessing import Depths, Detect, Frames, Picks, Segment, Slice, Spans
-from edgeserve.types.processing import L2Normalize, OutputStep, Pool, Softmax
+from edgeserve.tasks.depth.record import Depths
+from edgeserve.tasks.detection.record import Detect
+from edgeserve.tasks.segmentation.record import Segment
+from edgeserve.tasks.text_generation.record import Picks
+from edgeserve.tasks.token_classification.record import Spans
+from edgeserve.tasks.voice_activity.record import Frames
+from edgeserve.types.processing import L2Normalize, Pool, Softmax
 from edgeserve.types.source import Exported
+from edgeserve.types.steps import OutputStep, Slice
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.validate.reference_store import SyntheticTensors, TensorReader
 from edgeserve.validate.requests import Answers

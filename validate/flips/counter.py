@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgeserve import tasks
-from edgeserve.tasks import DECIDED_MARGIN, DecisionCounts, DecisionRule
-from edgeserve.tasks.detection import visible_boxes
-from edgeserve.tasks.text import edit_distance
+from edgeserve.tasks import DecisionCounts, DecisionRule
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.detection.compare import visible_boxes
+from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.speech_recognition.compare import edit_distance
+from edgeserve.tasks.text_generation.record import Text
 from edgeserve.types.base import Number, number, plain
-from edgeserve.types.records import Classification, Detection, Record, Text
+from edgeserve.types.records import Record
 from edgeserve.types.reports import (
     DecisionStats,
     EmbeddingStats,
@@ -242,7 +245,7 @@ class SingleDecisionCounter(FlipCounter):
                 margin,
                 one_decision(
                     flipped=answer is None or not tasks.same(stored.record, answer),
-                    decided=margin is not None and margin >= DECIDED_MARGIN[self._task],
+                    decided=margin is not None and margin >= tasks.sure_margin(self._task),
                 ),
             )
         )

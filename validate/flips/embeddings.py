@@ -15,10 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeserve.tasks import DECIDED_MARGIN
-from edgeserve.tasks.embedding import cosine_distances, nearest_neighbours, unit_vectors
+from edgeserve import tasks
+from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours, unit_vectors
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.base import Number, number
-from edgeserve.types.records import Embedding, Record
+from edgeserve.types.records import Record
 from edgeserve.types.reports import EmbeddingStats
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.vocabulary import Task
@@ -148,7 +149,7 @@ class NeighbourFlipCounter(FlipCounter):
         reference, answer = self._matrices()
         wanted, margins = nearest_neighbours(reference)
         got, _ = nearest_neighbours(answer)
-        limit = DECIDED_MARGIN[self._task]
+        limit = tasks.sure_margin(self._task)
         return [
             DecisionRow(
                 sample,

@@ -17,10 +17,13 @@ from edgeserve.data import Feed, read_arrays, write_arrays
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import BackendError
 from edgeserve.files import LOCAL, describe
-from edgeserve.tasks import DECIDED_MARGIN, DecisionRule
+from edgeserve.tasks import DecisionRule
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import number, plain
-from edgeserve.types.records import Classification, Detection, Embedding, Record
+from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 from edgeserve.validate.inference import in_batches
@@ -121,7 +124,7 @@ def generate_candidates(
     if oracle.processor.medium == "text":
         texts = [text for both in paraphrases() for text in both]
         return ask_reference(oracle, [(f"text {i}", text, ".txt") for i, text in enumerate(texts)])
-    decides = oracle.exported.task in DECIDED_MARGIN
+    decides = tasks.decides(oracle.exported.task)
     return _tensor_candidates(oracle, folder, _SEEDS * count if decides else count, seed)
 
 

@@ -21,7 +21,6 @@ from edgeserve.errors import ValidateError
 from edgeserve.files import LOCAL, describe, staged
 from edgeserve.processing import Processor
 from edgeserve.processing.processor import Medium
-from edgeserve.tasks import DECIDED_MARGIN
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import number, plain
 from edgeserve.types.reports import Limits
@@ -110,7 +109,7 @@ def _select_cases(
 def _with_artifact_errors(
     found: list[GoldenCandidate], request: GoldenRequest, exported: Exported, processor: Processor
 ) -> list[GoldenCandidate]:
-    if not request.artifacts or not found or exported.task not in DECIDED_MARGIN:
+    if not request.artifacts or not found or not tasks.decides(exported.task):
         return found
     return measure_artifact_errors(found, request.artifacts, exported, processor)
 
@@ -122,7 +121,7 @@ def _choose(
     count = None if request.given is not None else request.count
     if not rule.decides:
         return found[:count]
-    if rule.task == "feature-extraction":
+    if tasks.needs_neighbours(rule.task):
         return select_embeddings(found, count, rule)
     return select_by_margin(found, count, lambda each: rule.wanted(each.error))
 
@@ -175,7 +174,7 @@ def _suffix(path: str) -> str:
 
 
 def _no_case_error(request: GoldenRequest, rule: SelectionRule, surest: float) -> ValidateError:
-    at_best = "" if surest < 0 or rule.task == "feature-extraction" else f", at best {surest:.2g}"
+    at_best = "" if surest < 0 or tasks.needs_neighbours(rule.task) else f", at best {surest:.2g}"
     what = f"inputs of {request.given}" if request.given else "generated inputs"
     wanted = "three times what each artifact changes" if request.artifacts else _margin(rule)
     return ValidateError(

@@ -23,9 +23,11 @@ from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import BackendError, ProcessingError
 from edgeserve.processing import Processor
-from edgeserve.tasks import DECIDED_MARGIN, DecisionRule, has_many_decisions
-from edgeserve.tasks.embedding import cosine_distances, nearest_neighbours
-from edgeserve.types.records import Classification, Embedding, Record
+from edgeserve.tasks import DecisionRule, has_many_decisions
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours
+from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.flips.embeddings import as_matrix, cosine_gaps
@@ -58,7 +60,7 @@ class SelectionRule:
     @property
     def decides(self) -> bool:
         """The task has decisions."""
-        return self.task in DECIDED_MARGIN
+        return tasks.decides(self.task)
 
     @property
     def many(self) -> bool:
@@ -67,7 +69,7 @@ class SelectionRule:
 
     def wanted(self, error: float | None) -> float:
         """The margin that an input with this error must exceed."""
-        return max(self._three(error), DECIDED_MARGIN.get(self.task, 0.0))
+        return max(self._three(error), tasks.sure_margin(self.task))
 
     def tolerance(self, error: float | None) -> float:
         """See `edgeserve.types.samples.GoldenCase.tolerance`."""

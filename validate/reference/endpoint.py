@@ -20,8 +20,8 @@ from edgeserve import oip
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
+from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import decode
-from edgeserve.types.records import Record
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.validate.reference.oip_client import (
     EndpointClient,
@@ -326,7 +326,7 @@ def decode_record(answer: bytes) -> object:
     plain = msgspec.json.decode(answer)
     if isinstance(plain, dict) and "record" not in plain:
         return {name: np.asarray(value) for name, value in plain.items()}
-    return decode(answer, Record)  # type: ignore[arg-type]
+    return decode(answer, AnyRecord)
 
 
 def decode_bytes_output(answer: bytes) -> object:
@@ -337,7 +337,7 @@ def decode_bytes_output(answer: bytes) -> object:
         return answer.decode("utf-8", "replace")
     if isinstance(plain, dict) and "record" in plain:
         try:
-            return decode(answer, Record)  # type: ignore[arg-type]
+            return decode(answer, AnyRecord)
         except (msgspec.MsgspecError, ValueError):
             return plain
     return plain

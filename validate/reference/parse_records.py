@@ -11,18 +11,14 @@ import numpy as np
 from edgeserve import tasks
 from edgeserve.errors import ValidateError
 from edgeserve.processing.outputs.steps import are_probabilities
-from edgeserve.tasks import RECORDS
-from edgeserve.types.records import (
-    Depth,
-    Detection,
-    Embedding,
-    Record,
-    Segmentation,
-    Span,
-    Text,
-    Tokens,
-    Voice,
-)
+from edgeserve.tasks.depth.record import Depth
+from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.token_classification.record import Span, Tokens
+from edgeserve.tasks.voice_activity.record import Voice
+from edgeserve.types.records import Record
 from edgeserve.types.vocabulary import Task
 
 __all__ = ["check_size", "complete_record", "in_unit_interval", "parse_record"]
@@ -53,7 +49,7 @@ def parse_record(answer: object, task: Task, labels: Sequence[str], thing: str) 
     Raises:
         ValidateError: EDGE-VALIDATE-006 none of the forms, -007 a class that the model has not.
     """
-    kind = RECORDS[task]
+    kind = tasks.schema(task).record
     if isinstance(answer, kind):
         record = answer
     elif isinstance(answer, Mapping):

@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve import tasks
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.files import sha256_bytes
-from edgeserve.tasks import DECIDED_MARGIN, RECORDS
-from edgeserve.types.records import Classification, Embedding, Record
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.types.records import Record
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 from edgeserve.user_lines import line_of_error
@@ -220,12 +222,12 @@ def parse_answer(
     """
     if isinstance(answer, Mapping) and set(answer) == {spec.name for spec in signature.outputs}:
         return ParsedAnswer(tensors=_tensors(answer, signature))
-    if task not in DECIDED_MARGIN:
+    if not tasks.decides(task):
         names = [spec.name for spec in signature.outputs]
         raise _unreadable_answer(thing, answer, f"a dict of the model's outputs {names}")
     if task == "feature-extraction":
         return ParsedAnswer(record=_embedding(answer, thing), scored=True)
-    if RECORDS[task] is not Classification:
+    if tasks.schema(task).record is not Classification:
         return ParsedAnswer(record=parse_record(answer, task, labels, thing), scored=True)
     if isinstance(answer, Classification):
         _check_scores(answer, thing)

@@ -28,10 +28,12 @@ from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.processing import Processor
-from edgeserve.tasks import DECIDED_MARGIN
-from edgeserve.tasks.detection import IOU, iou
-from edgeserve.types.processing import Detect
-from edgeserve.types.records import Classification, Detection, Record, Runtime, Text, Tokens
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.detection.compare import IOU, iou
+from edgeserve.tasks.detection.record import Detect, Detection
+from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.token_classification.record import Tokens
+from edgeserve.types.records import Record, Runtime
 from edgeserve.types.source import Exported
 from edgeserve.validate.inference import BatchRunner, decision, load_processor, prepare_feed
 from edgeserve.validate.reference.endpoint import EndpointReference
@@ -171,7 +173,7 @@ class Reference:
 
     def program_answer(self, outputs: Feed, feed: Feed) -> ReferenceAnswer:
         """What the exported program says with these outputs of ``feed``."""
-        decides = self.exported.task in tasks.DECIDED_MARGIN
+        decides = tasks.decides(self.exported.task)
         record = decision(self.processor, outputs, feed) if decides else None
         record = self._attentive.complete(record, outputs, feed)
         margin = None if record is None else tasks.margin(record, self.rule)
@@ -234,7 +236,7 @@ def _check_tensors(tensors: Feed, outputs: Feed, called: str) -> None:
             )
 
 
-_SURE_MARGIN = DECIDED_MARGIN["object-detection"]
+_SURE_MARGIN = tasks.sure_margin("object-detection")
 #: No threshold is lowered below this.
 _MIN_THRESHOLD = 1e-6
 #: Boxes below the threshold that are looked at, as a multiple of those that may be kept.

@@ -16,8 +16,9 @@ import numpy as np
 
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
-from edgeserve.types.processing import InputProcessing, OutputStep, Processing, Step
-from edgeserve.types.records import Classification
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.types.processing import AnyOutputStep, InputProcessing, Processing
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import Signature, TensorSpec
 
 HERE = Path(__file__).resolve().parent
@@ -120,7 +121,7 @@ def check_output_case(case: dict[str, Any]) -> str | None:
         TensorSpec(name=name, dtype=array.dtype.name, shape=("n", *array.shape[1:]))
         for name, array in outputs.items()
     )
-    steps = tuple(msgspec.convert(case["steps"], list[OutputStep]))
+    steps = tuple(msgspec.convert(case["steps"], list[AnyOutputStep]))
     try:
         signature = Signature(inputs=(), outputs=specs)
         processor = Processor(Processing(outputs=steps), signature, case["task"], case["labels"])

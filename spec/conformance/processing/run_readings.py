@@ -10,9 +10,9 @@ import numpy as np
 
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
+from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import decode
-from edgeserve.types.processing import InputProcessing, OutputStep, Processing, Step
-from edgeserve.types.records import Record
+from edgeserve.types.processing import AnyOutputStep, AnyStep, InputProcessing, Processing
 from edgeserve.types.tensors import Signature, TensorSpec
 
 __all__ = ["check_reading_case"]
@@ -30,7 +30,7 @@ def check_reading_case(case: dict[str, Any], tolerance: float) -> str | None:
         return None if error.code == case.get("error") else f"raised {error}"
     if "error" in case:
         return f"gave {records} instead of {case['error']}"
-    wanted = [decode(json.dumps(each), Record) for each in case["expected"]]  # type: ignore[arg-type]
+    wanted = [decode(json.dumps(each), AnyRecord) for each in case["expected"]]
     if len(records) != len(wanted):
         return f"{len(records)} records"
     pairs = zip(records, wanted, strict=True)
@@ -44,14 +44,14 @@ def _finished(case: dict[str, Any], outputs: dict[str, np.ndarray]) -> list[Any]
     )
     mask = TensorSpec(name="m", dtype="int64", shape=("n", "t"))
     image = TensorSpec(name="x", dtype="uint8", shape=("n", "h", "w", 3))
-    steps = tuple(msgspec.convert(case.get("inputs", []), list[Step]))
+    steps = tuple(msgspec.convert(case.get("inputs", []), list[AnyStep]))
     made = (InputProcessing(name="x", steps=steps),) if steps else ()
     signature = Signature(
         inputs=(image,) if steps else (mask,),
         outputs=specs,
         dims={"n": (1, 64), "h": (1, 999), "w": (1, 999), "t": (1, 99)},
     )
-    reads = tuple(msgspec.convert(case["steps"], list[OutputStep]))
+    reads = tuple(msgspec.convert(case["steps"], list[AnyOutputStep]))
     processing = Processing(inputs=made, outputs=reads)
     processor = Processor(processing, signature, case["task"], case["labels"])
     feed = {name: np.array(rows) for name, rows in case.get("feed", {}).items()}

@@ -11,7 +11,8 @@ import numpy as np
 
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
-from edgeserve.types.processing import InputProcessing, LogMel, Processing, Step
+from edgeserve.types.processing import AnyStep, InputProcessing, LogMel, Processing
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import Signature, TensorSpec
 
 __all__ = ["check_sound_case", "made", "sound_processor"]
@@ -25,7 +26,7 @@ def made(
     """The tensor of a case that wants one, of its dtype and shape; else what is wrong, or None."""
     raw = (HERE / case["input"]).read_bytes()
     try:
-        steps = tuple(msgspec.convert(case["steps"], list[Step]))
+        steps = tuple(msgspec.convert(case["steps"], list[AnyStep]))
         tensor = processor(steps).prepare(raw)["x"]
     except EdgeError as error:
         return None if error.code == case.get("error") else f"raised {error}"

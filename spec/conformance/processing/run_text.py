@@ -11,15 +11,15 @@ import numpy as np
 
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import (
+    AnyOutputStep,
     InputProcessing,
-    OutputStep,
     Processing,
     Tokenize,
     TokenizePart,
 )
-from edgeserve.types.records import Embedding
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["check_batch_case", "check_text_case", "check_vector_case", "text_processor"]
@@ -119,5 +119,5 @@ def _vector_processor(case: Json, y: np.ndarray) -> Processor:
         outputs=(TensorSpec(name="y", dtype=dtype, shape=shape),),
         dims={"n": (1, 8), "tokens": (1, 8)},
     )
-    steps = tuple(msgspec.convert(case["steps"], list[OutputStep]))
+    steps = tuple(msgspec.convert(case["steps"], list[AnyOutputStep]))
     return Processor(Processing(outputs=steps), signature, "feature-extraction")

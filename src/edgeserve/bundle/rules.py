@@ -18,10 +18,11 @@ from collections.abc import Iterable, Iterator
 
 from edgeserve.errors import BundleError
 from edgeserve.files import sha256_bytes
+from edgeserve.tasks.text_generation.record import Picks
 from edgeserve.types.artifact import FileEntry, check_member_name
 from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.processing import Picks, Processing, Tokenize
+from edgeserve.types.processing import Processing, Tokenize
 from edgeserve.types.source import Exported, Weight
 from edgeserve.types.vocabulary import REFERENCE_FORMAT, Task
 

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeserve import tasks
+from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.token_classification.record import Tokens
 from edgeserve.terminal_text import escape_controls
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import encode, plain
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import DeviceProfile, Profile
-from edgeserve.types.records import Detection, Tensors, Tokens
+from edgeserve.types.records import Tensors
 from edgeserve.types.tensors import Signature
 
 if TYPE_CHECKING:

@@ -30,7 +30,10 @@ from edgeserve.data.media import check_file
 from edgeserve.errors import DataError
 from edgeserve.processing.image.metadata import picture_size
 from edgeserve.processing.image.resize import Size
-from edgeserve.types.samples import Area, DrawnMask, Sample, TrueBoxes, Truth
+from edgeserve.tasks.detection.record import TrueBoxes
+from edgeserve.tasks.segmentation.record import Area, DrawnMask
+from edgeserve.tasks.values import Truth
+from edgeserve.types.samples import Sample
 
 __all__ = ["Annotation", "Category", "Image", "read_coco", "truths_of"]
 

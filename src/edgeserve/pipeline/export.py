@@ -29,10 +29,10 @@ from edgeserve.types.processing import (
     Processing,
     Resize,
     Softmax,
-    Step,
     TopK,
 )
 from edgeserve.types.source import Exported, Source
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import Signature, TensorSpec
 
 __all__ = ["PRESETS", "export", "processing_for", "read_exported", "write_identity"]
@@ -134,7 +134,7 @@ def export(bench: StageContext, options: ConvertOptions) -> Exported:
         request = ExportRequest(
             source=source,
             out=str(stage),
-            task=options.task,  # type: ignore[arg-type]
+            task=options.task,
             trust_pickle=options.trust_pickle,
             shapes=options.shapes,  # type: ignore[arg-type]
         )

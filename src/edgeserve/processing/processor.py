@@ -17,8 +17,9 @@ from edgeserve.processing.outputs.reader import OutputReader
 from edgeserve.processing.steps import OnStep, StepTimer
 from edgeserve.processing.text.pipeline import TextPipeline
 from edgeserve.processing.text.tokenizer import Assets
-from edgeserve.types.processing import InputProcessing, LogMel, Processing, Step, Tokenize, Waveform
+from edgeserve.types.processing import InputProcessing, LogMel, Processing, Tokenize, Waveform
 from edgeserve.types.records import Record, Tensors
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 

@@ -23,8 +23,8 @@ from edgeserve.types.processing import (
     Layout,
     Normalize,
     Resize,
-    Step,
 )
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 

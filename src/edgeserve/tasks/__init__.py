@@ -1,6 +1,18 @@
-"""Decisions: how sure a record is, and whether two records decide the same.
+"""Tasks and their decisions: how sure a record is, and whether two records decide the same.
 
-What the gate counts, the Wrapper proves and a report shows, one module a task; the table is in
+One folder a task, and one line in `REGISTRY`. A folder's parts are loaded when they are needed: a
+Wrapper loads what reads and compares its own model's records, and no metric.
+
+| part | holds | made of |
+|---|---|---|
+| ``record`` | the record, the output steps that read it, true answers | `SCHEMA` |
+| ``read`` | records out of a model's outputs | ``reader()`` |
+| ``compare`` | decisions counted, margins, words | `COMPARISON` |
+| ``metrics`` | figures against the reference and against true answers | `METRICS` |
+| ``answers`` | what a user's reference may answer | `ANSWERS` |
+| ``truth`` | true answers in the user's data | `TRUTH` |
+
+What the gate counts, the Wrapper proves and a report shows; the table of tasks is in
 ``docs/tasks.md``. A classification is one decision; other records hold many: boxes, pixels, frames,
 spans, tokens (`compare`). What an embedding decides is its nearest neighbour in a set:
 `edgeserve.tasks.embedding` says which, and by how much; alone it has neither margin nor sameness.
@@ -8,83 +20,113 @@ spans, tokens (`compare`). What an embedding decides is its nearest neighbour in
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
 from edgeserve.errors import ProcessingError
-from edgeserve.tasks import classification
 from edgeserve.tasks.base import (
-    DECIDED_MARGIN,
     DecisionCounts,
     DecisionRule,
     MetricAccumulator,
-    TaskSpec,
+    RecordComparison,
+    TaskSchema,
     attach_arrays,
     count_all_flipped,
     detach_arrays,
     sidecar_arrays,
 )
-from edgeserve.tasks.classification import CLASSIFICATION
-from edgeserve.tasks.dense import DEPTH_ESTIMATION, SEGMENTATION, VOICE_ACTIVITY
-from edgeserve.tasks.detection import DETECTION
-from edgeserve.tasks.text import SPEECH_RECOGNITION, TEXT_GENERATION
-from edgeserve.tasks.token_classification import TOKEN_CLASSIFICATION
-from edgeserve.types.processing import Detect, Processing
-from edgeserve.types.records import (
-    Classification,
-    Depth,
-    Detection,
-    Embedding,
-    Record,
-    Segmentation,
-    Text,
-    Tokens,
-    Voice,
-)
-from edgeserve.types.vocabulary import Task
+from edgeserve.types.records import Record
+
+if TYPE_CHECKING:
+    from edgeserve.types.processing import Processing
+    from edgeserve.types.vocabulary import Task
 
 __all__ = [
-    "DECIDED_MARGIN",
-    "RECORDS",
+    "REGISTRY",
     "DecisionCounts",
     "DecisionRule",
-    "MetricAccumulator",
+    "TaskEntry",
+    "TaskSchema",
     "attach_arrays",
+    "class_of",
     "compare",
+    "comparison",
     "decided",
+    "decides",
     "decision_rule",
     "describe",
     "detach_arrays",
+    "details",
     "gap",
     "has_many_decisions",
     "margin",
     "metrics_for",
+    "needs_neighbours",
+    "part",
     "same",
     "same_top",
+    "schema",
     "sidecar_arrays",
+    "sure_margin",
     "unit_of",
 ]
 
-#: The record that each task decides in; "tensors" has none.
-RECORDS: dict[Task, type[Record]] = {
-    "image-classification": Classification,
-    "text-classification": Classification,
-    "audio-classification": Classification,
-    "object-detection": Detection,
-    "image-segmentation": Segmentation,
-    "depth-estimation": Depth,
-    "feature-extraction": Embedding,
-    "token-classification": Tokens,
-    "automatic-speech-recognition": Text,
-    "voice-activity": Voice,
-    "text-generation": Text,
+
+class TaskEntry(NamedTuple):
+    """Where a task's code lies, and what its model is given.
+
+    Attributes:
+        folder: Below `edgeserve.tasks`; several tasks may share one.
+        medium: "image", "audio" or "text"; None: any, or tensors.
+    """
+
+    folder: str
+    medium: str | None = None
+
+
+#: All tasks with decisions; a model of the task "tensors" has none.
+REGISTRY: Final[dict[Task, TaskEntry]] = {
+    "image-classification": TaskEntry("classification", "image"),
+    "text-classification": TaskEntry("classification", "text"),
+    "audio-classification": TaskEntry("classification", "audio"),
+    "object-detection": TaskEntry("detection", "image"),
+    "image-segmentation": TaskEntry("segmentation", "image"),
+    "depth-estimation": TaskEntry("depth", "image"),
+    "feature-extraction": TaskEntry("embedding"),
+    "token-classification": TaskEntry("token_classification", "text"),
+    "automatic-speech-recognition": TaskEntry("speech_recognition", "audio"),
+    "voice-activity": TaskEntry("voice_activity", "audio"),
+    "text-generation": TaskEntry("text_generation", "text"),
 }
-_SPECS: dict[type, TaskSpec] = {
-    Classification: CLASSIFICATION,
-    Detection: DETECTION,
-    Segmentation: SEGMENTATION,
-    Depth: DEPTH_ESTIMATION,
-    Tokens: TOKEN_CLASSIFICATION,
-    Text: TEXT_GENERATION,
-    Voice: VOICE_ACTIVITY,
-}
+
+
+@cache
+def part(task: Task, name: str) -> Any:
+    """A part of a task's folder, which is a module; None where the folder has no such part."""
+    module = f"{__name__}.{REGISTRY[task].folder}.{name}"
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return None
+
+
+def schema(task: Task) -> TaskSchema:
+    """What is known of a task with decisions before anything is read or compared."""
+    found: TaskSchema = part(task, "record").SCHEMA
+    return found
+
+
+def decides(task: Task) -> bool:
+    """Whether the task has decisions: all but "tensors" do."""
+    return task in REGISTRY
+
+
+def sure_margin(task: Task) -> float:
+    """The margin from which a decision counts as decided: flipping it is harm. 0 of tensors."""
+    return schema(task).sure if decides(task) else 0.0
 
 
 def decision_rule(task: Task, processing: Processing) -> DecisionRule:
@@ -94,9 +136,8 @@ def decision_rule(task: Task, processing: Processing) -> DecisionRule:
         task: The model's; the ``tensors`` task has no decisions, and its rule is never used.
         processing: Its packaged processing: a detector's step names the threshold.
     """
-    steps = [step for step in processing.outputs if isinstance(step, Detect)]
-    threshold = steps[0].threshold if steps else 0.0
-    return DecisionRule(task, DECIDED_MARGIN.get(task, 0.0), threshold)
+    step = processing.task_output
+    return DecisionRule(task, sure_margin(task), step.least_score if step else 0.0)
 
 
 def compare(
@@ -113,7 +154,9 @@ def compare(
     Raises:
         ProcessingError: EDGE-PROCESS-013, an embedding, which decides nothing alone.
     """
-    kind = _spec_of(reference, rule)
+    if not _decides_alone(reference):
+        raise _wrong_record(reference, "a record that decides by itself")
+    kind = comparison(reference, rule)
     limit = rule.sure if sure is None else sure
     if not isinstance(answer, type(reference)):
         return count_all_flipped(kind.compare(rule, reference, reference, limit))
@@ -134,14 +177,12 @@ def margin(record: Record, rule: DecisionRule | None = None) -> float | None:
     Returns:
         The margin; None for an embedding, which has one only among others.
     """
-    if isinstance(record, Embedding):
-        return None
     rule = rule or _default_rule(record)
-    return _spec_of(record, rule).margin(rule, record)
+    return comparison(record, rule).margin(rule, record) if _decides_alone(record) else None
 
 
 def decided(record: Record, rule: DecisionRule | None = None) -> bool:
-    """Whether any decision is sure enough that a flip is harm (`DECIDED_MARGIN`).
+    """Whether any decision is sure enough that a flip is harm (`TaskSchema.sure`).
 
     An embedding alone decides nothing.
     """
@@ -156,7 +197,11 @@ def same(reference: Record, answer: Record, rule: DecisionRule | None = None) ->
     Raises:
         ProcessingError: EDGE-PROCESS-013, one is an embedding, or they are of different tasks.
     """
-    _check_pair(reference, answer)
+    for record in (reference, answer):
+        if not _decides_alone(record):
+            raise _wrong_record(record, "a record that decides by itself")
+    if type(reference) is not type(answer):
+        raise _wrong_record(answer, f"a {type(reference).__name__}")
     return compare(rule or _default_rule(reference), reference, answer).flips == 0
 
 
@@ -169,12 +214,15 @@ def same_top(reference: Record, answer: Record, k: int = 5) -> bool:
     Raises:
         ProcessingError: EDGE-PROCESS-013, one is no classification.
     """
+    from edgeserve.tasks.classification.compare import same_top as same_best
+    from edgeserve.tasks.classification.record import Classification
+
     for record in (reference, answer):
         if not isinstance(record, Classification):
-            raise _refused(record, "a Classification")
+            raise _wrong_record(record, "a Classification")
     assert isinstance(reference, Classification)
     assert isinstance(answer, Classification)
-    return classification.same_top(reference, answer, k)
+    return same_best(reference, answer, k)
 
 
 def gap(rule: DecisionRule, reference: Record | None, answer: Record | None) -> float:
@@ -183,66 +231,79 @@ def gap(rule: DecisionRule, reference: Record | None, answer: Record | None) -> 
     Largest difference of a score, over what both have; of pixels see ``docs/tasks.md``. 0 where
     there is nothing to compare, and for embeddings.
     """
-    if reference is None or isinstance(reference, Embedding):
+    if reference is None or not isinstance(answer, type(reference)):
         return 0.0
-    if not isinstance(answer, type(reference)):
-        return 0.0
-    return _spec_of(reference, rule).gap(rule, reference, answer)
+    return comparison(reference, rule).gap(rule, reference, answer)
 
 
 def describe(record: Record) -> str:
     """A decision in a few words for people: "Egyptian cat 0.83", "vector of 384"."""
-    if isinstance(record, Embedding):
-        return f"vector of {record.vector.size}"
-    return _SPECS[type(record)].describe(record)
+    return comparison(record).describe(record)
+
+
+def details(record: Record) -> list[str]:
+    """What more there is to say of it, a line each: further classes, boxes with corners, spans."""
+    return comparison(record).details(record)
+
+
+def class_of(record: Record | None) -> object:
+    """What sets classes of records apart; the same for everything else."""
+    return None if record is None else comparison(record).class_of(record)
 
 
 def has_many_decisions(task: Task) -> bool:
     """Whether a record of the task holds many decisions, each for itself."""
-    return RECORDS.get(task) not in (None, Classification, Embedding)
+    return decides(task) and schema(task).decisions == "many"
 
 
-def unit_of(task: Task) -> str:
-    """What is counted: "inputs", "boxes", "pixels", ..."""
-    record = RECORDS.get(task)
-    return _SPECS[record].unit if record in _SPECS else "inputs"
+def needs_neighbours(task: Task) -> bool:
+    """Whether a record of the task decides only among others."""
+    return decides(task) and schema(task).decisions == "neighbours"
 
 
 def metrics_for(rule: DecisionRule) -> MetricAccumulator | None:
     """Gathers the task's own figures over all inputs; None where it has none."""
-    record = RECORDS.get(rule.task)
-    if record not in _SPECS:
-        return None
-    make = (
-        SPEECH_RECOGNITION if rule.task == "automatic-speech-recognition" else _SPECS[record]
-    ).figures
-    return make(rule) if make else None
+    found = part(rule.task, "metrics") if decides(rule.task) else None
+    return found.METRICS(rule) if found else None
 
 
-def _spec_of(record: Record, rule: DecisionRule) -> TaskSpec:
-    if isinstance(record, Text) and rule.task == "automatic-speech-recognition":
-        return SPEECH_RECOGNITION
-    if (kind := _SPECS.get(type(record))) is None:
-        raise _refused(record, "a record that decides by itself")
-    return kind
+def unit_of(task: Task) -> str:
+    """What is counted: "inputs", "boxes", "pixels", ..."""
+    return schema(task).unit if decides(task) else "inputs"
+
+
+def comparison(record: Record, rule: DecisionRule | None = None) -> RecordComparison:
+    """What compares records like this one.
+
+    Args:
+        record: Of any task.
+        rule: Whose task counts where tasks share a record; None: the task that the record is of.
+    """
+    task = rule.task if rule else None
+    if task is None or not decides(task) or schema(task).record is not type(record):
+        task = _task_of(type(record))
+    found: RecordComparison = part(task, "compare").COMPARISON
+    return found
+
+
+@cache
+def _task_of(kind: type[Record]) -> Task:
+    """The first task whose folder defines a record."""
+    return next(task for task in REGISTRY if part(task, "record").__name__ == kind.__module__)
+
+
+def _decides_alone(record: Record) -> bool:
+    return schema(_task_of(type(record))).decisions != "neighbours"
 
 
 def _default_rule(record: Record) -> DecisionRule:
     """The rule of a record of which nothing else is known."""
-    task = next(task for task, kind in RECORDS.items() if isinstance(record, kind))
-    return decision_rule("text-generation" if isinstance(record, Text) else task, Processing())
+    task = _task_of(type(record))
+    return DecisionRule(task, sure_margin(task))
 
 
-def _check_pair(reference: Record, answer: Record) -> None:
-    for record in (reference, answer):
-        if isinstance(record, Embedding):
-            raise _refused(record, "a record that decides by itself")
-    if type(reference) is not type(answer):
-        raise _refused(answer, f"a {type(reference).__name__}")
-
-
-def _refused(record: Record, wanted: str) -> ProcessingError:
-    alone = isinstance(record, Embedding)
+def _wrong_record(record: Record, wanted: str) -> ProcessingError:
+    alone = not _decides_alone(record)
     return ProcessingError(
         "EDGE-PROCESS-013",
         "decision",

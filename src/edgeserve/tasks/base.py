@@ -1,4 +1,4 @@
-"""What all tasks share: the margins in force, the rule of a model, and decisions counted.
+"""What the folders of all tasks share: a task's schema, the rule of a model, decisions counted.
 
 Beside these, what records of several tasks need: which floats stand for infinity in all that
 compares outputs (validation and the Wrapper), and the large arrays of a record that are kept in
@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
-from edgeserve.types.records import Depth, Record, Segmentation, Voice
-from edgeserve.types.vocabulary import Task
+from edgeserve.types.records import Record
+
+if TYPE_CHECKING:
+    from edgeserve.types.steps import TaskOutput
+    from edgeserve.types.vocabulary import Task
 
 __all__ = [
-    "DECIDED_MARGIN",
     "HUGE",
     "DecisionCounts",
     "DecisionRule",
     "MetricAccumulator",
-    "TaskSpec",
+    "RecordComparison",
+    "TaskSchema",
     "attach_arrays",
     "comparable_floats",
     "count_all_flipped",
@@ -32,22 +35,37 @@ __all__ = [
 ]
 
 
-#: The margin from which a decision counts as decided: flipping it is harm. Of probabilities; for
-#: object-detection how far a score lies above the threshold; for feature-extraction of cosines, by
-#: which the nearest neighbour is nearer than the next. Depths are always decided.
-DECIDED_MARGIN: Final[dict[Task, float]] = {
-    "image-classification": 0.05,
-    "text-classification": 0.05,
-    "audio-classification": 0.05,
-    "object-detection": 0.05,
-    "image-segmentation": 0.05,
-    "depth-estimation": 0.0,
-    "feature-extraction": 0.01,
-    "token-classification": 0.05,
-    "automatic-speech-recognition": 0.05,
-    "voice-activity": 0.05,
-    "text-generation": 0.05,
-}
+@dataclass(frozen=True)
+class TaskSchema:
+    """What is known of a task before anything is read or compared.
+
+    Attributes:
+        record: What its answers are.
+        decisions: A record decides "one" thing, or "many" (boxes, pixels, tokens), or it decides
+            among "neighbours": alone it decides nothing.
+        sure: The margin from which a decision counts as decided: flipping it is harm. Of
+            probabilities; for detectors how far a score lies above the threshold; for neighbours
+            of cosines. 0: always decided.
+        unit: What is counted, in the plural: "boxes".
+        answer: What a decision is called in a sentence: "another label".
+        steps: Output steps that read the record, of which a model needs one; none: the record is
+            read from one output as it is.
+        truths: What is known of an input where the data tell more than a label.
+        overlap: The figure that says how well matched units overlap, 1 at best; empty: none does.
+        reads_places: An answer is places in the text that the model was given.
+        predicts_next: A position's answer is the token that comes next.
+    """
+
+    record: type[Record]
+    decisions: Literal["one", "many", "neighbours"] = "many"
+    sure: float = 0.05
+    unit: str = "inputs"
+    answer: str = "answer"
+    steps: tuple[type[TaskOutput], ...] = ()
+    truths: tuple[type, ...] = ()
+    overlap: str = ""
+    reads_places: bool = False
+    predicts_next: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,7 +75,7 @@ class DecisionRule:
     Attributes:
         task: The model's.
         sure: Margin from which a decision counts as decided.
-        threshold: Of a detector: the score from which a box is one.
+        threshold: The score from which something counts as found; 0 where nothing is left out.
     """
 
     task: Task
@@ -84,6 +102,32 @@ class DecisionCounts:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
+class RecordComparison(NamedTuple):
+    """How records of one task are compared: the part ``compare`` of its folder.
+
+    Attributes:
+        compare: ``(rule, reference, answer, sure)`` to `DecisionCounts`; both are of one class.
+        margin: ``(rule, record)``: the margin of the surest unit; 0 where there is none.
+        gap: ``(rule, reference, answer)``: how far the answer moves decisions, in margins.
+        describe: A record in a few words.
+        details: What more there is to say of it, a line each.
+        marks: Boxes to draw on the picture: corners xyxy, label and score, in the record's order.
+        class_of: What sets classes of records apart; the same for all where nothing does.
+        least_score: The least score of what the record lists; None: it lists nothing by score.
+    """
+
+    compare: Callable[[DecisionRule, Any, Any, float], DecisionCounts]
+    margin: Callable[[DecisionRule, Any], float]
+    gap: Callable[[DecisionRule, Any, Any], float]
+    describe: Callable[[Any], str]
+    details: Callable[[Any], list[str]] = lambda record: []
+    marks: Callable[[Any], list[tuple[tuple[float, float, float, float], str, float]]] = (
+        lambda record: []
+    )
+    class_of: Callable[[Any], object] = lambda record: None
+    least_score: Callable[[Any], float | None] = lambda record: None
+
+
 class MetricAccumulator(Protocol):
     """The task's own figures over all inputs, gathered one by one."""
 
@@ -92,26 +136,6 @@ class MetricAccumulator(Protocol):
 
     def value(self) -> dict[str, float]:
         """The figures so far; none before any input that has them."""
-
-
-class TaskSpec(NamedTuple):
-    """What a task's module offers.
-
-    Attributes:
-        unit: What is counted, in the plural: "boxes".
-        compare: ``(rule, reference, answer, sure)`` to `DecisionCounts`; the answer is of the same
-        kind. margin: ``(rule, record)``: the margin of the surest unit; 0 where there is none.
-        gap: ``(rule, reference, answer)``: how far the answer moves decisions, in margins.
-        describe: A record in a few words. figures: Makes the gatherer of the figures over all
-        inputs; None: the task has none.
-    """
-
-    unit: str
-    compare: Callable[[DecisionRule, Any, Any, float], DecisionCounts]
-    margin: Callable[[DecisionRule, Any], float]
-    gap: Callable[[DecisionRule, Any, Any], float]
-    describe: Callable[[Any], str]
-    figures: Callable[[DecisionRule], MetricAccumulator] | None = None
 
 
 def count_all_flipped(units: DecisionCounts) -> DecisionCounts:
@@ -132,28 +156,23 @@ def comparable_floats(array: np.ndarray) -> np.ndarray:
     return np.where(np.abs(values) >= HUGE, np.copysign(np.inf, values), values)
 
 
-_SIDECAR_FIELDS: dict[type, tuple[str, ...]] = {
-    Segmentation: ("mask", "margin"),
-    Depth: ("map",),
-    Voice: ("prob",),
-}
-
-
 def sidecar_arrays(record: Record | None) -> dict[str, np.ndarray]:
     """The arrays that are to lie in a file of their own, by field; none for most records."""
-    names = _SIDECAR_FIELDS.get(type(record), ())
-    found = {name: getattr(record, name) for name in names}
+    found = {name: getattr(record, name) for name in (record.sidecars if record else ())}
     return {name: array for name, array in found.items() if array is not None}
 
 
-def detach_arrays(record: Record) -> Record:
+_RecordT = TypeVar("_RecordT", bound=Record)
+
+
+def detach_arrays(record: _RecordT) -> _RecordT:
     """The record without them."""
     arrays = sidecar_arrays(record)
     bare = {name: np.zeros((0,) * array.ndim, array.dtype) for name, array in arrays.items()}
     return msgspec.structs.replace(record, **bare) if bare else record
 
 
-def attach_arrays(record: Record, arrays: Mapping[str, np.ndarray]) -> Record:
+def attach_arrays(record: _RecordT, arrays: Mapping[str, np.ndarray]) -> _RecordT:
     """Undo `detach_arrays`.
 
     Args:

@@ -2,7 +2,7 @@
 
 Each step is a value with its own version in its tag (``resize/1``). An unknown step is refused
 on reading, so that an old Wrapper never guesses. The steps before the model stand here, those
-for sounds first; the output steps that read a task's record in `edgeserve.types.postprocessing`.
+for sounds first; the output steps that read a task's record in the folder of their task.
 What each computes, to the last bit, stands in ``docs/processing.md``; the code in
 `edgeserve.processing`.
 """
@@ -10,56 +10,39 @@ What each computes, to the last bit, stands in ``docs/processing.md``; the code 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from edgeserve.tasks.values import AnyTaskOutput
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
-from edgeserve.types.postprocessing import (
-    Depths,
-    Detect,
-    Frames,
-    Picks,
-    Segment,
-    Slice,
-    Spans,
-    TaskOutput,
-)
+from edgeserve.types.steps import OutputStep, Step, TaskOutput
 from edgeserve.types.tensors import DType
 
 __all__ = [
+    "AnyOutputStep",
+    "AnyStep",
     "Cast",
     "CenterCrop",
     "Color",
     "Decode",
-    "Depths",
-    "Detect",
     "Filter",
     "Fit",
-    "Frames",
     "InputProcessing",
     "L2Normalize",
     "Layout",
     "LogMel",
     "MelScale",
     "Normalize",
-    "OutputStep",
-    "Picks",
     "Pool",
     "PoolMode",
     "Processing",
     "Resize",
     "Rounding",
-    "Segment",
-    "Slice",
     "Softmax",
-    "Spans",
-    "Step",
-    "TaskOutput",
     "Tokenize",
     "TokenizePart",
     "TopK",
     "Waveform",
-    "outputs_of",
 ]
 
 
@@ -69,7 +52,7 @@ MelScale = Literal["slaney", "htk", "kaldi"]
 _MOST_SAMPLES = 1 << 28
 
 
-class Waveform(Value, frozen=True, tag_field="step", tag="waveform/1"):
+class Waveform(Step, frozen=True, tag_field="step", tag="waveform/1"):
     """A WAV, or samples with their rate, to mono float32 samples [n] at ``rate``.
 
     Attributes:
@@ -95,7 +78,7 @@ class Waveform(Value, frozen=True, tag_field="step", tag="waveform/1"):
                 raise ValueError(f"{name} {size} is outside 1..{_MOST_SAMPLES}")
 
 
-class LogMel(Value, frozen=True, tag_field="step", tag="log_mel/1"):
+class LogMel(Step, frozen=True, tag_field="step", tag="log_mel/1"):
     """Samples [n] to the logarithm of their mel spectrum, float32.
 
     Attributes:
@@ -183,7 +166,7 @@ def _check_color(name: str, color: Color) -> None:
         raise ValueError(f"{name} {color} is outside 0..255")
 
 
-class Decode(Value, frozen=True, tag_field="step", tag="decode/1"):
+class Decode(Step, frozen=True, tag_field="step", tag="decode/1"):
     """Encoded bytes to HWC uint8 RGB.
 
     Attributes:
@@ -202,7 +185,7 @@ class Decode(Value, frozen=True, tag_field="step", tag="decode/1"):
             raise ValueError(f"max_pixels {self.max_pixels} is below 1")
 
 
-class Resize(Value, frozen=True, tag_field="step", tag="resize/1"):
+class Resize(Step, frozen=True, tag_field="step", tag="resize/1"):
     """Resample HWC uint8 with Pillow's exact result.
 
     Attributes:
@@ -227,7 +210,7 @@ class Resize(Value, frozen=True, tag_field="step", tag="resize/1"):
             raise ValueError(f"resize to {self.height} x {self.width} is outside 1..65535")
 
 
-class CenterCrop(Value, frozen=True, tag_field="step", tag="center_crop/1"):
+class CenterCrop(Step, frozen=True, tag_field="step", tag="center_crop/1"):
     """Cut the middle ``height`` x ``width`` out of HWC uint8; smaller ones get zeros around.
 
     Attributes:
@@ -246,7 +229,7 @@ class CenterCrop(Value, frozen=True, tag_field="step", tag="center_crop/1"):
             raise ValueError(f"center_crop to {self.height} x {self.width} is outside 1..65535")
 
 
-class Normalize(Value, frozen=True, tag_field="step", tag="normalize/1"):
+class Normalize(Step, frozen=True, tag_field="step", tag="normalize/1"):
     """Rescale and normalise in one: ``float32(pixel) * scale + bias`` per channel, in float32.
 
     ``(x * rescale - mean) / std`` is ``scale = rescale / std``, ``bias = -mean / std``, both
@@ -263,19 +246,19 @@ class Normalize(Value, frozen=True, tag_field="step", tag="normalize/1"):
             raise ValueError("normalize needs finite scales and biases")
 
 
-class Layout(Value, frozen=True, tag_field="step", tag="layout/1"):
+class Layout(Step, frozen=True, tag_field="step", tag="layout/1"):
     """Reorder the axes of an HWC sample (the batch axis is added by stacking samples)."""
 
     order: Literal["CHW", "HWC"]
 
 
-class Cast(Value, frozen=True, tag_field="step", tag="dtype/1"):
+class Cast(Step, frozen=True, tag_field="step", tag="dtype/1"):
     """Convert to ``dtype``: floats to integers round half to even and saturate."""
 
     dtype: DType
 
 
-class Tokenize(Value, frozen=True, tag_field="step", tag="tokenize/1"):
+class Tokenize(Step, frozen=True, tag_field="step", tag="tokenize/1"):
     """Text to one row of integers, with the tokenizer's own library as truth.
 
     The only step of an input. A sample has as many numbers as the text has tokens;
@@ -305,14 +288,14 @@ class Tokenize(Value, frozen=True, tag_field="step", tag="tokenize/1"):
             raise ValueError(f"pad_id {self.pad_id} is outside 0..2**31 - 1")
 
 
-class Softmax(Value, frozen=True, tag_field="step", tag="softmax/1"):
+class Softmax(OutputStep, frozen=True, tag_field="step", tag="softmax/1"):
     """Numerically stable softmax over ``axis`` of one sample's ``output``, in float32."""
 
     output: str
     axis: int = -1
 
 
-class TopK(Value, frozen=True, tag_field="step", tag="top_k/1"):
+class TopK(OutputStep, frozen=True, tag_field="step", tag="top_k/1"):
     """The ``k`` highest scores of ``output``, ties going to the lower index."""
 
     output: str
@@ -323,7 +306,7 @@ class TopK(Value, frozen=True, tag_field="step", tag="top_k/1"):
             raise ValueError(f"top_k needs k >= 1, not {self.k}")
 
 
-class Pool(Value, frozen=True, tag_field="step", tag="pool/1"):
+class Pool(OutputStep, frozen=True, tag_field="step", tag="pool/1"):
     """Token vectors [tokens, d] of one sample's ``output`` to one vector [d], in float32.
 
     A sample without tokens pools to zeros.
@@ -340,26 +323,27 @@ class Pool(Value, frozen=True, tag_field="step", tag="pool/1"):
     mode: PoolMode = "mean"
 
 
-class L2Normalize(Value, frozen=True, tag_field="step", tag="l2_normalize/1"):
+class L2Normalize(OutputStep, frozen=True, tag_field="step", tag="l2_normalize/1"):
     """Divide one sample's ``output`` by its L2 norm over the last axis, which is at least 1e-12."""
 
     output: str
 
 
-Step = Decode | Resize | CenterCrop | Normalize | Layout | Cast | Tokenize | Waveform | LogMel
-OutputStep = Softmax | TopK | Pool | L2Normalize | TaskOutput
-
-
-def outputs_of(step: OutputStep) -> tuple[str, ...]:
-    """The names of the outputs that a step looks at."""
-    return step.outputs if isinstance(step, Detect) else (step.output,)
+if TYPE_CHECKING:
+    AnyStep = Step
+    AnyOutputStep = OutputStep
+else:
+    AnyStep = (
+        Decode | Resize | CenterCrop | Normalize | Layout | Cast | Tokenize | Waveform | LogMel
+    )
+    AnyOutputStep = Softmax | TopK | Pool | L2Normalize | AnyTaskOutput
 
 
 class InputProcessing(Value, frozen=True):
     """The steps that make one model input out of the raw medium."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[AnyStep, ...]
 
 
 class Processing(Value, frozen=True):
@@ -372,12 +356,17 @@ class Processing(Value, frozen=True):
     """
 
     inputs: tuple[InputProcessing, ...] = ()
-    outputs: tuple[OutputStep, ...] = ()
+    outputs: tuple[AnyOutputStep, ...] = ()
 
     def __post_init__(self) -> None:
         names = [i.name for i in self.inputs]
         if len(set(names)) != len(names):
             raise ValueError(f"processing names an input twice: {names}")
+
+    @property
+    def task_output(self) -> TaskOutput | None:
+        """The step that reads the task's record; None where the model has none."""
+        return next((step for step in self.outputs if isinstance(step, TaskOutput)), None)
 
     @property
     def padding(self) -> dict[str, Tokenize]:
@@ -394,6 +383,6 @@ class Processing(Value, frozen=True):
         """Each file that the steps name, once, sorted by path."""
         named = {step.tokenizer for step in self.padding.values()}
         named |= {
-            step.tokenizer for step in self.outputs if isinstance(step, Picks) and step.tokenizer
+            file for step in self.outputs if isinstance(step, TaskOutput) for file in step.files
         }
         return tuple(sorted(named, key=lambda entry: (entry.path, entry.sha256)))

@@ -8,9 +8,11 @@ formats work here is for `edgeserve.backends` to say.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import msgspec
+
+from edgeserve.tasks import REGISTRY
 
 __all__ = [
     "PRECISIONS",
@@ -33,20 +35,6 @@ _WORD = r"^[a-z][a-z0-9_]{0,31}(?!\n)$"
 Format = Annotated[str, msgspec.Meta(pattern=_WORD, examples=["onnx", "tflite", "coreml"])]
 Precision = Annotated[str, msgspec.Meta(pattern=_WORD, examples=["fp32", "fp16", "w8", "w8a8"])]
 Verdict = Literal["pass", "degraded", "fail", "unproven"]
-Task = Literal[
-    "image-classification",
-    "text-classification",
-    "audio-classification",
-    "object-detection",
-    "image-segmentation",
-    "depth-estimation",
-    "feature-extraction",
-    "token-classification",
-    "automatic-speech-recognition",
-    "voice-activity",
-    "text-generation",
-    "tensors",
-]
 Target = Literal["android", "ios", "linux", "web"]
 
 #: The reference's own format (the exported ``.pt2``); it never enters a bundle.
@@ -55,8 +43,14 @@ REFERENCE_FORMAT = "torch"
 PRECISIONS: tuple[str, ...] = ("fp32", "fp16", "w8", "w8a8", "w8a16", "w4")
 #: Platforms that a bundle can be made for.
 TARGETS: tuple[Target, ...] = get_args(Target)
-TASKS: tuple[str, ...] = get_args(Task)
+#: Those with decisions have a folder each; of "tensors" the outputs are compared as they are.
+TASKS: tuple[str, ...] = (*REGISTRY, "tensors")
 VERDICTS: tuple[str, ...] = get_args(Verdict)
+
+if TYPE_CHECKING:
+    Task = str
+else:
+    Task = Literal[TASKS]
 
 
 def check_word(field: str, word: str) -> None:

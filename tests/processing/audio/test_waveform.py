@@ -21,7 +21,8 @@ from edgeserve.errors import EdgeError, InputError, ProcessingError
 from edgeserve.processing import Processor, Sound
 from edgeserve.processing.audio.pipeline import resample, resampled_length, samples_needed
 from edgeserve.processing.audio.source import read_wav, write_wav
-from edgeserve.types.processing import Decode, InputProcessing, LogMel, Processing, Step, Waveform
+from edgeserve.types.processing import Decode, InputProcessing, LogMel, Processing, Waveform
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import Signature, TensorSpec
 
 RATES = (8000, 11_025, 16_000, 22_050, 32_000, 44_100, 48_000, 96_000, 44_101)

@@ -13,22 +13,20 @@ from scipy.special import expit, softmax
 from edgeserve.errors import ProcessingError
 from edgeserve.processing import Processor
 from edgeserve.processing.outputs.detection import non_max_suppression, to_xyxy
-from edgeserve.tasks.detection import iou
+from edgeserve.tasks.detection.compare import iou
+from edgeserve.tasks.detection.record import Detect, Detection
 from edgeserve.types.processing import (
     Cast,
     CenterCrop,
     Decode,
-    Detect,
     InputProcessing,
     Layout,
     Processing,
     Resize,
-    Slice,
     Softmax,
-    Step,
     TopK,
 )
-from edgeserve.types.records import Detection
+from edgeserve.types.steps import Slice, Step
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 
 SIDE = 64

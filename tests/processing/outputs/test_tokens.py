@@ -13,8 +13,9 @@ from scipy.special import softmax
 from edgeserve.errors import ProcessingError
 from edgeserve.files import describe
 from edgeserve.processing import Processor
-from edgeserve.types.processing import InputProcessing, Picks, Processing, Spans, Tokenize
-from edgeserve.types.records import Text, Tokens
+from edgeserve.tasks.text_generation.record import Picks, Text
+from edgeserve.tasks.token_classification.record import Spans, Tokens
+from edgeserve.types.processing import InputProcessing, Processing, Tokenize
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 

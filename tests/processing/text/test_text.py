@@ -19,21 +19,22 @@ from edgeserve.errors import InputError, ProcessingError
 from edgeserve.files import describe, sha256_bytes
 from edgeserve.installation import install_command
 from edgeserve.processing import Processor
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import (
     Cast,
     Decode,
     InputProcessing,
     L2Normalize,
-    OutputStep,
     Pool,
     Processing,
     Softmax,
-    Step,
     Tokenize,
     TopK,
 )
-from edgeserve.types.records import Classification, Embedding, Tensors
+from edgeserve.types.records import Tensors
+from edgeserve.types.steps import OutputStep, Step
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 

@@ -20,8 +20,8 @@ from testkit.modules import load
 from edgeserve.files import describe
 from edgeserve.processing import Processor
 from edgeserve.processing.outputs.steps import pool
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.processing import InputProcessing, L2Normalize, Pool, Processing, Tokenize
-from edgeserve.types.records import Embedding
 from edgeserve.types.tensors import Signature, TensorSpec
 
 _FOLDER = Path(__file__).parents[3] / "spec" / "conformance" / "processing"

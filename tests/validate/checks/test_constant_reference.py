@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeserve.types.records import Classification, Detection, Record
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.detection.record import Detection
+from edgeserve.types.records import Record
 from edgeserve.types.samples import StoredAnswer
 from edgeserve.validate.checks.reference_sanity import ConstantReferenceCheck
 

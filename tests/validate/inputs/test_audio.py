@@ -10,8 +10,9 @@ from scipy.io import wavfile
 
 from edgeserve.processing import Processor
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import InputProcessing, LogMel, Processing, Step, Waveform
+from edgeserve.types.processing import InputProcessing, LogMel, Processing, Waveform
 from edgeserve.types.source import Exported, Source
+from edgeserve.types.steps import Step
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.validate.inputs.generate import MEDIA_INPUTS, media_inputs
 from edgeserve.validate.inputs.media import (

@@ -11,8 +11,13 @@ import pytest
 from edgeserve import tasks
 from edgeserve.errors import ValidateError
 from edgeserve.tasks import DecisionRule
+from edgeserve.tasks.depth.record import Depth
+from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.token_classification.record import Span, Tokens
+from edgeserve.tasks.voice_activity.record import Voice
 from edgeserve.types.base import encode
-from edgeserve.types.records import Depth, Detection, Segmentation, Span, Text, Tokens, Voice
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.tensors import Signature, TensorSpec

@@ -12,8 +12,9 @@ import pytest
 
 from edgeserve import Wrapper
 from edgeserve.errors import EdgeError, FallbackError, WrapperError
+from edgeserve.tasks.classification.record import Classification
 from edgeserve.types.base import decode, encode
-from edgeserve.types.records import Classification, RanOn
+from edgeserve.types.records import RanOn
 from edgeserve.wrapper.fallback import (
     Fallback,
     FallbackRanOn,

@@ -14,7 +14,8 @@ import pytest
 from edgeserve import Wrapper
 from edgeserve.errors import BundleError, InputError, ProcessingError, WrapperError
 from edgeserve.package import PackageRequest, package
-from edgeserve.types.records import Embedding, Tensors
+from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.types.records import Tensors
 from edgeserve.wrapper import verify
 
 #: The dynamic file, and the one that is fixed to one text of 32 tokens in int32.

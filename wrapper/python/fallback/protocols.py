@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 
 from edgeserve import oip
+from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import decode
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.records import RanOn, Record, Runtime, Tensors
+from edgeserve.types.records import RanOn, Runtime, Tensors
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.egress import raw_request, request_headers, tensor_request
@@ -173,7 +174,7 @@ def read_record(reply: EndpointReply) -> EndpointAnswer:
     """
     try:
         said = decode(reply.body, _PredictBody)
-        value = _named_arrays(said.answer) or decode(bytes(said.answer), Record)  # type: ignore[arg-type]
+        value = _named_arrays(said.answer) or decode(bytes(said.answer), AnyRecord)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, ValueError) as error:
         raise BadReply("an answer that is no decision") from error
     return EndpointAnswer(value, msgspec.structs.replace(said.ran_on, model_id=said.model_id))

@@ -17,8 +17,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from edgeserve.tasks.classification.record import Classification
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.records import Classification
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.egress import request_headers

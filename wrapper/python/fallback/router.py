@@ -11,8 +11,9 @@ import msgspec
 from edgeserve import tasks
 from edgeserve.errors import BackendError, EdgeError, FallbackError
 from edgeserve.processing import Processor
+from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.records import Embedding, RanOn, Tensors
+from edgeserve.types.records import RanOn, Tensors
 from edgeserve.wrapper.fallback.egress import EgressRecord, origin
 from edgeserve.wrapper.fallback.hedged_call import CallLost
 from edgeserve.wrapper.fallback.policy import Fallback, with_policy_fields

@@ -12,8 +12,9 @@ from edgeserve.processing.outputs.steps import (
     softmax,
     wrong_outputs,
 )
-from edgeserve.types.processing import Depths, Frames, Segment
-from edgeserve.types.records import Depth, Segmentation, Voice
+from edgeserve.tasks.depth.record import Depth, Depths
+from edgeserve.tasks.segmentation.record import Segment, Segmentation
+from edgeserve.tasks.voice_activity.record import Frames, Voice
 
 __all__ = ["depth", "segmentation", "voice"]
 

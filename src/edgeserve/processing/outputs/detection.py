@@ -16,9 +16,10 @@ from edgeserve.processing.outputs.steps import (
     softmax,
     wrong_outputs,
 )
-from edgeserve.tasks.detection import iou
-from edgeserve.types.processing import CenterCrop, Detect, Resize, Slice
-from edgeserve.types.records import Detection
+from edgeserve.tasks.detection.compare import iou
+from edgeserve.tasks.detection.record import Detect, Detection
+from edgeserve.types.processing import CenterCrop, Resize
+from edgeserve.types.steps import Slice
 
 __all__ = ["Detector", "non_max_suppression", "to_xyxy"]
 

@@ -17,24 +17,15 @@ from edgeserve.processing.outputs.detection import Detector
 from edgeserve.processing.outputs.steps import apply_output, classify, embedding, wrong_outputs
 from edgeserve.processing.outputs.tokens import label_detokenizer, positions, spans, text
 from edgeserve.processing.text.tokenizer import Assets, detokenizer
-from edgeserve.types.processing import (
-    CenterCrop,
-    Depths,
-    Detect,
-    Frames,
-    OutputStep,
-    Picks,
-    Pool,
-    Processing,
-    Resize,
-    Segment,
-    Slice,
-    Spans,
-    TaskOutput,
-    TopK,
-    outputs_of,
-)
+from edgeserve.tasks.depth.record import Depths
+from edgeserve.tasks.detection.record import Detect
+from edgeserve.tasks.segmentation.record import Segment
+from edgeserve.tasks.text_generation.record import Picks
+from edgeserve.tasks.token_classification.record import Spans
+from edgeserve.tasks.voice_activity.record import Frames
+from edgeserve.types.processing import CenterCrop, Pool, Processing, Resize, TopK
 from edgeserve.types.records import Record, Tensors
+from edgeserve.types.steps import OutputStep, Slice, TaskOutput
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 
@@ -113,7 +104,7 @@ def record_reader(
         return _each(step.output, lambda value: depth(step, value))
     if isinstance(step, Frames):
         return _each(step.output, lambda value: voice(step, value))
-    if step is not None:
+    if isinstance(step, Spans | Picks):
         _check_mask(step, signature)
         return _tokens(step, processing, labels, assets)
     return None
@@ -347,7 +338,7 @@ def _check_steps(steps: Sequence[OutputStep], names: Sequence[str], task: Task) 
             got="a task that is not handled in this version",
             hint="declare the task 'tensors': outputs are then compared and returned as they are",
         )
-    for output in (output for step in steps for output in outputs_of(step)):
+    for output in (output for step in steps for output in step.outputs):
         if output not in names:
             raise _unusable_outputs(f"{output!r} in an output step", f"one of {list(names)}")
     task_output_of(steps, task)

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.types.processing import L2Normalize, OutputStep, Pool, PoolMode, Softmax
-from edgeserve.types.records import Classification, Embedding
+from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.types.processing import L2Normalize, Pool, PoolMode, Softmax
+from edgeserve.types.steps import OutputStep
 
 __all__ = [
     "apply_output",

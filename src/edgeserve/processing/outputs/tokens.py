@@ -10,9 +10,10 @@ import numpy as np
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import SampleOrigin
 from edgeserve.processing.outputs.steps import check_numbers, softmax, wrong_outputs
-from edgeserve.tasks.base import DECIDED_MARGIN
-from edgeserve.types.processing import Picks, Spans
-from edgeserve.types.records import Span, Text, Tokens
+from edgeserve.tasks.speech_recognition.record import SCHEMA as _SPEECH
+from edgeserve.tasks.text_generation.record import Picks, Text
+from edgeserve.tasks.token_classification.record import SCHEMA as _SPANS
+from edgeserve.tasks.token_classification.record import Span, Spans, Tokens
 
 __all__ = ["Detokenizer", "label_detokenizer", "positions", "span_labels", "spans", "text"]
 
@@ -89,7 +90,7 @@ def spans(
         else:
             found.append(Span(start=start, end=end, label=name, score=share))
             open_ = True
-    unsure = offsets[np.asarray(_leads(shares)) < DECIDED_MARGIN["token-classification"]]
+    unsure = offsets[np.asarray(_leads(shares)) < _SPANS.sure]
     return Tokens(spans=tuple(found), unsure=tuple((int(a), int(b)) for a, b in unsure))
 
 
@@ -126,7 +127,7 @@ def text(step: Picks, value: np.ndarray, places: np.ndarray, spell: Detokenizer)
     margins = _leads(shares)
     unsure = None
     if step.blank is not None:
-        doubted = np.asarray(margins) < DECIDED_MARGIN["automatic-speech-recognition"]
+        doubted = np.asarray(margins) < _SPEECH.sure
         unsure = _open_gaps(best, shares, np.flatnonzero(doubted).tolist(), step.blank)
         best, margins = _collapsed(best, margins, step.blank)
     return Text(tokens=tuple(best), text=spell(best), margins=tuple(margins), unsure=unsure)

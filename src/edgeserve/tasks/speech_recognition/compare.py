@@ -1,4 +1,4 @@
-"""Text: the token at each position, and for speech the edits between two token sequences.
+"""Transcripts compared: the edits between two token sequences.
 
 Source:
     V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions, and reversals",
@@ -8,23 +8,23 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from edgeserve.tasks.base import DECIDED_MARGIN, DecisionCounts, DecisionRule, TaskSpec
-from edgeserve.types.records import Text
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.speech_recognition.record import SCHEMA
+from edgeserve.tasks.text_generation.compare import (
+    describe_text,
+    largest_change,
+    margins_of,
+    surest,
+)
+from edgeserve.tasks.text_generation.record import Text
 
-__all__ = [
-    "SPEECH_RECOGNITION",
-    "TEXT_GENERATION",
-    "TokenAgreement",
-    "WordErrorRate",
-    "alignment",
-    "edit_distance",
-]
+__all__ = ["COMPARISON", "alignment", "edit_distance"]
+
 
 _T = TypeVar("_T", int, str)
-_SHOWN = 60
 
 
 def edit_distance(reference: Sequence[_T], answer: Sequence[_T]) -> int:
@@ -64,24 +64,7 @@ def alignment(reference: Sequence[int], answer: Sequence[int]) -> list[int]:
     return kept
 
 
-def _margins(record: Text) -> Sequence[float]:
-    """Margin of each token; 1 where the record does not say."""
-    return record.margins or (1.0,) * len(record.tokens)
-
-
-def _compare_positions(
-    rule: DecisionRule, reference: Text, answer: Text, sure: float
-) -> DecisionCounts:
-    """Each position of the reference; one that the answer does not have is flipped."""
-    got = answer.tokens
-    flips = [i >= len(got) or token != got[i] for i, token in enumerate(reference.tokens)]
-    clear = [margin >= sure for margin in _margins(reference)]
-    return DecisionCounts(len(flips), sum(flips), sum(clear), sum(map(bool.__and__, flips, clear)))
-
-
-def _compare_speech(
-    rule: DecisionRule, reference: Text, answer: Text, sure: float
-) -> DecisionCounts:
+def _compare(rule: DecisionRule, reference: Text, answer: Text, sure: float) -> DecisionCounts:
     """Edits against the reference's length: its tokens, and those that the answer adds.
 
     Decided: tokens that the reference is sure of, and added ones that the answer is sure of, or
@@ -89,11 +72,11 @@ def _compare_speech(
     """
     kept = alignment(reference.tokens, answer.tokens)
     lost = [place < 0 for place in kept]
-    clear = [margin >= sure for margin in _margins(reference)]
+    clear = [margin >= sure for margin in margins_of(reference)]
     added = decided_added = 0
     for wanted, got in _between(kept, len(answer.tokens)):
         more = max(0, len(got) - len(wanted))  # no token of the reference stands for them
-        told = sum(_margins(answer)[j] >= sure for j in got)
+        told = sum(margins_of(answer)[j] >= sure for j in got)
         quiet = more and _quiet(reference, answer, wanted, sure)
         added, decided_added = added + more, decided_added + (more if quiet else min(more, told))
     return DecisionCounts(
@@ -120,14 +103,12 @@ def _quiet(reference: Text, answer: Text, wanted: range, sure: float) -> bool:
     Read by CTC, its record tells in which gaps it is not. Where there is a token at each position,
     as many on both sides, it is sure of what stands where the first one is put in.
     """
-    margins = _margins(reference)
+    margins = margins_of(reference)
     if any(margins[i] < sure for i in wanted):
         return False
     gaps = range(wanted.start, wanted.stop + 1)
     if reference.unsure is not None:
-        return sure <= DECIDED_MARGIN["automatic-speech-recognition"] and not set(gaps) & set(
-            reference.unsure
-        )
+        return sure <= SCHEMA.sure and not set(gaps) & set(reference.unsure)
     at_positions = answer.unsure is None and len(reference.tokens) == len(answer.tokens)
     return at_positions and wanted.stop < len(margins) and margins[wanted.stop] >= sure
 
@@ -137,85 +118,11 @@ def _wer(reference: Text, answer: Text) -> dict[str, float]:
     return {"wer": edit_distance(words, answer.text.split()) / len(words)} if words else {}
 
 
-def _margin(rule: DecisionRule, record: Text) -> float:
-    return max(_margins(record), default=0.0)
-
-
-def _gap_by(pairs: Callable[[Text, Text], list[tuple[int, int]]]) -> Callable[..., float]:
-    """Largest change of a token's margin, of tokens that both have."""
-
-    def gap(rule: DecisionRule, reference: Text, answer: Text) -> float:
-        if not (reference.margins and answer.margins):
-            return 0.0
-        moved = (abs(reference.margins[i] - answer.margins[j]) for i, j in pairs(reference, answer))
-        return max(moved, default=0.0)
-
-    return gap
-
-
-def _by_place(reference: Text, answer: Text) -> list[tuple[int, int]]:
-    both = zip(reference.tokens, answer.tokens, strict=False)
-    return [(i, i) for i, (wanted, got) in enumerate(both) if wanted == got]
-
-
 def _by_alignment(reference: Text, answer: Text) -> list[tuple[int, int]]:
     kept = alignment(reference.tokens, answer.tokens)
     return [(i, j) for i, j in enumerate(kept) if j >= 0]
 
 
-def _describe(record: Text) -> str:
-    line = " ".join(record.text.split())
-    shown = line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
-    return f"“{shown}” ({len(record.tokens)} tokens)"
-
-
-class WordErrorRate:
-    """Word error rate of the answers against the reference's own text, over all inputs."""
-
-    def __init__(self, rule: DecisionRule) -> None:
-        self._words = self._edits = 0
-
-    def add(self, reference: Text, answer: Text | None) -> None:
-        """Take one input in."""
-        words = reference.text.split()
-        self._words += len(words)
-        self._edits += edit_distance(words, answer.text.split() if answer else [])
-
-    def value(self) -> dict[str, float]:
-        """``wer``."""
-        return {"wer": self._edits / self._words} if self._words else {}
-
-
-class TokenAgreement:
-    """Share of positions at which the answers say the reference's token, over all inputs."""
-
-    def __init__(self, rule: DecisionRule) -> None:
-        self._places = self._same = 0
-
-    def add(self, reference: Text, answer: Text | None) -> None:
-        """Take one input in."""
-        self._places += len(reference.tokens)
-        pairs = zip(reference.tokens, answer.tokens if answer else (), strict=False)
-        self._same += sum(wanted == got for wanted, got in pairs)
-
-    def value(self) -> dict[str, float]:
-        """``agreement``."""
-        return {"agreement": self._same / self._places} if self._places else {}
-
-
-TEXT_GENERATION = TaskSpec(
-    unit="tokens",
-    compare=_compare_positions,
-    margin=_margin,
-    gap=_gap_by(_by_place),
-    describe=_describe,
-    figures=TokenAgreement,
-)
-SPEECH_RECOGNITION = TaskSpec(
-    unit="tokens",
-    compare=_compare_speech,
-    margin=_margin,
-    gap=_gap_by(_by_alignment),
-    describe=_describe,
-    figures=WordErrorRate,
+COMPARISON = RecordComparison(
+    compare=_compare, margin=surest, gap=largest_change(_by_alignment), describe=describe_text
 )

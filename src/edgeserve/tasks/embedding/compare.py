@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TIE", "cosine_distances", "nearest_neighbours", "unit_vectors"]
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.embedding.record import Embedding
+
+__all__ = ["COMPARISON", "TIE", "cosine_distances", "nearest_neighbours", "unit_vectors"]
 
 #: Cosines closer than this are a tie: far above float64 rounding, far below what a float32 vector
 #: can mean.
@@ -105,3 +108,18 @@ def cosine_distances(first: Vectors, second: Vectors) -> Vectors:
     one, other = unit_vectors(first), unit_vectors(second)
     lonely = one.any(axis=1) != other.any(axis=1)  # a row of zeros has the cosine 0 with any other
     return np.where(lonely, 1.0, np.square(one - other).sum(axis=1) / 2.0)
+
+
+def _alone(
+    rule: DecisionRule, reference: Embedding, answer: Embedding, sure: float
+) -> DecisionCounts:
+    return DecisionCounts(0, 0, 0, 0)
+
+
+#: A vector alone decides nothing: there is no margin, and nothing that moves one.
+COMPARISON = RecordComparison(
+    compare=_alone,
+    margin=lambda rule, record: 0.0,
+    gap=lambda rule, reference, answer: 0.0,
+    describe=lambda record: f"vector of {record.vector.size}",
+)

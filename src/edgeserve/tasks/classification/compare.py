@@ -1,13 +1,13 @@
-"""Classification: the best class."""
+"""Classifications compared: the best class."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, TaskSpec
-from edgeserve.types.records import Classification
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.classification.record import Classification
 
-__all__ = ["CLASSIFICATION", "margin", "same", "same_top", "score_gap"]
+__all__ = ["COMPARISON", "margin", "same", "same_top", "score_gap"]
 
 
 def margin(record: Classification) -> float:
@@ -65,10 +65,16 @@ def _describe(record: Classification) -> str:
     return f"{record.label} {record.score:.2f}"
 
 
-CLASSIFICATION = TaskSpec(
-    unit="inputs",
+def _details(record: Classification) -> list[str]:
+    """The further classes."""
+    return [f"{score:.3f}  {label}" for label, score in record.top[1:]]
+
+
+COMPARISON = RecordComparison(
     compare=_compare,
     margin=lambda rule, record: margin(record),
     gap=lambda rule, reference, answer: score_gap(reference, answer),
     describe=_describe,
+    details=_details,
+    class_of=lambda record: (record.index, record.label),
 )

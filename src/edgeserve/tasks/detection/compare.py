@@ -1,29 +1,16 @@
-"""Object detection: boxes, matched by class and overlap (IoU).
-
-Source:
-    T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014, and its rules of
-    evaluation: greedy matching by score, average precision over 101 recalls.
-"""
+"""Boxes compared: matched by class and overlap (IoU)."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from edgeserve.tasks.base import DECIDED_MARGIN, DecisionCounts, DecisionRule, TaskSpec
-from edgeserve.types.records import Detection
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.detection.record import SCHEMA, Detection
 
-__all__ = [
-    "DETECTION",
-    "IOU",
-    "BoxMatches",
-    "MeanAveragePrecision",
-    "iou",
-    "match_boxes",
-    "visible_boxes",
-]
+__all__ = ["COMPARISON", "IOU", "BoxMatches", "iou", "match_boxes", "visible_boxes"]
 
 
 def iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -50,8 +37,9 @@ def _area(boxes: np.ndarray) -> np.ndarray:
 
 #: Boxes that overlap by this much are of one thing.
 IOU = 0.5
+
+
 _ROUNDING = 1e-9
-_RECALLS = np.linspace(0, 1, 101)
 
 
 @dataclass(frozen=True)
@@ -143,13 +131,13 @@ def _gap(rule: DecisionRule, reference: Detection, answer: Detection) -> float:
     if not pairs.any():
         return 0.0
     scores = np.abs(matched.scores[pairs] - answer.scores[matched.answer[pairs]])
-    moved = (1 - matched.overlap[pairs]) / (1 - IOU) * DECIDED_MARGIN["object-detection"]
+    moved = (1 - matched.overlap[pairs]) / (1 - IOU) * SCHEMA.sure
     return float(max(scores.max(), moved.max()))
 
 
 def visible_boxes(record: Detection) -> list[int]:
     """Indexes of the boxes that were found; not of those that nearly were (`Detection.floor`)."""
-    least = 0.0 if record.floor is None else record.floor + DECIDED_MARGIN["object-detection"]
+    least = 0.0 if record.floor is None else record.floor + SCHEMA.sure
     return [i for i, score in enumerate(record.scores.tolist()) if score >= least - _ROUNDING]
 
 
@@ -164,61 +152,30 @@ def _describe(record: Detection) -> str:
     return f"{named}{more} (surest: {record.labels[best]} {record.scores[best]:.2f})"
 
 
-class MeanAveragePrecision:
-    """Mean average precision of the answers against the reference's own boxes, at IoU 0.5.
-
-    Precision at 101 recalls, each the best at that recall or above, mean over them, then over the
-    classes that the reference has found. Beside it the mean overlap of matched boxes.
-    """
-
-    def __init__(self, rule: DecisionRule) -> None:
-        self._rule = rule
-        self._wanted: Counter[str] = Counter()
-        self._found: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
-        self._overlaps: list[float] = []
-
-    def add(self, reference: Detection, answer: Detection | None) -> None:
-        """Take one input in."""
-        counted = reference.scores >= self._rule.threshold
-        self._wanted.update(
-            label for label, it in zip(reference.labels, counted, strict=True) if it
-        )
-        if answer is None:
-            return
-        matched = match_boxes(self._rule, reference, answer)
-        right = set(matched.answer.tolist())
-        self._overlaps += matched.overlap[matched.answer >= 0].tolist()
-        for j, label in enumerate(answer.labels):
-            self._found[label].append((float(answer.scores[j]), j in right))
-
-    def value(self) -> dict[str, float]:
-        """``map50`` and ``iou``, where they can be told."""
-        told = {}
-        if self._wanted:
-            precisions = [self._average(label) for label in sorted(self._wanted)]
-            told["map50"] = float(np.mean(precisions))
-        if self._overlaps:
-            told["iou"] = float(np.mean(self._overlaps))
-        return told
-
-    def _average(self, label: str) -> float:
-        found = sorted(self._found.get(label, ()), key=lambda each: -each[0])
-        hits = np.cumsum([right for _, right in found])
-        if not found or not hits[-1]:
-            return 0.0
-        recall = hits / self._wanted[label]
-        precision = hits / np.arange(1, len(hits) + 1)
-        best = np.maximum.accumulate(precision[::-1])[::-1]
-        places = np.searchsorted(recall, _RECALLS, side="left")
-        reached = np.append(best, 0.0)[places]  # beyond the last recall there is no precision
-        return float(reached.mean())
+def _details(record: Detection) -> list[str]:
+    """The boxes, with their corners."""
+    found = zip(record.scores, record.labels, record.boxes, strict=True)
+    return [
+        f"{score:.3f}  {label}  {' '.join(f'{corner:.0f}' for corner in box)}"
+        for score, label, box in found
+    ]
 
 
-DETECTION = TaskSpec(
-    unit="boxes",
+def _marks(record: Detection) -> list[tuple[tuple[float, float, float, float], str, float]]:
+    found = []
+    for i in visible_boxes(record):
+        x0, y0, x1, y1 = (float(edge) for edge in record.boxes[i])
+        found.append(((x0, y0, x1, y1), record.labels[i], float(record.scores[i])))
+    return found
+
+
+COMPARISON = RecordComparison(
     compare=_compare,
     margin=_margin,
     gap=_gap,
     describe=_describe,
-    figures=MeanAveragePrecision,
+    details=_details,
+    marks=_marks,
+    class_of=lambda record: record.labels[int(record.scores.argmax())] if record.labels else None,
+    least_score=lambda record: float(record.scores.min()) if len(record.scores) else None,
 )

@@ -1,11 +1,11 @@
-"""Token classification: labelled spans of characters."""
+"""Labelled spans compared."""
 
 from __future__ import annotations
 
-from edgeserve.tasks.base import DECIDED_MARGIN, DecisionCounts, DecisionRule, TaskSpec
-from edgeserve.types.records import Span, Tokens
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.token_classification.record import SCHEMA, Span, Tokens
 
-__all__ = ["TOKEN_CLASSIFICATION", "SpanF1"]
+__all__ = ["COMPARISON"]
 
 
 def _span_margin(span: Span) -> float:
@@ -27,7 +27,7 @@ def _compare(rule: DecisionRule, reference: Tokens, answer: Tokens, sure: float)
     lost = [_key(span) not in got for span in reference.spans]
     clear = [_span_margin(span) >= sure for span in reference.spans]
     invented = [s for s in answer.spans if _key(s) not in wanted and not _touches(s, reference)]
-    told = reference.unsure is not None and sure <= DECIDED_MARGIN["token-classification"]
+    told = reference.unsure is not None and sure <= SCHEMA.sure
     clear_extra = sum(
         _span_margin(span) >= sure or (told and not _doubtful(span, reference)) for span in invented
     )
@@ -76,25 +76,11 @@ def _describe(record: Tokens) -> str:
     return ", ".join(named) + (", ..." if len(record.spans) > 4 else "")
 
 
-class SpanF1:
-    """F1 of the answers' spans against the reference's, over all inputs."""
-
-    def __init__(self, rule: DecisionRule) -> None:
-        self._wanted = self._got = self._both = 0
-
-    def add(self, reference: Tokens, answer: Tokens | None) -> None:
-        """Take one input in."""
-        wanted = {_key(span) for span in reference.spans}
-        got = {_key(span) for span in answer.spans} if answer else set()
-        self._wanted += len(wanted)
-        self._got += len(got)
-        self._both += len(wanted & got)
-
-    def value(self) -> dict[str, float]:
-        """``f1``."""
-        return _f1(self._wanted, self._got, self._both)
+def _details(record: Tokens) -> list[str]:
+    """The spans."""
+    return [f"{span.score:.3f}  {span.label}  {span.start}-{span.end}" for span in record.spans]
 
 
-TOKEN_CLASSIFICATION = TaskSpec(
-    unit="spans", compare=_compare, margin=_margin, gap=_gap, describe=_describe, figures=SpanF1
+COMPARISON = RecordComparison(
+    compare=_compare, margin=_margin, gap=_gap, describe=_describe, details=_details
 )

@@ -1,0 +1,1 @@
+"""Depth estimation: the depth of each pixel."""

@@ -1,0 +1,1 @@
+"""Object detection: boxes, matched by class and overlap (IoU)."""

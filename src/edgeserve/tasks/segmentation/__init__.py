@@ -1,0 +1,1 @@
+"""Image segmentation: the class of each pixel."""

@@ -1,0 +1,1 @@
+"""Automatic speech recognition: the edits between two token sequences."""

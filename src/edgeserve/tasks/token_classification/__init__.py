@@ -1,0 +1,1 @@
+"""Token classification: labelled spans of characters."""
