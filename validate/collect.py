@@ -17,7 +17,7 @@ from edgeserve import jobs, tasks
 from edgeserve.data import Feed, Reader, input_sha256, read_arrays, scan, split
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.files import sha256_bytes, staged
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import encode, number
 from edgeserve.types.samples import Sample, StoredAnswer

@@ -25,7 +25,7 @@ from edgeserve.data import Feed, Reader, input_sha256
 from edgeserve.errors import BackendError, DataError, ProcessingError
 from edgeserve.processing import Processor
 from edgeserve.tasks import DecisionRule, decision_rule
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.base import number, plain
 from edgeserve.types.records import Record
 from edgeserve.types.reports import DecisionStats, Limits

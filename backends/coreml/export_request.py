@@ -19,7 +19,7 @@ from edgeserve.backends.sizes import Sizes
 from edgeserve.errors import ConvertError
 from edgeserve.types.processing import Cast, Layout, Normalize
 from edgeserve.types.source import Exported
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import IO, TensorSpec
 from edgeserve.types.vocabulary import Precision
 
@@ -116,7 +116,7 @@ def image_type(exported: Exported, name: str, shape: tuple[int, ...]) -> Any:
     )
 
 
-def _steps(exported: Exported, name: str) -> tuple[Step, ...]:
+def _steps(exported: Exported, name: str) -> tuple[InputStep, ...]:
     return next((each.steps for each in exported.processing.inputs if each.name == name), ())
 
 

@@ -20,7 +20,7 @@ from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.processing import Processor, Sound
 from edgeserve.types.processing import InputProcessing, LogMel, Processing, Softmax, TopK, Waveform
-from edgeserve.types.steps import OutputStep, Step
+from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.user_lines import one_line
 
@@ -86,7 +86,7 @@ def load_feature_extractor(folder: Path) -> Any:
     return load_preprocessor(transformers.AutoFeatureExtractor, folder, _KIND)
 
 
-def audio_steps(extractor: Any, name: str) -> tuple[Step, ...]:
+def audio_steps(extractor: Any, name: str) -> tuple[InputStep, ...]:
     """The steps of a feature extractor, compared with it on the probes.
 
     Args:
@@ -113,7 +113,7 @@ def audio_steps(extractor: Any, name: str) -> tuple[Step, ...]:
     return steps
 
 
-def _of_wav2vec2(given: Any) -> tuple[Step, ...]:
+def _of_wav2vec2(given: Any) -> tuple[InputStep, ...]:
     unit = bool(given.do_normalize)
     return (
         Waveform(
@@ -124,7 +124,7 @@ def _of_wav2vec2(given: Any) -> tuple[Step, ...]:
     )
 
 
-def _of_whisper(given: Any) -> tuple[Step, ...]:
+def _of_whisper(given: Any) -> tuple[InputStep, ...]:
     if given.dither:
         raise ValueError(f"dither {given.dither}, which is random")
     mel = LogMel(
@@ -140,7 +140,7 @@ def _of_whisper(given: Any) -> tuple[Step, ...]:
     return Waveform(rate=given.sampling_rate, length=given.n_samples), mel
 
 
-def _of_ast(given: Any) -> tuple[Step, ...]:
+def _of_ast(given: Any) -> tuple[InputStep, ...]:
     mean, std = (given.mean, 2 * given.std) if given.do_normalize else (0.0, 1.0)
     mel = LogMel(
         mels=given.num_mel_bins,
@@ -164,7 +164,7 @@ def _of_ast(given: Any) -> tuple[Step, ...]:
     return Waveform(rate=given.sampling_rate), mel  # which cuts by frames
 
 
-_KNOWN: dict[str, Callable[[Any], tuple[Step, ...]]] = {
+_KNOWN: dict[str, Callable[[Any], tuple[InputStep, ...]]] = {
     "Wav2Vec2FeatureExtractor": _of_wav2vec2,
     "WhisperFeatureExtractor": _of_whisper,
     "ASTFeatureExtractor": _of_ast,
@@ -183,7 +183,7 @@ def _probes(rate: int) -> list[np.ndarray]:
     return [probe.astype(np.float32) for probe in (*probes, click)]
 
 
-def _difference(steps: tuple[Step, ...], name: str, extractor: Any, probe: np.ndarray) -> str:
+def _difference(steps: tuple[InputStep, ...], name: str, extractor: Any, probe: np.ndarray) -> str:
     """How far the two tensors are apart; empty where only rounding differs."""
     rate = extractor.sampling_rate
     try:
@@ -200,7 +200,7 @@ def _difference(steps: tuple[Step, ...], name: str, extractor: Any, probe: np.nd
     return f"numbers up to {worst:.2g} apart" if not worst < _TOLERANCE else ""
 
 
-def _steps_output(steps: tuple[Step, ...], name: str, sound: Sound) -> np.ndarray:
+def _steps_output(steps: tuple[InputStep, ...], name: str, sound: Sound) -> np.ndarray:
     """What the steps make of a sound."""
     axes = ("samples",) if isinstance(steps[-1], Waveform) else ("rows", "columns")
     spec = TensorSpec(name=name, dtype="float32", shape=("batch", *axes))
@@ -211,7 +211,7 @@ def _steps_output(steps: tuple[Step, ...], name: str, sound: Sound) -> np.ndarra
     return made
 
 
-def _example(steps: tuple[Step, ...], name: str) -> torch.Tensor:
+def _example(steps: tuple[InputStep, ...], name: str) -> torch.Tensor:
     import torch
 
     first = steps[0]

@@ -31,7 +31,7 @@ from edgeserve.types.processing import (
     Softmax,
     TopK,
 )
-from edgeserve.types.steps import OutputStep, Step
+from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.user_lines import one_line
 
@@ -68,7 +68,7 @@ _UNSUPPORTED_SWITCHES = (
 )
 
 
-def image_steps(processor: Any) -> tuple[Step, ...]:
+def image_steps(processor: Any) -> tuple[InputStep, ...]:
     """What the settings of a processor of transformers say, as steps.
 
     Raises:
@@ -209,7 +209,7 @@ def load_image_processor(folder: Path) -> Any:
     )
 
 
-def verified_steps(processor: Any) -> tuple[Step, ...]:
+def verified_steps(processor: Any) -> tuple[InputStep, ...]:
     """The steps of an image processor, compared with it on the probes.
 
     Raises:
@@ -248,7 +248,7 @@ def _probe_image(height: int, width: int) -> np.ndarray:
     return np.asarray(np.clip(slope + rng.integers(-60, 61, slope.shape), 0, 255), np.uint8)
 
 
-def _steps_output(steps: tuple[Step, ...], picture: np.ndarray) -> np.ndarray:
+def _steps_output(steps: tuple[InputStep, ...], picture: np.ndarray) -> np.ndarray:
     """What the steps make of a picture."""
     spec = TensorSpec(name=_INPUT, dtype="float32", shape=("batch", 3, "height", "width"))
     any_size = (1, 1 << 16)
@@ -260,7 +260,7 @@ def _steps_output(steps: tuple[Step, ...], picture: np.ndarray) -> np.ndarray:
     return made
 
 
-def _difference(ours: np.ndarray, theirs: np.ndarray, steps: tuple[Step, ...]) -> str:
+def _difference(ours: np.ndarray, theirs: np.ndarray, steps: tuple[InputStep, ...]) -> str:
     """How far two tensors are apart, in levels of a pixel; empty where only rounding differs."""
     if ours.shape != theirs.shape:
         return f"shape {list(theirs.shape)} instead of {list(ours.shape)}"
@@ -270,7 +270,7 @@ def _difference(ours: np.ndarray, theirs: np.ndarray, steps: tuple[Step, ...]) -
     return f"up to {worst:.2g} levels of a pixel apart" if not worst < 0.01 else ""
 
 
-def _example(steps: tuple[Step, ...]) -> torch.Tensor:
+def _example(steps: tuple[InputStep, ...]) -> torch.Tensor:
     import torch
 
     return torch.from_numpy(_steps_output(steps, _probe_image(*_PROBES[0])))[None]

@@ -36,7 +36,7 @@ from edgeserve.types.processing import (
     TokenizePart,
     TopK,
 )
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -70,7 +70,7 @@ def photo_1080p() -> bytes:
 
 def photo_to_tensor(jpeg: bytes, rounds: int) -> None:
     """Whole photos, for the two usual recipes."""
-    tail: tuple[Step, ...] = (normalize_from(1 / 255, MEAN, STD), Layout(order="CHW"))
+    tail: tuple[InputStep, ...] = (normalize_from(1 / 255, MEAN, STD), Layout(order="CHW"))
     exact = processor(Decode(), Resize(height=224, width=224, filter="bilinear"), *tail)
     shortest = Resize(height=256, width=256, fit="shortest-edge", filter="bicubic")
     cropped = processor(Decode(), shortest, CenterCrop(height=224, width=224), *tail)
@@ -238,7 +238,7 @@ def naive_tail(pixels: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(normal.transpose(2, 0, 1))
 
 
-def processor(*steps: Step) -> Processor:
+def processor(*steps: InputStep) -> Processor:
     """A processor whose model takes whatever the steps make."""
     planar = any(isinstance(step, Layout) for step in steps)
     shape = ("batch", 3, "h", "w") if planar else ("batch", "h", "w", 3)

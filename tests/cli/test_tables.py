@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from edgeserve.cli.tables import fixed_sizes, print_answers
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.detection.record import Detection
-from edgeserve.tasks.token_classification.record import Span, Tokens
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.detection import Detection
+from edgeserve.tasks.token_classification import Span, Tokens
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
 from edgeserve.types.processing import Processing

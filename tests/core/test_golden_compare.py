@@ -11,10 +11,10 @@ import pytest
 
 from edgeserve.golden_compare import GoldenComparison, compare_arrays, compare_records
 from edgeserve.tasks import decision_rule
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.detection.record import Detection
-from edgeserve.tasks.embedding.record import Embedding
-from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.detection import Detection
+from edgeserve.tasks.embedding import Embedding
+from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.types.records import Tensors
 from edgeserve.types.samples import GoldenField
 
@@ -100,7 +100,7 @@ def test_arrays_are_compared_on_their_own_scale() -> None:
 
 
 def many(task: Any, reference: Any, answer: Any, tolerance: float) -> GoldenComparison:
-    from edgeserve.tasks.detection.record import Detect
+    from edgeserve.tasks.detection import Detect
     from edgeserve.types.processing import Processing
     from edgeserve.types.steps import Slice
 

@@ -15,10 +15,10 @@ from skimage.measure import grid_points_in_poly
 from edgeserve.data import LabelSchema, scan, true_mask
 from edgeserve.data.ground_truth import inside
 from edgeserve.errors import DataError
-from edgeserve.tasks.detection.record import TrueBox, TrueBoxes
-from edgeserve.tasks.segmentation.record import Area, DrawnMask, MaskFile
-from edgeserve.tasks.token_classification.record import TrueSpans
-from edgeserve.tasks.voice_activity.record import TrueSegments
+from edgeserve.tasks.detection import TrueBox, TrueBoxes
+from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile
+from edgeserve.tasks.token_classification import TrueSpans
+from edgeserve.tasks.voice_activity import TrueSegments
 
 DETECTOR = LabelSchema("object-detection", ("cat", "dog"))
 SEGMENTER = LabelSchema("image-segmentation", ("background", "cat", "dog"))

@@ -13,7 +13,7 @@ from testkit.modules import load
 
 from edgeserve.processing import Processor
 from edgeserve.types.processing import Decode
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 
 CONFORMANCE = Path(__file__).parents[2] / "spec" / "conformance" / "processing"
 
@@ -50,7 +50,7 @@ def conformance() -> Path:
 def carry_out(runner: ModuleType) -> Callable[..., np.ndarray]:
     """Decode ``raw`` and run some steps on it: ``carry_out(raw, Resize(...), ...)``."""
 
-    def act(raw: Any, *steps: Step, decode: Decode | None = None) -> np.ndarray:
+    def act(raw: Any, *steps: InputStep, decode: Decode | None = None) -> np.ndarray:
         processor: Processor = runner.input_processor((decode or Decode(), *steps))
         return processor.prepare(raw)["x"]
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.processing import Processor, normalize_from
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.processing import (
     Cast,
     CenterCrop,
@@ -26,13 +26,13 @@ from edgeserve.types.processing import (
     TopK,
 )
 from edgeserve.types.records import Tensors
-from edgeserve.types.steps import OutputStep, Step
+from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
 PHOTO = np.random.default_rng(5).integers(0, 256, (48, 64, 3), np.uint8)
 SCALED = normalize_from(1 / 255, [0.5, 0.4, 0.3], [0.2, 0.3, 0.4])
-STEPS: tuple[Step, ...] = (
+STEPS: tuple[InputStep, ...] = (
     Decode(),
     Resize(height=20, width=20, fit="shortest-edge", filter="bicubic"),
     CenterCrop(height=16, width=16),
@@ -50,7 +50,7 @@ LOGITS = spec("logits", ("batch", 4))
 
 
 def make(
-    steps: tuple[Step, ...] = STEPS,
+    steps: tuple[InputStep, ...] = STEPS,
     outputs: tuple[OutputStep, ...] = (Softmax(output="logits"), TopK(output="logits")),
     inputs: tuple[TensorSpec, ...] = (IMAGE,),
     gives: tuple[TensorSpec, ...] = (LOGITS,),

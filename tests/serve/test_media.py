@@ -19,8 +19,8 @@ from scipy.signal import resample_poly
 from testkit.modules import load
 
 from edgeserve import Wrapper, oip
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.base import decode
 from edgeserve.types.processing import InputProcessing, Processing, Softmax, Waveform
 from edgeserve.types.tensors import Signature, TensorSpec

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from edgeserve import oip
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.base import decode
 
 INFER = "/v2/models/tagger/infer"

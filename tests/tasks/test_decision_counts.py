@@ -13,15 +13,15 @@ from sklearn.metrics import f1_score, jaccard_score
 
 from edgeserve import tasks
 from edgeserve.tasks import DecisionRule, compare, decision_rule, gap, margin, metrics_for
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.depth.record import Depth
-from edgeserve.tasks.detection.record import Detect, Detection
-from edgeserve.tasks.embedding.record import Embedding
-from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.depth import Depth
+from edgeserve.tasks.detection import Detect, Detection
+from edgeserve.tasks.embedding import Embedding
+from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.speech_recognition.compare import alignment, edit_distance
-from edgeserve.tasks.text_generation.record import Text
-from edgeserve.tasks.token_classification.record import Span, Tokens
-from edgeserve.tasks.voice_activity.record import Voice
+from edgeserve.tasks.text_generation import Text
+from edgeserve.tasks.token_classification import Span, Tokens
+from edgeserve.tasks.voice_activity import Voice
 from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record
 from edgeserve.types.steps import Slice

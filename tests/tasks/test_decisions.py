@@ -26,10 +26,10 @@ from edgeserve.tasks import (
     same_top,
     sure_margin,
 )
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.detection import Detection
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours, unit_vectors
-from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import decode, encode
 from edgeserve.types.records import Record

@@ -15,13 +15,13 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.depth.record import Depth
-from edgeserve.tasks.detection.record import Detect, Detection
-from edgeserve.tasks.embedding.record import Embedding
-from edgeserve.tasks.segmentation.record import Segmentation
-from edgeserve.tasks.text_generation.record import Picks, Text
-from edgeserve.tasks.voice_activity.record import Frames, Voice
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.depth import Depth
+from edgeserve.tasks.detection import Detect, Detection
+from edgeserve.tasks.embedding import Embedding
+from edgeserve.tasks.segmentation import Segmentation
+from edgeserve.tasks.text_generation import Picks, Text
+from edgeserve.tasks.voice_activity import Frames, Voice
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value
 from edgeserve.types.manifest import Manifest

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import edgeserve.types
 from edgeserve.bundle.schema import SCHEMAS, schema
-from edgeserve.tasks import REGISTRY, part
-from edgeserve.tasks.depth.record import Depth
-from edgeserve.tasks.detection.record import Detection
-from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks import REGISTRY
+from edgeserve.tasks.depth import Depth
+from edgeserve.tasks.detection import Detection
+from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import Number, Value, decode, encode, number, plain
 
@@ -34,7 +34,7 @@ def all_values() -> list[type[Value]]:
     """Every value type of `edgeserve.types` and of the tasks that is not a base of others."""
     types = pkgutil.iter_modules(edgeserve.types.__path__)
     modules = [f"edgeserve.types.{each.name}" for each in types]
-    modules += [part(task, "record").__name__ for task in REGISTRY]
+    modules += [f"edgeserve.tasks.{entry.folder}" for entry in REGISTRY.values()]
     found = {}
     for module in modules:
         loaded = importlib.import_module(module)

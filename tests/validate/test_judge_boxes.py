@@ -23,7 +23,7 @@ from edgeserve import backends, tasks
 from edgeserve.errors import DataError, ValidateError
 from edgeserve.golden_compare import compare_records
 from edgeserve.processing import normalize_from
-from edgeserve.tasks.detection.record import Detect, Detection
+from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.processing import Decode, InputProcessing, Layout, Processing, Resize
 from edgeserve.types.steps import Slice

@@ -15,10 +15,10 @@ from torch import nn
 from edgeserve import tasks
 from edgeserve.golden_compare import compare_records
 from edgeserve.processing import normalize_from
-from edgeserve.tasks.depth.record import Depths
-from edgeserve.tasks.segmentation.record import Segment, Segmentation
-from edgeserve.tasks.text_generation.record import Picks
-from edgeserve.tasks.voice_activity.record import Frames
+from edgeserve.tasks.depth import Depths
+from edgeserve.tasks.segmentation import Segment, Segmentation
+from edgeserve.tasks.text_generation import Picks
+from edgeserve.tasks.voice_activity import Frames
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.processing import Decode, InputProcessing, Layout, Processing, Resize
 from edgeserve.types.reports import Report

@@ -16,7 +16,7 @@ from torch import nn
 
 from edgeserve import backends
 from edgeserve.processing import Processor, normalize_from
-from edgeserve.tasks.detection.record import Detect, Detection
+from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.types.processing import Decode, InputProcessing, Layout, Processing, Resize
 from edgeserve.types.steps import Slice
 

@@ -27,7 +27,7 @@ from edgeserve.backends.onnx import OnnxBackend
 from edgeserve.bundle.rules import Identity
 from edgeserve.files import describe, sha256_bytes
 from edgeserve.package import PackageRequest, package
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.artifact import Artifact, Judgement, Reason
 from edgeserve.types.base import encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest

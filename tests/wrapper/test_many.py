@@ -18,8 +18,8 @@ from edgeserve import tasks
 from edgeserve.bundle import open_model
 from edgeserve.errors import EdgeError
 from edgeserve.files import describe
-from edgeserve.tasks.detection.record import Detect, Detection
-from edgeserve.tasks.segmentation.record import Segment, Segmentation
+from edgeserve.tasks.detection import Detect, Detection
+from edgeserve.tasks.segmentation import Segment, Segmentation
 from edgeserve.types.processing import Cast, Decode, InputProcessing, Layout, Processing, Resize
 from edgeserve.types.records import Record
 from edgeserve.types.samples import Golden, GoldenCase

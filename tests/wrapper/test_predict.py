@@ -16,7 +16,7 @@ from PIL import Image
 
 from edgeserve import Wrapper
 from edgeserve.errors import InputError, WrapperError
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.processing import (
     Decode,
     InputProcessing,

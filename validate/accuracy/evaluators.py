@@ -22,12 +22,12 @@ from edgeserve.data import Feed, LabelSchema, true_mask
 from edgeserve.processing.batch import SampleOrigin, origins_of
 from edgeserve.processing.image.resize import ImageTransform
 from edgeserve.processing.outputs.tokens import positions, span_labels
-from edgeserve.tasks.detection.record import TrueBoxes
-from edgeserve.tasks.segmentation.record import DrawnMask, MaskFile
-from edgeserve.tasks.text_generation.record import Picks
-from edgeserve.tasks.token_classification.record import Spans, TrueSpans
+from edgeserve.tasks.detection import TrueBoxes
+from edgeserve.tasks.segmentation import DrawnMask, MaskFile
+from edgeserve.tasks.text_generation import Picks
+from edgeserve.tasks.token_classification import Spans, TrueSpans
 from edgeserve.tasks.values import Truth
-from edgeserve.tasks.voice_activity.record import TrueSegments
+from edgeserve.tasks.voice_activity import TrueSegments
 from edgeserve.types.processing import CenterCrop, Decode, Resize
 from edgeserve.types.records import Record
 from edgeserve.types.reports import MetricStats

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from edgeserve.processing.image.resize import ImageTransform
+from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
 from edgeserve.tasks.detection.compare import iou, visible_boxes
-from edgeserve.tasks.detection.record import Detection, TrueBox, TrueBoxes
-from edgeserve.tasks.segmentation.record import Segmentation
-from edgeserve.tasks.token_classification.record import Tokens, TrueSpans
-from edgeserve.tasks.voice_activity.record import TrueSegments, Voice
+from edgeserve.tasks.segmentation import Segmentation
+from edgeserve.tasks.token_classification import Tokens, TrueSpans
+from edgeserve.tasks.voice_activity import TrueSegments, Voice
 from edgeserve.types.records import Record
 
 __all__ = [

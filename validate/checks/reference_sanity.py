@@ -36,9 +36,9 @@ import numpy as np
 from edgeserve.data import Feed
 from edgeserve.errors import BackendError
 from edgeserve.tasks import DecisionRule
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.segmentation.record import Segmentation
-from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.segmentation import Segmentation
+from edgeserve.tasks.text_generation import Text
 from edgeserve.types.base import encode, plain
 from edgeserve.types.records import Record
 from edgeserve.types.samples import StoredAnswer

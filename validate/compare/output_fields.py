@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 
 from edgeserve.data import Feed
-from edgeserve.tasks.depth.record import Depths
-from edgeserve.tasks.detection.record import Detect
-from edgeserve.tasks.segmentation.record import Segment
-from edgeserve.tasks.text_generation.record import Picks
-from edgeserve.tasks.token_classification.record import Spans
-from edgeserve.tasks.voice_activity.record import Frames
+from edgeserve.tasks.depth import Depths
+from edgeserve.tasks.detection import Detect
+from edgeserve.tasks.segmentation import Segment
+from edgeserve.tasks.text_generation import Picks
+from edgeserve.tasks.token_classification import Spans
+from edgeserve.tasks.voice_activity import Frames
 from edgeserve.types.processing import L2Normalize, Pool, Softmax
 from edgeserve.types.source import Exported
 from edgeserve.types.steps import OutputStep, Slice

@@ -16,11 +16,9 @@ from typing import Literal
 
 from edgeserve import tasks
 from edgeserve.tasks import DecisionCounts, DecisionRule
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.detection.compare import visible_boxes
-from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.speech_recognition.compare import edit_distance
-from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.text_generation import Text
 from edgeserve.types.base import Number, number, plain
 from edgeserve.types.records import Record
 from edgeserve.types.reports import (
@@ -391,9 +389,9 @@ def _word_errors(
 
 
 def _marks(record: Record | None, side: Literal["reference", "answer"]) -> Iterator[Mark]:
-    """The surest boxes of a detection; none of anything else."""
-    if not isinstance(record, Detection):
+    """The surest boxes to draw; none where an answer has no place in the picture."""
+    if record is None:
         return
-    for i in sorted(visible_boxes(record), key=lambda i: -float(record.scores[i]))[:_MAX_BOXES]:
-        x0, y0, x1, y1 = (float(edge) for edge in record.boxes[i])
-        yield Mark(side, (x0, y0, x1, y1), record.labels[i], number(float(record.scores[i])))
+    boxes = sorted(tasks.marks(record), key=lambda box: -box[2])
+    for corners, label, score in boxes[:_MAX_BOXES]:
+        yield Mark(side, corners, label, number(score))

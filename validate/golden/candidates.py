@@ -18,9 +18,8 @@ from edgeserve.data.reader import RawInput
 from edgeserve.errors import BackendError
 from edgeserve.files import LOCAL, describe
 from edgeserve.tasks import DecisionRule
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.detection.record import Detection
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import number, plain
 from edgeserve.types.records import Record
@@ -42,7 +41,6 @@ __all__ = [
     "SAFETY_FACTOR",
     "GoldenCandidate",
     "ask_reference",
-    "class_of",
     "generate_candidates",
     "load_candidates",
     "raw_bytes",
@@ -145,7 +143,7 @@ def _media_candidates(
     for batch in in_batches(_MAX_CANDIDATES):
         found += ask_reference(oracle, [make(i) for i in batch])
         good = [each for each in found if each.margin > wanted]
-        classes = len({class_of(each.record) for each in good})
+        classes = len({tasks.class_of(each.record) for each in good})
         stale, seen = (0, classes) if classes > seen else (stale + 1, seen)
         jobs.progress("golden cases", min(classes, count), count)
         if classes >= count or (len(good) >= count and stale >= _PATIENCE):
@@ -239,13 +237,6 @@ def _dynamic_size(exported: Exported, feed: Feed) -> int:
         ),
         default=0,
     )
-
-
-def class_of(record: Record | None) -> object:
-    """What sets classes apart; the same for everything else."""
-    if isinstance(record, Detection):
-        return record.labels[int(record.scores.argmax())] if record.labels else None
-    return (record.index, record.label) if isinstance(record, Classification) else None
 
 
 def raw_bytes(raw: RawInput) -> bytes:

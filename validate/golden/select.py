@@ -24,14 +24,14 @@ from edgeserve.data.reader import RawInput
 from edgeserve.errors import BackendError, ProcessingError
 from edgeserve.processing import Processor
 from edgeserve.tasks import DecisionRule, has_many_decisions
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours
-from edgeserve.tasks.embedding.record import Embedding
 from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.flips.embeddings import as_matrix, cosine_gaps
-from edgeserve.validate.golden.candidates import SAFETY_FACTOR, GoldenCandidate, class_of
+from edgeserve.validate.golden.candidates import SAFETY_FACTOR, GoldenCandidate
 from edgeserve.validate.inference import BatchRunner, decision, prepare_feed
 from edgeserve.validate.requests import LocatedArtifact
 from edgeserve.validate.verdict import drift_limit
@@ -96,8 +96,8 @@ def select_by_margin(
     firsts: list[GoldenCandidate] = []
     rest: list[GoldenCandidate] = []
     for candidate in good:
-        (rest if class_of(candidate.record) in seen else firsts).append(candidate)
-        seen.add(class_of(candidate.record))
+        (rest if tasks.class_of(candidate.record) in seen else firsts).append(candidate)
+        seen.add(tasks.class_of(candidate.record))
     return (firsts + rest)[:count]
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from edgeserve import tasks
 from edgeserve.errors import ValidateError
 from edgeserve.processing.outputs.steps import are_probabilities
-from edgeserve.tasks.depth.record import Depth
-from edgeserve.tasks.detection.record import Detection
-from edgeserve.tasks.embedding.record import Embedding
-from edgeserve.tasks.segmentation.record import Segmentation
-from edgeserve.tasks.text_generation.record import Text
-from edgeserve.tasks.token_classification.record import Span, Tokens
-from edgeserve.tasks.voice_activity.record import Voice
+from edgeserve.tasks.depth import Depth
+from edgeserve.tasks.detection import Detection
+from edgeserve.tasks.embedding import Embedding
+from edgeserve.tasks.segmentation import Segmentation
+from edgeserve.tasks.text_generation import Text
+from edgeserve.tasks.token_classification import Span, Tokens
+from edgeserve.tasks.voice_activity import Voice
 from edgeserve.types.records import Record
 from edgeserve.types.vocabulary import Task
 

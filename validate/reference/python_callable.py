@@ -23,8 +23,8 @@ from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.files import sha256_bytes
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.records import Record
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task

@@ -28,11 +28,11 @@ from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.processing import Processor
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.detection import Detection
 from edgeserve.tasks.detection.compare import IOU, iou
-from edgeserve.tasks.detection.record import Detect, Detection
-from edgeserve.tasks.text_generation.record import Text
-from edgeserve.tasks.token_classification.record import Tokens
+from edgeserve.tasks.text_generation import Text
+from edgeserve.tasks.token_classification import Tokens
 from edgeserve.types.records import Record, Runtime
 from edgeserve.types.source import Exported
 from edgeserve.validate.inference import BatchRunner, decision, load_processor, prepare_feed
@@ -201,8 +201,8 @@ class Reference:
             own = self.program_answer(said.tensors, feed)
             return dataclasses.replace(own, program=program.record)
         check_size(said.record, program.record, called)
-        if isinstance(said.record, Detection) and len(said.record.scores):
-            least = float(said.record.scores.min())
+        least = tasks.least_score(said.record)
+        if least is not None:
             self.least_score = least if self.least_score is None else min(self.least_score, least)
         known = complete_record(said.record, program.record)
         record = self._attentive.merge_near_threshold(program.record, known)
@@ -237,10 +237,6 @@ def _check_tensors(tensors: Feed, outputs: Feed, called: str) -> None:
 
 
 _SURE_MARGIN = tasks.sure_margin("object-detection")
-#: No threshold is lowered below this.
-_MIN_THRESHOLD = 1e-6
-#: Boxes below the threshold that are looked at, as a multiple of those that may be kept.
-_BOX_FACTOR = 4
 
 
 class NearThresholdCompleter:
@@ -288,19 +284,11 @@ class NearThresholdCompleter:
 
 
 def _lower_threshold_processor(exported: Exported, folder: Path) -> Processor | None:
-    """The processing with a detector's threshold a margin lower; None for other tasks."""
-    steps = exported.processing.outputs
-    if not any(isinstance(step, Detect) for step in steps):
+    """The processing with its threshold a margin lower; None for tasks that leave nothing out."""
+    step = exported.processing.task_output
+    lowered = step.lowered(tasks.sure_margin(exported.task)) if step else None
+    if lowered is None:
         return None
-    outputs = tuple(
-        msgspec.structs.replace(
-            step,
-            threshold=max(step.threshold - _SURE_MARGIN, _MIN_THRESHOLD),
-            most=_BOX_FACTOR * step.most,
-        )
-        if isinstance(step, Detect)
-        else step
-        for step in steps
-    )
+    outputs = (*exported.processing.outputs[:-1], lowered)
     processing = msgspec.structs.replace(exported.processing, outputs=outputs)
     return load_processor(msgspec.structs.replace(exported, processing=processing), folder)

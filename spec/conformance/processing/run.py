@@ -16,9 +16,9 @@ import numpy as np
 
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.processing import AnyOutputStep, InputProcessing, Processing
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 
 HERE = Path(__file__).resolve().parent
@@ -95,7 +95,7 @@ def check_input_case(case: dict[str, Any], blob: bytes) -> str | None:
     return None
 
 
-def input_processor(steps: tuple[Step, ...]) -> Processor:
+def input_processor(steps: tuple[InputStep, ...]) -> Processor:
     """A processor whose signature takes whatever size the steps make."""
     by_tag = {type(step).__struct_config__.tag: step for step in steps}
     dtype = "float32" if "normalize/1" in by_tag else "uint8"

@@ -12,7 +12,7 @@ import numpy as np
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
 from edgeserve.types.processing import AnyStep, InputProcessing, LogMel, Processing
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 
 __all__ = ["check_sound_case", "made", "sound_processor"]
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def made(
-    case: dict[str, Any], processor: Callable[[tuple[Step, ...]], Processor]
+    case: dict[str, Any], processor: Callable[[tuple[InputStep, ...]], Processor]
 ) -> np.ndarray | str | None:
     """The tensor of a case that wants one, of its dtype and shape; else what is wrong, or None."""
     raw = (HERE / case["input"]).read_bytes()
@@ -53,7 +53,7 @@ def check_sound_case(case: dict[str, Any], blob: bytes) -> str | None:
     return None
 
 
-def sound_processor(steps: tuple[Step, ...]) -> Processor:
+def sound_processor(steps: tuple[InputStep, ...]) -> Processor:
     """A processor whose signature takes whatever the steps make of a sound."""
     mel = any(isinstance(step, LogMel) for step in steps)
     shape = ("n", "a", "b") if mel else ("n", "a")

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import (
     AnyOutputStep,

@@ -30,8 +30,8 @@ from edgeserve.bundle.zipfmt import (
     LOCAL,
     LOCATOR,
     MAX_MEMBERS,
-    Record,
     ZipMember,
+    ZipRecord,
     central_bytes,
     end64_bytes,
     end_bytes,
@@ -199,7 +199,7 @@ def _read_end64(source: ByteSource, at: int, count: int, size: int) -> tuple[int
     return at - length, offset
 
 
-def _compare(record: Record, wanted: bytes, got: bytes, code: str, name: str = "") -> None:
+def _compare(record: ZipRecord, wanted: bytes, got: bytes, code: str, name: str = "") -> None:
     """Raise with the first field of a record that differs, the telling ones first."""
     if wanted[: record.size] == got[: record.size]:
         return

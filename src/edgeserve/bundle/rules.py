@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from edgeserve.errors import BundleError
 from edgeserve.files import sha256_bytes
-from edgeserve.tasks.text_generation.record import Picks
+from edgeserve.tasks.text_generation import Picks
 from edgeserve.types.artifact import FileEntry, check_member_name
 from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest

@@ -23,8 +23,8 @@ __all__ = [
     "LOCAL",
     "LOCATOR",
     "MAX_MEMBERS",
-    "Record",
     "ZipMember",
+    "ZipRecord",
     "central_bytes",
     "end64_bytes",
     "end_bytes",
@@ -45,7 +45,7 @@ _FULL = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ZipRecord:
     """A fixed-size record: title, layout for `struct`, and names of its fields in order."""
 
     title: str
@@ -62,8 +62,8 @@ class Record:
         return dict(zip(self.fields, self.layout.unpack(data[: self.size]), strict=True))
 
 
-def _record(title: str, layout: str, fields: str) -> Record:
-    return Record(title, struct.Struct("<" + layout), tuple(fields.split()))
+def _record(title: str, layout: str, fields: str) -> ZipRecord:
+    return ZipRecord(title, struct.Struct("<" + layout), tuple(fields.split()))
 
 
 LOCAL = _record(

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeserve import tasks
-from edgeserve.tasks.detection.record import Detection
-from edgeserve.tasks.token_classification.record import Tokens
 from edgeserve.terminal_text import escape_controls
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import encode, plain
@@ -263,14 +261,7 @@ _SHOWN = 20
 
 def _details(answer: Any) -> list[str]:
     """The lines below an answer: further labels, boxes with corners, spans."""
-    lines = [f"{score:.3f}  {label}" for label, score in getattr(answer, "top", ())[1:]]
-    if isinstance(answer, Detection):
-        found = zip(answer.scores, answer.labels, answer.boxes, strict=True)
-        for score, label, box in found:
-            corners = " ".join(f"{corner:.0f}" for corner in box)
-            lines.append(f"{score:.3f}  {label}  {corners}")
-    if isinstance(answer, Tokens):
-        lines += [f"{s.score:.3f}  {s.label}  {s.start}-{s.end}" for s in answer.spans]
+    lines = [] if isinstance(answer, Tensors) else tasks.details(answer)
     more = len(lines) - _SHOWN
     return lines if more <= 0 else [*lines[:_SHOWN], f"and {more} more: --json lists all"]
 

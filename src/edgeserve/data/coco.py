@@ -30,8 +30,8 @@ from edgeserve.data.media import check_file
 from edgeserve.errors import DataError
 from edgeserve.processing.image.metadata import picture_size
 from edgeserve.processing.image.resize import Size
-from edgeserve.tasks.detection.record import TrueBoxes
-from edgeserve.tasks.segmentation.record import Area, DrawnMask
+from edgeserve.tasks.detection import TrueBoxes
+from edgeserve.tasks.segmentation import Area, DrawnMask
 from edgeserve.tasks.values import Truth
 from edgeserve.types.samples import Sample
 

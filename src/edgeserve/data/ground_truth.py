@@ -25,10 +25,10 @@ from edgeserve.data.media import check_file
 from edgeserve.errors import DataError
 from edgeserve.files import sha256_bytes
 from edgeserve.processing.image.resize import Size
-from edgeserve.tasks.detection.record import TrueBox
-from edgeserve.tasks.segmentation.record import Area, DrawnMask, MaskFile
-from edgeserve.tasks.token_classification.record import TrueSpans
-from edgeserve.tasks.voice_activity.record import TrueSegments
+from edgeserve.tasks.detection import TrueBox
+from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile
+from edgeserve.tasks.token_classification import TrueSpans
+from edgeserve.tasks.voice_activity import TrueSegments
 from edgeserve.types.vocabulary import Task
 
 __all__ = [

@@ -24,7 +24,7 @@ from edgeserve.data.media import Medium, check_file, medium_of
 from edgeserve.errors import DataError
 from edgeserve.processing.image.metadata import picture_size, sound_seconds
 from edgeserve.processing.image.resize import Size
-from edgeserve.tasks.detection.record import TrueBoxes
+from edgeserve.tasks.detection import TrueBoxes
 from edgeserve.tasks.values import Truth
 from edgeserve.types.samples import Sample
 

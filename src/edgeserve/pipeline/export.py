@@ -32,7 +32,7 @@ from edgeserve.types.processing import (
     TopK,
 )
 from edgeserve.types.source import Exported, Source
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 
 __all__ = ["PRESETS", "export", "processing_for", "read_exported", "write_identity"]
@@ -99,7 +99,7 @@ def _image_input(signature: Signature) -> tuple[TensorSpec, int, int]:
 def _preset(normalize: Normalize, signature: Signature) -> Processing:
     spec, height, width = _image_input(signature)
     edge = round(min(height, width) * 8 / 7)
-    steps: tuple[Step, ...] = (
+    steps: tuple[InputStep, ...] = (
         Decode(),
         Resize(height=edge, width=edge, fit="shortest-edge", filter="bilinear"),
         CenterCrop(height=height, width=width),

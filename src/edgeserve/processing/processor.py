@@ -19,7 +19,7 @@ from edgeserve.processing.text.pipeline import TextPipeline
 from edgeserve.processing.text.tokenizer import Assets
 from edgeserve.types.processing import InputProcessing, LogMel, Processing, Tokenize, Waveform
 from edgeserve.types.records import Record, Tensors
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 
@@ -47,7 +47,7 @@ def medium_of(inputs: Sequence[InputProcessing]) -> Medium:
     return next(iter(found.values()), "tensors")
 
 
-def _medium_of_steps(steps: Sequence[Step]) -> Medium:
+def _medium_of_steps(steps: Sequence[InputStep]) -> Medium:
     if any(isinstance(step, Tokenize) for step in steps):
         return "text"
     return "audio" if any(isinstance(step, Waveform | LogMel) for step in steps) else "image"

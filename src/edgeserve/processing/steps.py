@@ -24,7 +24,7 @@ from edgeserve.types.processing import (
     Normalize,
     Resize,
 )
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
@@ -58,11 +58,11 @@ class StepTimer:
         self._since = time.perf_counter()  # the callback's own time is nobody's step
 
 
-_StepT = TypeVar("_StepT", bound=Step)
+_StepT = TypeVar("_StepT", bound=InputStep)
 
 _GRAMMAR = "decode, then resize or center_crop, then normalize, then layout and dtype"
 #: A step may only follow steps of its own rank or below.
-_RANKS: dict[type[Step], int] = {
+_RANKS: dict[type[InputStep], int] = {
     Decode: 0,
     Resize: 1,
     CenterCrop: 1,
@@ -72,7 +72,7 @@ _RANKS: dict[type[Step], int] = {
 }
 
 
-def step_name(step: Step) -> str:
+def step_name(step: InputStep) -> str:
     """Name of a step without its version, as timings show it: "resize"."""
     return str(type(step).__struct_config__.tag).partition("/")[0]
 
@@ -111,7 +111,7 @@ class ImagePlan:
         return (3, height, width) if self.tail.planar else (height, width, 3)
 
 
-def _only(steps: Sequence[Step], kind: type[_StepT]) -> _StepT | None:
+def _only(steps: Sequence[InputStep], kind: type[_StepT]) -> _StepT | None:
     return next((step for step in steps if isinstance(step, kind)), None)
 
 

@@ -1,16 +1,9 @@
 """Tasks and their decisions: how sure a record is, and whether two records decide the same.
 
-One folder a task, and one line in `REGISTRY`. A folder's parts are loaded when they are needed: a
-Wrapper loads what reads and compares its own model's records, and no metric.
-
-| part | holds | made of |
-|---|---|---|
-| ``record`` | the record, the output steps that read it, true answers | `SCHEMA` |
-| ``read`` | records out of a model's outputs | ``reader()`` |
-| ``compare`` | decisions counted, margins, words | `COMPARISON` |
-| ``metrics`` | figures against the reference and against true answers | `METRICS` |
-| ``answers`` | what a user's reference may answer | `ANSWERS` |
-| ``truth`` | true answers in the user's data | `TRUTH` |
+One folder a task, and one line in `REGISTRY`. The folder itself holds what JSON needs: the record,
+the output steps that read it, true answers, and its `TaskSchema`, called ``SCHEMA``. Its parts are
+loaded when they are needed: a Wrapper loads what reads and compares the records of its own model,
+and no metric.
 
 What the gate counts, the Wrapper proves and a report shows; the table of tasks is in
 ``docs/tasks.md``. A classification is one decision; other records hold many: boxes, pixels, frames,
@@ -26,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edgeserve.errors import ProcessingError
 from edgeserve.tasks.base import (
+    BoxMark,
     DecisionCounts,
     DecisionRule,
     MetricAccumulator,
@@ -60,7 +54,9 @@ __all__ = [
     "details",
     "gap",
     "has_many_decisions",
+    "least_score",
     "margin",
+    "marks",
     "metrics_for",
     "needs_neighbours",
     "part",
@@ -74,7 +70,7 @@ __all__ = [
 
 
 class TaskEntry(NamedTuple):
-    """Where a task's code lies, and what its model is given.
+    """Where the code of a task lies, and what its model is given.
 
     Attributes:
         folder: Below `edgeserve.tasks`; several tasks may share one.
@@ -104,7 +100,7 @@ REGISTRY: Final[dict[Task, TaskEntry]] = {
 @cache
 def part(task: Task, name: str) -> Any:
     """A part of a task's folder, which is a module; None where the folder has no such part."""
-    module = f"{__name__}.{REGISTRY[task].folder}.{name}"
+    module = f"{_folder(task)}.{name}"
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -115,8 +111,12 @@ def part(task: Task, name: str) -> Any:
 
 def schema(task: Task) -> TaskSchema:
     """What is known of a task with decisions before anything is read or compared."""
-    found: TaskSchema = part(task, "record").SCHEMA
+    found: TaskSchema = import_module(_folder(task)).SCHEMA
     return found
+
+
+def _folder(task: Task) -> str:
+    return f"{__name__}.{REGISTRY[task].folder}"
 
 
 def decides(task: Task) -> bool:
@@ -214,8 +214,8 @@ def same_top(reference: Record, answer: Record, k: int = 5) -> bool:
     Raises:
         ProcessingError: EDGE-PROCESS-013, one is no classification.
     """
+    from edgeserve.tasks.classification import Classification
     from edgeserve.tasks.classification.compare import same_top as same_best
-    from edgeserve.tasks.classification.record import Classification
 
     for record in (reference, answer):
         if not isinstance(record, Classification):
@@ -244,6 +244,16 @@ def describe(record: Record) -> str:
 def details(record: Record) -> list[str]:
     """What more there is to say of it, a line each: further classes, boxes with corners, spans."""
     return comparison(record).details(record)
+
+
+def least_score(record: Record | None) -> float | None:
+    """The least score of what a record lists; None where it lists nothing by score."""
+    return None if record is None else comparison(record).least_score(record)
+
+
+def marks(record: Record) -> list[BoxMark]:
+    """Boxes to draw on the picture; none where an answer has no place in it."""
+    return comparison(record).marks(record)
 
 
 def class_of(record: Record | None) -> object:
@@ -289,7 +299,7 @@ def comparison(record: Record, rule: DecisionRule | None = None) -> RecordCompar
 @cache
 def _task_of(kind: type[Record]) -> Task:
     """The first task whose folder defines a record."""
-    return next(task for task in REGISTRY if part(task, "record").__name__ == kind.__module__)
+    return next(task for task in REGISTRY if _folder(task) == kind.__module__)
 
 
 def _decides_alone(record: Record) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HUGE",
+    "BoxMark",
     "DecisionCounts",
     "DecisionRule",
     "MetricAccumulator",
@@ -102,6 +103,10 @@ class DecisionCounts:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
+#: A box to draw: corners xyxy in pixels of the upright photo, label and score.
+BoxMark = tuple[tuple[float, float, float, float], str, float]
+
+
 class RecordComparison(NamedTuple):
     """How records of one task are compared: the part ``compare`` of its folder.
 
@@ -111,7 +116,7 @@ class RecordComparison(NamedTuple):
         gap: ``(rule, reference, answer)``: how far the answer moves decisions, in margins.
         describe: A record in a few words.
         details: What more there is to say of it, a line each.
-        marks: Boxes to draw on the picture: corners xyxy, label and score, in the record's order.
+        marks: Boxes to draw on the picture, in the record's order.
         class_of: What sets classes of records apart; the same for all where nothing does.
         least_score: The least score of what the record lists; None: it lists nothing by score.
     """
@@ -121,9 +126,7 @@ class RecordComparison(NamedTuple):
     gap: Callable[[DecisionRule, Any, Any], float]
     describe: Callable[[Any], str]
     details: Callable[[Any], list[str]] = lambda record: []
-    marks: Callable[[Any], list[tuple[tuple[float, float, float, float], str, float]]] = (
-        lambda record: []
-    )
+    marks: Callable[[Any], list[BoxMark]] = lambda record: []
     class_of: Callable[[Any], object] = lambda record: None
     least_score: Callable[[Any], float | None] = lambda record: None
 

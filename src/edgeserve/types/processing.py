@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from edgeserve.tasks.values import AnyTaskOutput
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
-from edgeserve.types.steps import OutputStep, Step, TaskOutput
+from edgeserve.types.steps import InputStep, OutputStep, TaskOutput
 from edgeserve.types.tensors import DType
 
 __all__ = [
@@ -52,7 +52,7 @@ MelScale = Literal["slaney", "htk", "kaldi"]
 _MOST_SAMPLES = 1 << 28
 
 
-class Waveform(Step, frozen=True, tag_field="step", tag="waveform/1"):
+class Waveform(InputStep, frozen=True, tag_field="step", tag="waveform/1"):
     """A WAV, or samples with their rate, to mono float32 samples [n] at ``rate``.
 
     Attributes:
@@ -78,7 +78,7 @@ class Waveform(Step, frozen=True, tag_field="step", tag="waveform/1"):
                 raise ValueError(f"{name} {size} is outside 1..{_MOST_SAMPLES}")
 
 
-class LogMel(Step, frozen=True, tag_field="step", tag="log_mel/1"):
+class LogMel(InputStep, frozen=True, tag_field="step", tag="log_mel/1"):
     """Samples [n] to the logarithm of their mel spectrum, float32.
 
     Attributes:
@@ -166,7 +166,7 @@ def _check_color(name: str, color: Color) -> None:
         raise ValueError(f"{name} {color} is outside 0..255")
 
 
-class Decode(Step, frozen=True, tag_field="step", tag="decode/1"):
+class Decode(InputStep, frozen=True, tag_field="step", tag="decode/1"):
     """Encoded bytes to HWC uint8 RGB.
 
     Attributes:
@@ -185,7 +185,7 @@ class Decode(Step, frozen=True, tag_field="step", tag="decode/1"):
             raise ValueError(f"max_pixels {self.max_pixels} is below 1")
 
 
-class Resize(Step, frozen=True, tag_field="step", tag="resize/1"):
+class Resize(InputStep, frozen=True, tag_field="step", tag="resize/1"):
     """Resample HWC uint8 with Pillow's exact result.
 
     Attributes:
@@ -210,7 +210,7 @@ class Resize(Step, frozen=True, tag_field="step", tag="resize/1"):
             raise ValueError(f"resize to {self.height} x {self.width} is outside 1..65535")
 
 
-class CenterCrop(Step, frozen=True, tag_field="step", tag="center_crop/1"):
+class CenterCrop(InputStep, frozen=True, tag_field="step", tag="center_crop/1"):
     """Cut the middle ``height`` x ``width`` out of HWC uint8; smaller ones get zeros around.
 
     Attributes:
@@ -229,7 +229,7 @@ class CenterCrop(Step, frozen=True, tag_field="step", tag="center_crop/1"):
             raise ValueError(f"center_crop to {self.height} x {self.width} is outside 1..65535")
 
 
-class Normalize(Step, frozen=True, tag_field="step", tag="normalize/1"):
+class Normalize(InputStep, frozen=True, tag_field="step", tag="normalize/1"):
     """Rescale and normalise in one: ``float32(pixel) * scale + bias`` per channel, in float32.
 
     ``(x * rescale - mean) / std`` is ``scale = rescale / std``, ``bias = -mean / std``, both
@@ -246,19 +246,19 @@ class Normalize(Step, frozen=True, tag_field="step", tag="normalize/1"):
             raise ValueError("normalize needs finite scales and biases")
 
 
-class Layout(Step, frozen=True, tag_field="step", tag="layout/1"):
+class Layout(InputStep, frozen=True, tag_field="step", tag="layout/1"):
     """Reorder the axes of an HWC sample (the batch axis is added by stacking samples)."""
 
     order: Literal["CHW", "HWC"]
 
 
-class Cast(Step, frozen=True, tag_field="step", tag="dtype/1"):
+class Cast(InputStep, frozen=True, tag_field="step", tag="dtype/1"):
     """Convert to ``dtype``: floats to integers round half to even and saturate."""
 
     dtype: DType
 
 
-class Tokenize(Step, frozen=True, tag_field="step", tag="tokenize/1"):
+class Tokenize(InputStep, frozen=True, tag_field="step", tag="tokenize/1"):
     """Text to one row of integers, with the tokenizer's own library as truth.
 
     The only step of an input. A sample has as many numbers as the text has tokens;
@@ -330,7 +330,7 @@ class L2Normalize(OutputStep, frozen=True, tag_field="step", tag="l2_normalize/1
 
 
 if TYPE_CHECKING:
-    AnyStep = Step
+    AnyStep = InputStep
     AnyOutputStep = OutputStep
 else:
     AnyStep = (

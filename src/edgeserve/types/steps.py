@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
 
-__all__ = ["Activation", "OutputStep", "Slice", "Step", "TaskOutput", "TokenOutput"]
+__all__ = ["Activation", "InputStep", "OutputStep", "Slice", "TaskOutput", "TokenOutput"]
 
 Activation = Literal["none", "sigmoid", "softmax"]
 
 
-class Step(Value, frozen=True):
+class InputStep(Value, frozen=True):
     """A step before the model."""
 
 

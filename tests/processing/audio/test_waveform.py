@@ -22,19 +22,19 @@ from edgeserve.processing import Processor, Sound
 from edgeserve.processing.audio.pipeline import resample, resampled_length, samples_needed
 from edgeserve.processing.audio.source import read_wav, write_wav
 from edgeserve.types.processing import Decode, InputProcessing, LogMel, Processing, Waveform
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 
 RATES = (8000, 11_025, 16_000, 22_050, 32_000, 44_100, 48_000, 96_000, 44_101)
 
 
-def made(runner: ModuleType, raw: Any, *steps: Step) -> np.ndarray:
+def made(runner: ModuleType, raw: Any, *steps: InputStep) -> np.ndarray:
     """What steps make of a sound."""
     return np.asarray(runner.sound_processor(steps).prepare(raw)["x"])
 
 
 def processor(
-    shape: tuple[int | str, ...], *steps: Step, dtype: str = "float32", task: Any = "tensors"
+    shape: tuple[int | str, ...], *steps: InputStep, dtype: str = "float32", task: Any = "tensors"
 ) -> Processor:
     """One for a signature of this shape."""
     spec = TensorSpec(name="x", dtype=dtype, shape=shape)  # type: ignore[arg-type]

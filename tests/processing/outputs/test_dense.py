@@ -10,9 +10,9 @@ from scipy.special import expit, softmax
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing import Processor
-from edgeserve.tasks.depth.record import Depth, Depths
-from edgeserve.tasks.segmentation.record import Segment, Segmentation
-from edgeserve.tasks.voice_activity.record import Frames, Voice
+from edgeserve.tasks.depth import Depth, Depths
+from edgeserve.tasks.segmentation import Segment, Segmentation
+from edgeserve.tasks.voice_activity import Frames, Voice
 from edgeserve.types.processing import Processing
 from edgeserve.types.steps import OutputStep
 from edgeserve.types.tensors import Signature, TensorSpec

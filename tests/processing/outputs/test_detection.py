@@ -13,8 +13,8 @@ from scipy.special import expit, softmax
 from edgeserve.errors import ProcessingError
 from edgeserve.processing import Processor
 from edgeserve.processing.outputs.detection import non_max_suppression, to_xyxy
+from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
-from edgeserve.tasks.detection.record import Detect, Detection
 from edgeserve.types.processing import (
     Cast,
     CenterCrop,
@@ -26,7 +26,7 @@ from edgeserve.types.processing import (
     Softmax,
     TopK,
 )
-from edgeserve.types.steps import Slice, Step
+from edgeserve.types.steps import InputStep, Slice
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 
 SIDE = 64
@@ -99,7 +99,7 @@ def spec(name: str, *shape: int | str) -> TensorSpec:
 def detector(
     step: Detect,
     *outputs: TensorSpec,
-    steps: tuple[Step, ...] | None = None,
+    steps: tuple[InputStep, ...] | None = None,
     labels: tuple[str, ...] = (),
     before: tuple[Any, ...] = (),
 ) -> Processor:
@@ -124,7 +124,7 @@ def detector(
 
 JOINED = Detect(boxes=Slice("y", 0, 0, 4), scores=Slice("y", 0, 4))
 
-WAYS: dict[str, tuple[Step, ...]] = {
+WAYS: dict[str, tuple[InputStep, ...]] = {
     "letterbox": (Resize(height=SIDE, width=96, fit="letterbox"),),
     "stretched": (Resize(height=SIDE, width=96),),
     "shortest edge, then the middle": (

@@ -13,8 +13,8 @@ from scipy.special import softmax
 from edgeserve.errors import ProcessingError
 from edgeserve.files import describe
 from edgeserve.processing import Processor
-from edgeserve.tasks.text_generation.record import Picks, Text
-from edgeserve.tasks.token_classification.record import Spans, Tokens
+from edgeserve.tasks.text_generation import Picks, Text
+from edgeserve.tasks.token_classification import Spans, Tokens
 from edgeserve.types.processing import InputProcessing, Processing, Tokenize
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task

@@ -19,8 +19,8 @@ from edgeserve.errors import InputError, ProcessingError
 from edgeserve.files import describe, sha256_bytes
 from edgeserve.installation import install_command
 from edgeserve.processing import Processor
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import (
     Cast,
@@ -34,7 +34,7 @@ from edgeserve.types.processing import (
     TopK,
 )
 from edgeserve.types.records import Tensors
-from edgeserve.types.steps import OutputStep, Step
+from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
@@ -59,11 +59,11 @@ def spec(name: str, shape: Shape = ROWS, dtype: Any = "int64") -> TensorSpec:
 
 TOKENS = spec("y", ("batch", "tokens", 4), "float32")
 ROW = spec("y", ("batch", 4), "float32")
-STEPS: dict[str, tuple[Step, ...]] = {"ids": (step(),), "mask": (step("attention_mask"),)}
+STEPS: dict[str, tuple[InputStep, ...]] = {"ids": (step(),), "mask": (step("attention_mask"),)}
 
 
 def make(
-    steps: dict[str, tuple[Step, ...]] | None = None,
+    steps: dict[str, tuple[InputStep, ...]] | None = None,
     outputs: tuple[OutputStep, ...] = MEAN,
     inputs: tuple[TensorSpec, ...] = (spec("ids"), spec("mask")),
     gives: tuple[TensorSpec, ...] = (TOKENS,),
@@ -217,7 +217,7 @@ def test_padding_steps_of_each_input_may_differ_in_what_they_fill_in() -> None:
     assert batch["mask"][1].tolist() == [1, 1, 0, 0, 0]
 
 
-LEFT: dict[str, tuple[Step, ...]] = {
+LEFT: dict[str, tuple[InputStep, ...]] = {
     "ids": (step(),),
     "mask": (step("attention_mask", padding="left"),),
 }
@@ -284,7 +284,7 @@ def entry(data: bytes) -> FileEntry:
 
 def broken(data: bytes) -> ProcessingError:
     """The refusal of a tokenizer.json of these bytes."""
-    steps: dict[str, tuple[Step, ...]] = {
+    steps: dict[str, tuple[InputStep, ...]] = {
         "ids": (step(tokenizer=entry(data)),),
         "mask": (step("attention_mask", tokenizer=entry(data)),),
     }

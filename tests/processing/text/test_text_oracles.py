@@ -20,7 +20,7 @@ from testkit.modules import load
 from edgeserve.files import describe
 from edgeserve.processing import Processor
 from edgeserve.processing.outputs.steps import pool
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.processing import InputProcessing, L2Normalize, Pool, Processing, Tokenize
 from edgeserve.types.tensors import Signature, TensorSpec
 

@@ -12,10 +12,10 @@ import pytest
 from sklearn.metrics import f1_score, jaccard_score
 
 from edgeserve.processing.image.resize import ImageTransform
-from edgeserve.tasks.detection.record import Detection, TrueBox, TrueBoxes
-from edgeserve.tasks.segmentation.record import Segmentation
-from edgeserve.tasks.token_classification.record import Span, Tokens, TrueSpans
-from edgeserve.tasks.voice_activity.record import TrueSegments, Voice
+from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
+from edgeserve.tasks.segmentation import Segmentation
+from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
+from edgeserve.tasks.voice_activity import TrueSegments, Voice
 from edgeserve.types.processing import CenterCrop, Resize
 from edgeserve.validate.accuracy.metrics import (
     average_precisions,

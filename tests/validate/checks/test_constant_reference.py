@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.detection.record import Detection
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.detection import Detection
 from edgeserve.types.records import Record
 from edgeserve.types.samples import StoredAnswer
 from edgeserve.validate.checks.reference_sanity import ConstantReferenceCheck

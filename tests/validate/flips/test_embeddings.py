@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 from scipy.spatial.distance import cdist
 
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.validate.flips.embeddings import (

@@ -14,7 +14,7 @@ from torch import nn
 
 from edgeserve.processing.outputs.tokens import text
 from edgeserve.tasks import DecisionRule
-from edgeserve.tasks.text_generation.record import Picks, Text
+from edgeserve.tasks.text_generation import Picks, Text
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.validate.flips.counter import MultiDecisionCounter
 from edgeserve.validate.stats.paired_tests import PairedCost, ratio_stats, student_quantile

@@ -12,7 +12,7 @@ from edgeserve.processing import Processor
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import InputProcessing, LogMel, Processing, Waveform
 from edgeserve.types.source import Exported, Source
-from edgeserve.types.steps import Step
+from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.validate.inputs.generate import MEDIA_INPUTS, media_inputs
 from edgeserve.validate.inputs.media import (
@@ -29,7 +29,7 @@ MEL = LogMel(mels=40, n_fft=400, hop=160, center=False)
 
 
 def exported(
-    shape: Shape, *steps: Step, dims: dict[str, tuple[int, int]] | None = None
+    shape: Shape, *steps: InputStep, dims: dict[str, tuple[int, int]] | None = None
 ) -> Exported:
     """A source whose only input is made by these steps."""
     spec = TensorSpec(name="x", dtype="float32", shape=("n", *shape))

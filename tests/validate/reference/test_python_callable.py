@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from edgeserve.errors import ValidateError
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.reports import Report
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.validate.reference.python_callable import parse_answer

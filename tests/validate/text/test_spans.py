@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgeserve.tasks.token_classification.record import Tokens
+from edgeserve.tasks.token_classification import Tokens
 from edgeserve.types.source import Exported
 
 LABELS = ("O", "B-WHO", "I-WHO")

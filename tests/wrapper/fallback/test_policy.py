@@ -12,7 +12,7 @@ import pytest
 
 from edgeserve import Wrapper
 from edgeserve.errors import EdgeError, FallbackError, WrapperError
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.base import decode, encode
 from edgeserve.types.records import RanOn
 from edgeserve.wrapper.fallback import (

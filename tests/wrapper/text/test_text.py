@@ -14,7 +14,7 @@ import pytest
 from edgeserve import Wrapper
 from edgeserve.errors import BundleError, InputError, ProcessingError, WrapperError
 from edgeserve.package import PackageRequest, package
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.records import Tensors
 from edgeserve.wrapper import verify
 

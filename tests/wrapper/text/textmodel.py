@@ -24,7 +24,7 @@ import torch
 
 from edgeserve.bundle.rules import Identity
 from edgeserve.files import describe, sha256_bytes
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import Artifact, FileEntry, Judgement
 from edgeserve.types.base import decode, encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest

@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays

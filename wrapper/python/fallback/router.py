@@ -11,7 +11,7 @@ import msgspec
 from edgeserve import tasks
 from edgeserve.errors import BackendError, EdgeError, FallbackError
 from edgeserve.processing import Processor
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.records import RanOn, Tensors
 from edgeserve.wrapper.fallback.egress import EgressRecord, origin

@@ -12,9 +12,9 @@ from edgeserve.processing.outputs.steps import (
     softmax,
     wrong_outputs,
 )
-from edgeserve.tasks.depth.record import Depth, Depths
-from edgeserve.tasks.segmentation.record import Segment, Segmentation
-from edgeserve.tasks.voice_activity.record import Frames, Voice
+from edgeserve.tasks.depth import Depth, Depths
+from edgeserve.tasks.segmentation import Segment, Segmentation
+from edgeserve.tasks.voice_activity import Frames, Voice
 
 __all__ = ["depth", "segmentation", "voice"]
 

@@ -16,8 +16,8 @@ from edgeserve.processing.outputs.steps import (
     softmax,
     wrong_outputs,
 )
+from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
-from edgeserve.tasks.detection.record import Detect, Detection
 from edgeserve.types.processing import CenterCrop, Resize
 from edgeserve.types.steps import Slice
 

@@ -17,12 +17,12 @@ from edgeserve.processing.outputs.detection import Detector
 from edgeserve.processing.outputs.steps import apply_output, classify, embedding, wrong_outputs
 from edgeserve.processing.outputs.tokens import label_detokenizer, positions, spans, text
 from edgeserve.processing.text.tokenizer import Assets, detokenizer
-from edgeserve.tasks.depth.record import Depths
-from edgeserve.tasks.detection.record import Detect
-from edgeserve.tasks.segmentation.record import Segment
-from edgeserve.tasks.text_generation.record import Picks
-from edgeserve.tasks.token_classification.record import Spans
-from edgeserve.tasks.voice_activity.record import Frames
+from edgeserve.tasks.depth import Depths
+from edgeserve.tasks.detection import Detect
+from edgeserve.tasks.segmentation import Segment
+from edgeserve.tasks.text_generation import Picks
+from edgeserve.tasks.token_classification import Spans
+from edgeserve.tasks.voice_activity import Frames
 from edgeserve.types.processing import CenterCrop, Pool, Processing, Resize, TopK
 from edgeserve.types.records import Record, Tensors
 from edgeserve.types.steps import OutputStep, Slice, TaskOutput

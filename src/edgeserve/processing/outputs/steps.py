@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.tasks.classification.record import Classification
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.processing import L2Normalize, Pool, PoolMode, Softmax
 from edgeserve.types.steps import OutputStep
 

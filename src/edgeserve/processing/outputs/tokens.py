@@ -10,10 +10,10 @@ import numpy as np
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import SampleOrigin
 from edgeserve.processing.outputs.steps import check_numbers, softmax, wrong_outputs
-from edgeserve.tasks.speech_recognition.record import SCHEMA as _SPEECH
-from edgeserve.tasks.text_generation.record import Picks, Text
-from edgeserve.tasks.token_classification.record import SCHEMA as _SPANS
-from edgeserve.tasks.token_classification.record import Span, Spans, Tokens
+from edgeserve.tasks.speech_recognition import SCHEMA as _SPEECH
+from edgeserve.tasks.text_generation import Picks, Text
+from edgeserve.tasks.token_classification import SCHEMA as _SPANS
+from edgeserve.tasks.token_classification import Span, Spans, Tokens
 
 __all__ = ["Detokenizer", "label_detokenizer", "positions", "span_labels", "spans", "text"]
 

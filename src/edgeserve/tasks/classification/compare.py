@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
-from edgeserve.tasks.classification.record import Classification
+from edgeserve.tasks.classification import Classification
 
 __all__ = ["COMPARISON", "margin", "same", "same_top", "score_gap"]
 

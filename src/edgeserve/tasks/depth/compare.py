@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_all_flipped
-from edgeserve.tasks.depth.record import Depth
+from edgeserve.tasks.depth import Depth
 
 __all__ = ["COMPARISON", "DEPTH_OFF", "relative_error"]
 

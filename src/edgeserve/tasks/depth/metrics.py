@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edgeserve.tasks.base import DecisionRule
+from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.depth.compare import relative_error
-from edgeserve.tasks.depth.record import Depth
 
 __all__ = ["METRICS", "DepthError"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
-from edgeserve.tasks.detection.record import SCHEMA, Detection
+from edgeserve.tasks.base import BoxMark, DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.detection import SCHEMA, Detection
 
 __all__ = ["COMPARISON", "IOU", "BoxMatches", "iou", "match_boxes", "visible_boxes"]
 
@@ -161,7 +161,7 @@ def _details(record: Detection) -> list[str]:
     ]
 
 
-def _marks(record: Detection) -> list[tuple[tuple[float, float, float, float], str, float]]:
+def _marks(record: Detection) -> list[BoxMark]:
     found = []
     for i in visible_boxes(record):
         x0, y0, x1, y1 = (float(edge) for edge in record.boxes[i])

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from edgeserve.tasks.base import DecisionRule
+from edgeserve.tasks.detection import Detection
 from edgeserve.tasks.detection.compare import match_boxes
-from edgeserve.tasks.detection.record import Detection
 
 __all__ = ["METRICS", "MeanAveragePrecision"]
 

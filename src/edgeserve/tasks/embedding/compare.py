@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
-from edgeserve.tasks.embedding.record import Embedding
+from edgeserve.tasks.embedding import Embedding
 
 __all__ = ["COMPARISON", "TIE", "cosine_distances", "nearest_neighbours", "unit_vectors"]
 

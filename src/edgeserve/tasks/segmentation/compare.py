@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
-from edgeserve.tasks.segmentation.record import Segmentation
+from edgeserve.tasks.segmentation import Segmentation
 
 __all__ = ["COMPARISON", "flipped_pixels"]
 

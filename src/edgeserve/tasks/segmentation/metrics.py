@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 
 from edgeserve.tasks.base import DecisionRule
+from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.segmentation.compare import flipped_pixels
-from edgeserve.tasks.segmentation.record import Segmentation
 
 __all__ = ["METRICS", "MeanIoU"]
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
-from edgeserve.tasks.speech_recognition.record import SCHEMA
+from edgeserve.tasks.speech_recognition import SCHEMA
+from edgeserve.tasks.text_generation import Text
 from edgeserve.tasks.text_generation.compare import (
     describe_text,
     largest_change,
     margins_of,
     surest,
 )
-from edgeserve.tasks.text_generation.record import Text
 
 __all__ = ["COMPARISON", "alignment", "edit_distance"]
 

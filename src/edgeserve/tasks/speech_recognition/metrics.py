@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.speech_recognition.compare import edit_distance
-from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.text_generation import Text
 
 __all__ = ["METRICS", "WordErrorRate"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
-from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.text_generation import Text
 
 __all__ = ["COMPARISON", "describe_text", "largest_change", "margins_of", "surest"]
 

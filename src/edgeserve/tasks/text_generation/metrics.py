@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeserve.tasks.base import DecisionRule
-from edgeserve.tasks.text_generation.record import Text
+from edgeserve.tasks.text_generation import Text
 
 __all__ = ["METRICS", "TokenAgreement"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
-from edgeserve.tasks.token_classification.record import SCHEMA, Span, Tokens
+from edgeserve.tasks.token_classification import SCHEMA, Span, Tokens
 
-__all__ = ["COMPARISON"]
+__all__ = ["COMPARISON", "f1", "span_key"]
 
 
 def _span_margin(span: Span) -> float:
@@ -13,7 +13,7 @@ def _span_margin(span: Span) -> float:
     return max(0.0, 2 * span.score - 1)
 
 
-def _key(span: Span) -> tuple[int, int, str]:
+def span_key(span: Span) -> tuple[int, int, str]:
     return span.start, span.end, span.label
 
 
@@ -23,10 +23,10 @@ def _compare(rule: DecisionRule, reference: Tokens, answer: Tokens, sure: float)
     An invented span is a clear one where the answer is sure of it, or the reference is sure of each
     of its tokens.
     """
-    wanted, got = {_key(s) for s in reference.spans}, {_key(s) for s in answer.spans}
-    lost = [_key(span) not in got for span in reference.spans]
+    wanted, got = {span_key(s) for s in reference.spans}, {span_key(s) for s in answer.spans}
+    lost = [span_key(span) not in got for span in reference.spans]
     clear = [_span_margin(span) >= sure for span in reference.spans]
-    invented = [s for s in answer.spans if _key(s) not in wanted and not _touches(s, reference)]
+    invented = [s for s in answer.spans if span_key(s) not in wanted and not _touches(s, reference)]
     told = reference.unsure is not None and sure <= SCHEMA.sure
     clear_extra = sum(
         _span_margin(span) >= sure or (told and not _doubtful(span, reference)) for span in invented
@@ -37,7 +37,7 @@ def _compare(rule: DecisionRule, reference: Tokens, answer: Tokens, sure: float)
         flips=sum(lost) + extra,
         decided=sum(clear) + clear_extra,
         decided_flips=sum(map(bool.__and__, lost, clear)) + clear_extra,
-        figures=_f1(len(wanted), len(got), len(wanted & got)),
+        figures=f1(len(wanted), len(got), len(wanted & got)),
     )
 
 
@@ -54,7 +54,7 @@ def _doubtful(span: Span, reference: Tokens) -> bool:
     return any(span.start < end and start < span.end for start, end in reference.unsure or ())
 
 
-def _f1(wanted: int, got: int, both: int) -> dict[str, float]:
+def f1(wanted: int, got: int, both: int) -> dict[str, float]:
     return {"f1": 2 * both / (wanted + got)} if wanted + got else {}
 
 
@@ -64,8 +64,8 @@ def _margin(rule: DecisionRule, record: Tokens) -> float:
 
 def _gap(rule: DecisionRule, reference: Tokens, answer: Tokens) -> float:
     """Largest change of a span's margin, of spans that both have."""
-    got = {_key(span): span for span in answer.spans}
-    pairs = [(span, got[_key(span)]) for span in reference.spans if _key(span) in got]
+    got = {span_key(span): span for span in answer.spans}
+    pairs = [(span, got[span_key(span)]) for span in reference.spans if span_key(span) in got]
     return max((abs(_span_margin(a) - _span_margin(b)) for a, b in pairs), default=0.0)
 
 

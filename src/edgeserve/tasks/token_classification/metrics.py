@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from edgeserve.tasks.base import DecisionRule
-from edgeserve.tasks.token_classification.record import Span, Tokens
+from edgeserve.tasks.token_classification import Tokens
+from edgeserve.tasks.token_classification.compare import f1, span_key
 
 __all__ = ["METRICS", "SpanF1"]
-
-
-def _key(span: Span) -> tuple[int, int, str]:
-    return span.start, span.end, span.label
-
-
-def _f1(wanted: int, got: int, both: int) -> dict[str, float]:
-    return {"f1": 2 * both / (wanted + got)} if wanted + got else {}
 
 
 class SpanF1:
@@ -24,15 +17,15 @@ class SpanF1:
 
     def add(self, reference: Tokens, answer: Tokens | None) -> None:
         """Take one input in."""
-        wanted = {_key(span) for span in reference.spans}
-        got = {_key(span) for span in answer.spans} if answer else set()
+        wanted = {span_key(span) for span in reference.spans}
+        got = {span_key(span) for span in answer.spans} if answer else set()
         self._wanted += len(wanted)
         self._got += len(got)
         self._both += len(wanted & got)
 
     def value(self) -> dict[str, float]:
         """``f1``."""
-        return _f1(self._wanted, self._got, self._both)
+        return f1(self._wanted, self._got, self._both)
 
 
 METRICS = SpanF1

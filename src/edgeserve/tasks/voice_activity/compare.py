@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_all_flipped
-from edgeserve.tasks.voice_activity.record import Voice
+from edgeserve.tasks.voice_activity import Voice
 
 __all__ = ["COMPARISON"]
 
