@@ -220,7 +220,8 @@ def compare(
 ) -> tuple[list[str], list[str], list[str]]:
     """Differences, changed sentences and additions, a line each.
 
-    Codes are compared as sets: a new one is an addition, a dropped one a difference.
+    Codes are compared as sets: a new one is an addition, a dropped one a difference. More cases of
+    conformance are additions too.
     """
     differences = [f"code {code} is gone" for code in sorted({*old["codes"]} - {*new["codes"]})]
     additions = [f"code {code}" for code in sorted({*new["codes"]} - {*old["codes"]})]
@@ -231,7 +232,9 @@ def compare(
         if before != after:
             keys = set(re.findall(r"[^.\[\]]+", path))
             line = f"{path}: {before!r:.200} -> {after!r:.200}"
-            (sentences if keys & _WORDS else differences).append(line)
+            more = path.startswith("conformance.") and after != "nothing" and after > before
+            place = additions if more else sentences if keys & _WORDS else differences
+            place.append(line)
     additions += [f"{path}: {parts[1][path]!r:.200}" for path in parts[1] if path not in parts[0]]
     return differences, sentences, additions
 
@@ -258,10 +261,11 @@ def main() -> int:
         return 0
     old, new = (json.loads(file.read_text("utf-8")) for file in (said.old, said.new))
     differences, sentences, additions = compare(old, new)
-    for title, lines in (("differs", differences), ("new", additions)):
-        print(*(f"{title}: {line}" for line in lines), sep="\n", end="\n" if lines else "")
+    groups = [("differs", differences), ("new", additions)]
     if said.words:
-        print(*(f"words: {line}" for line in sentences), sep="\n")
+        groups.append(("words", sentences))
+    for title, lines in groups:
+        print(*(f"{title}: {line}" for line in lines), sep="\n", end="\n" if lines else "")
     print(f"{len(differences)} differ, {len(sentences)} reworded, {len(additions)} new")
     return 1 if differences else 0
 

@@ -69,6 +69,12 @@ def test_sentences_additions_and_differences_are_told_apart() -> None:
     assert compare(old, old) == ([], [], [])
 
 
+def test_more_cases_are_an_addition_and_fewer_a_difference() -> None:
+    few, many = ({"codes": [], "conformance": {"a.json": n}} for n in (3, 4))
+    assert compare(few, many) == ([], [], ["conformance.a.json: 3 -> 4"])
+    assert compare(many, few) == (["conformance.a.json: 4 -> 3"], [], [])
+
+
 def test_a_field_that_is_gone_is_a_difference() -> None:
     assert compare(snapshot([], sha256="ab"), snapshot([]))[0]
 
