@@ -41,7 +41,7 @@ INSTALLED_AS = {
 _CACHES = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
-def test_every_room_is_a_folder_behind_its_link(root: Path) -> None:
+def test_every_room_is_a_folder_behind_its_link(root: Path, pyproject: Mapping[str, Any]) -> None:
     """What lies at the root and holds a package is linked; nothing else is."""
     source = root / "src" / "edgeserve"
     if not any(path.is_symlink() for path in source.iterdir()):
@@ -49,6 +49,8 @@ def test_every_room_is_a_folder_behind_its_link(root: Path) -> None:
     linked = {path.name: path.readlink() for path in source.iterdir() if path.is_symlink()}
     rooms = {p.parent.name for p in root.glob("*/__init__.py")} - NOT_INSTALLED
     assert rooms | {"wrapper"} == set(linked)
+    measured = {Path(each).name for each in pyproject["tool"]["coverage"]["run"]["source"]}
+    assert measured == {"edgeserve", *linked}, "coverage follows no links"
     assert all(not target.is_absolute() for target in linked.values())
     assert all((source / name).resolve().is_relative_to(root) for name in linked)
 
