@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from edgeserve import backends
 from edgeserve.backends.torch.diagnose.graph_slicing import CannotSlice, GraphSlice, GraphSlicer
 from edgeserve.backends.torch.export.export import ExportOptions, export_module
 from edgeserve.convert.bisect import BisectRequest, BisectResult, _Search, bisect
@@ -238,7 +239,7 @@ def test_a_script_computes_what_its_part_does() -> None:
     """Up to the conversion; constants and inputs are random numbers of the same shapes."""
     cut, _, _ = dissected()
     part = cut.part([unit for unit in cut.units if "first" not in unit.path])
-    script = part_script("onnx", part, Failure("", "", (), ""), "here")
+    script = part_script(backends.get("onnx"), part, Failure("", "", (), ""), "here")
     assert script is not None
     assert_stands_alone(script)
     scope: dict[str, object] = {}
@@ -260,4 +261,7 @@ def test_a_part_too_long_for_a_script_has_none() -> None:
         nn.Sequential(*layers).eval(), (torch.ones(1, 4),), ExportOptions(), Path()
     )
     cut = GraphSlicer(program.program, [torch.ones(1, 4)])
-    assert part_script("onnx", cut.part(cut.units), Failure("", "", (), ""), None) is None
+    assert (
+        part_script(backends.get("onnx"), cut.part(cut.units), Failure("", "", (), ""), None)
+        is None
+    )

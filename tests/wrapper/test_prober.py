@@ -136,13 +136,12 @@ import sys, threading, os, time
 from pathlib import Path
 from edgeserve import backends, jobs
 from edgeserve.bundle import open_model
-from edgeserve.wrapper.prober import Attempts
-from edgeserve.wrapper.plans import device_digest, field
-from edgeserve.wrapper.plans import Wish
+from edgeserve.wrapper.plans import Constraints, device_digest, plan_tiers
+from edgeserve.wrapper.prober import Prober
 
 with open_model(sys.argv[1]) as model:
-    found = field(model.manifest, Wish(threads=1), backends.get, device_digest())
-    Attempts(model).outcomes(found.tiers[0])
+    found = plan_tiers(model.manifest, Constraints(threads=1), backends.get, device_digest())
+    Prober(model).outcomes(found.tiers[0])
 """
 
 
