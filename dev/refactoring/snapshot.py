@@ -31,7 +31,7 @@ from typing import Any
 
 __all__ = ["compare", "main", "normalise", "take"]
 
-#: Commands by name; "{demo}" is the copy of the demo's folder, and the working folder is scratch.
+#: Commands by name; "{demo}" is the copy of the demo's folder, "{none}" an area that no code has.
 _COMMANDS: dict[str, str] = {
     "inspect bundle": "inspect {demo}/tagger.edge",
     "inspect workspace": "inspect {demo}/tagger",
@@ -52,7 +52,7 @@ _COMMANDS: dict[str, str] = {
     "cut bundle": "verify cut.edge",
     "no output": "convert snapshot_model:build",
     "unknown format": "convert snapshot_model:build -o other --to nonsense",
-    "unknown code": "explain EDGE-NONE-001",
+    "unknown code": "explain EDGE-{none}-001",
 }
 
 _MODEL = """\
@@ -107,7 +107,7 @@ def take(tree: Path, demo: Path, python: Path) -> dict[str, Any]:
         snapshot: dict[str, Any] = {"commands": {}}
         for name, words in _COMMANDS.items():
             print(name, file=sys.stderr, flush=True)
-            snapshot["commands"][name] = call.command(words.format(demo="demo"))
+            snapshot["commands"][name] = call.command(words.format(demo="demo", none="NONE"))
         codes = call.json("-m", "edgeserve", "explain", "--json")["codes"]
         snapshot["codes"] = [entry["code"] for entry in codes]
         snapshot["exit_codes"] = call.json("-c", _EXIT_CODES)

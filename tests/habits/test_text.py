@@ -23,8 +23,8 @@ FORBIDDEN = {
     "a page that is not in the tree": r"\bDESI[G]N\b|\bINTERFA[C]E\.md\b",
 }
 
-#: Texts that are exactly as others wrote them, or must hold what is forbidden.
-AS_THEY_ARE = {"LICENSE"}
+#: Texts that are exactly as others wrote them (setuptools, in a source archive).
+AS_THEY_ARE = {"LICENSE", "PKG-INFO", "setup.cfg"}
 
 
 def offences(text: str) -> list[str]:
