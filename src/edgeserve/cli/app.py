@@ -46,20 +46,20 @@ __all__ = [
 #: Where each command lives and what it does: a command is imported and built when it is used, which
 #: is what keeps ``edgeserve --help`` quick. A test compares the lines with the commands' own.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "convert": ("make", "Convert a model and prove each artifact against the reference."),
-    "validate": ("make", "Ask the gate again: other data, another reference, other limits."),
+    "convert": ("make", "Convert a model and validate each artifact against the reference."),
+    "validate": ("make", "Validate again with other data, reference or limits."),
     "measure": ("make", "Measure time and memory of each artifact, in its own process."),
-    "package": ("make", "Seal what passed into one file that the Wrapper opens."),
+    "package": ("make", "Write the .edge package (all artifacts that did not fail)."),
     "report": ("make", "Write a self-contained HTML report (private: it shows inputs)."),
     "run": ("make", "Run the stages that edgeserve.toml declares, in order."),
     "predict": ("use", "Answer raw inputs with the best proven artifact."),
     "verify": ("use", "Run the golden cases on this very device; print the certificate."),
     "serve": ("serving", "Serve bundles over the Open Inference Protocol."),
     "inspect": ("use", "Say what a bundle or workspace holds, its hashes checked."),
-    "env": ("env", "Make an environment for a tool that cannot live beside ours."),
+    "env": ("env", "Manage environments for external exporters (optimum)."),
     "doctor": ("info", "Say what works here, what is missing and how to get it."),
     "profiles": ("info", "List device and workload profiles."),
-    "explain": ("info", "Tell the longer story of an error code."),
+    "explain": ("info", "Explain an error code."),
 }
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}

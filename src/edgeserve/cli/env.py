@@ -1,4 +1,4 @@
-"""Environments for tools that cannot live beside ours: env."""
+"""The command that manages environments for external exporters: env."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def env(
     index_url: Annotated[str | None, typer.Option(help="Another package index.")] = None,
     json_: Json = False,
 ) -> int:
-    """Make an environment for a tool that cannot live beside ours."""
+    """Manage environments for external exporters (optimum)."""
     from edgeserve.cli.app import terminal_ui
     from edgeserve.pipeline.env import create
     from edgeserve.pipeline.options import choice

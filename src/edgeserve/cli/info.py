@@ -54,7 +54,7 @@ def explain(
     code: Annotated[str | None, typer.Argument(help="EDGE-AREA-NNN; none: list all.")] = None,
     json_: Json = False,
 ) -> int:
-    """Tell the longer story of an error code."""
+    """Explain an error code."""
     from edgeserve import codes
 
     found = [codes.explain(code)] if code else list(codes.catalogue().values())

@@ -17,19 +17,22 @@ __all__ = ["COMMANDS"]
 
 Out = Annotated[str, typer.Argument(metavar="OUT", help="The workspace that convert made.")]
 Data = Annotated[
-    str | None, typer.Option(help="Inputs to judge on: a folder, data.jsonl, COCO json or .npz.")
+    str | None, typer.Option(help="Validation data: a folder, data.jsonl, COCO json or .npz.")
 ]
 Reference = Annotated[
     str | None,
-    typer.Option(help="Your server: module:callable taking the raw input, or its address (v2)."),
+    typer.Option(help="Your server: module:callable that takes the raw input, or its URL (v2)."),
 ]
 ProfileName = Annotated[
-    str | None, typer.Option(help="Workload profile: what harm is allowed (`edgeserve profiles`).")
+    str | None, typer.Option(help="Workload profile with the limits (`edgeserve profiles`).")
 ]
 Require = Annotated[
-    str | None, typer.Option(metavar="VERDICT", help="Exit 1 unless every artifact reaches it.")
+    str | None,
+    typer.Option(
+        metavar="VERDICT", help="Exit 1 if an artifact is below this verdict (pass, degraded)."
+    ),
 ]
-Timeout = Annotated[float, typer.Option(help="Seconds one worker may take.")]
+Timeout = Annotated[float, typer.Option(help="Time limit of one worker, s.")]
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -56,21 +59,31 @@ def convert(
             help="package.module:factory, a Hugging Face folder, an .onnx, a .pt2, a workspace.",
         ),
     ],
-    out: Annotated[str, typer.Option("-o", "--out", help="Workspace to make or grow.")],
-    to: Annotated[str, typer.Option(help="Formats, comma-separated.")] = "onnx",
-    precision: Annotated[str, typer.Option(help="Precisions, comma-separated.")] = "fp32",
+    out: Annotated[str, typer.Option("-o", "--out", help="Output folder (created or updated).")],
+    to: Annotated[
+        str, typer.Option(help="onnx, tflite, coreml, or a plugin's format (comma-separated).")
+    ] = "onnx",
+    precision: Annotated[
+        str, typer.Option(help="fp32, fp16, w8, w8a8 (comma-separated).")
+    ] = "fp32",
     data: Data = None,
     preprocess: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Processing before the model.")
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="imagenet, inception, unit, or a JSON or TOML file."
+        ),
     ] = None,
-    task: Annotated[str | None, typer.Option(help="What the outputs mean.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="image-classification, object-detection, ... (docs/tasks.md)."),
+    ] = None,
     reference: Reference = None,
     profile: ProfileName = None,
     require: Require = None,
     all_or_nothing: Annotated[
-        bool, typer.Option("--all-or-nothing", help="Keep nothing unless all is kept.")
+        bool, typer.Option("--all-or-nothing", help="Write nothing unless every artifact succeeds.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     name: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     timeout: Timeout = 3600.0,
     trust_pickle: Annotated[
@@ -78,22 +91,24 @@ def convert(
         typer.Option("--trust-pickle", help="Load a foreign .pt2 that can run code on loading."),
     ] = False,
     bisect: Annotated[
-        bool,
-        typer.Option("--bisect", help="Find the part that a format fails on; writes a script."),
+        bool, typer.Option("--bisect", help="Find the failing part of the model; writes a script.")
     ] = False,
     shapes: Annotated[
         str,
         typer.Option(
             metavar="auto|dynamic",
-            help="A size that cannot vary as declared: fixed, and said (auto), or refused.",
+            help="If a dimension cannot be dynamic: fix it with a note (auto) or fail (dynamic).",
         ),
     ] = "auto",
     via: Annotated[
-        str | None, typer.Option(metavar="ROUTE", help="Take this way to a format: optimum, ...")
+        str | None,
+        typer.Option(
+            metavar="ROUTE", help="Exporter: dynamo, optimum (ONNX); whole, core-aten (Core ML)."
+        ),
     ] = None,
     json_: Json = False,
 ) -> int:
-    """Convert a model and prove each artifact against the reference."""
+    """Convert a model and validate each artifact against the reference."""
     from edgeserve.cli.app import terminal_ui
     from edgeserve.pipeline.convert import convert as stage
     from edgeserve.pipeline.options import ConvertOptions
@@ -135,12 +150,14 @@ def validate(
     junit: Annotated[str | None, typer.Option(help="Write the checks as JUnit XML.")] = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="OLD", help="Earlier reports (or OUT): exit 1 where one got worse."),
+        typer.Option(
+            metavar="OLD", help="Earlier reports (or OUT): exit 1 if an artifact got worse."
+        ),
     ] = None,
     timeout: Timeout = 3600.0,
     json_: Json = False,
 ) -> int:
-    """Ask the gate again: other data, another reference, other limits."""
+    """Validate again with other data, reference or limits."""
     from edgeserve.cli.app import terminal_ui
     from edgeserve.pipeline.options import ValidateOptions
     from edgeserve.pipeline.validate import validate as stage
@@ -162,7 +179,7 @@ def validate(
 @command
 def measure(
     out: Out,
-    on: Annotated[str, typer.Option(help="Where to measure.")] = "host",
+    on: Annotated[str, typer.Option(help="Target; only host in this version.")] = "host",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the runtime.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
     seconds: Annotated[float, typer.Option(help="Time budget per artifact.")] = 5.0,
@@ -199,7 +216,7 @@ def package(
     out: Out,
     bundle: Annotated[str, typer.Option("-o", "--out", help="The .edge file to write.")],
     target: Annotated[
-        str | None, typer.Option(help="Only what runs on android, ios, web or linux.")
+        str | None, typer.Option(help="Only formats that run on android, ios, web or linux.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     version: Annotated[int | None, typer.Option(min=1, help="Monotonic version.")] = None,
@@ -208,7 +225,7 @@ def package(
     ] = None,
     json_: Json = False,
 ) -> int:
-    """Seal what passed into one file that the Wrapper opens."""
+    """Write the .edge package (all artifacts that did not fail)."""
     from edgeserve.pipeline.options import PackageOptions
     from edgeserve.pipeline.publish import package as stage
 
@@ -247,7 +264,7 @@ def report(
 @command
 def run(
     config: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="The stages, declared.")
+        str, typer.Argument(metavar="[FILE]", help="TOML file that declares the stages.")
     ] = "edgeserve.toml",
     json_: Json = False,
 ) -> int:

@@ -14,27 +14,33 @@ __all__ = ["COMMANDS"]
 
 @command
 def serve(
-    bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE...", help="What to serve.")],
+    bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE...", help="Bundles to serve.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of REST; 0: any.")] = 8080,
     grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC; without it, none.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of a run; else measured.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Runs side by side; else measured.")] = None,
-    deadline_ms: Annotated[float, typer.Option(help="Where a request names none.")] = 5000.0,
-    queue: Annotated[int, typer.Option(help="Requests that may wait, a model.")] = 256,
-    batch: Annotated[int, typer.Option(help="Samples that may share a run.")] = 1,
-    batch_delay_ms: Annotated[float, typer.Option(help="What the first waits for others.")] = 2.0,
-    body_mb: Annotated[int, typer.Option(help="Longest body, also unpacked.")] = 64,
-    body_s: Annotated[float, typer.Option(help="What sending a body may take.")] = 30.0,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of an inference (default: measured).")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Parallel inferences (default: measured).")
+    ] = None,
+    deadline_ms: Annotated[float, typer.Option(help="Default deadline of requests, ms.")] = 5000.0,
+    queue: Annotated[int, typer.Option(help="Queue length of each model.")] = 256,
+    batch: Annotated[int, typer.Option(help="Largest batch of shared requests.")] = 1,
+    batch_delay_ms: Annotated[float, typer.Option(help="Max wait to fill a batch, ms.")] = 2.0,
+    body_mb: Annotated[int, typer.Option(help="Max request body, MB.")] = 64,
+    body_s: Annotated[float, typer.Option(help="Max time to receive a body, s.")] = 30.0,
     memory_mb: Annotated[int | None, typer.Option(help="Budget of all loaded models.")] = None,
     lazy: Annotated[bool, typer.Option("--lazy", help="Load at the first request.")] = False,
-    pin: Annotated[list[str] | None, typer.Option(help="A model that stays loaded.")] = None,
+    pin: Annotated[
+        list[str] | None, typer.Option(help="Never evict this model (repeatable).")
+    ] = None,
     keys: Annotated[str | None, typer.Option(help="File of API keys.")] = None,
     control: Annotated[bool | None, typer.Option(help="Allow load and unload.")] = None,
     tls_cert: Annotated[str | None, typer.Option(help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[str | None, typer.Option(help="Its key, PEM.")] = None,
-    drain_s: Annotated[float, typer.Option(help="Still answer so long after SIGTERM.")] = 1.0,
-    price: Annotated[float, typer.Option(help="Of an hour of this machine.")] = 0.0,
+    tls_key: Annotated[str | None, typer.Option(help="Private key file (PEM).")] = None,
+    drain_s: Annotated[float, typer.Option(help="Grace period after SIGTERM, s.")] = 1.0,
+    price: Annotated[float, typer.Option(help="Cost of one machine hour, for the metric.")] = 0.0,
     engine: Annotated[str, typer.Option(help="own, or ray: on a cluster.")] = "own",
     replicas: Annotated[int | None, typer.Option(help="Ray, --emit: of each model.")] = None,
     max_replicas: Annotated[int | None, typer.Option(help="Ray, --emit: at most.")] = None,
