@@ -161,7 +161,7 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
             f"backend {name!r} ({dotted})",
             wanted="a subclass of edgeserve.backends.Backend",
             got=type(made).__name__,
-            hint="see docs/reference/backends.md for what an entry point must name",
+            hint="see docs/tutorials/add-a-format.md for what an entry point must name",
         )
     if made.format != name:
         raise BackendError(
