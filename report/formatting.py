@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from edgeserve import backends
+from edgeserve import backends, tasks
 from edgeserve.types.base import Number, plain
 from edgeserve.types.reports import (
     DecisionStats,
@@ -19,7 +19,7 @@ from edgeserve.types.reports import (
     Report,
     WorstInput,
 )
-from edgeserve.types.vocabulary import Task, Verdict
+from edgeserve.types.vocabulary import Verdict
 
 __all__ = [
     "VERDICT_MEANING",
@@ -186,30 +186,14 @@ def scientific(number: Number) -> str:
     return power if mantissa == "1" else f"{mantissa}{_TIMES}{power}"
 
 
-#: Titles of a task's figures against the decisions of the reference.
-_FIGURES = {
-    "map50": "mAP at IoU 0.5",
-    "iou": "mean IoU of matched boxes",
-    "miou": "mIoU",
-    "agreement": "agreement",
-    "abs_rel": "mean relative error",
-    "f1": "F1 of spans",
-    "wer": "word error rate (WER)",
-    "kl": "mean KL divergence, nats",
-    "kl_worst": "largest KL divergence, nats",
-}
+#: Titles of figures that any task has whose answers are read from logits.
+_FIGURES = {"kl": "mean KL divergence, nats", "kl_worst": "largest KL divergence, nats"}
 
 #: Titles of metrics against true labels, where the short name is unclear.
 _METRICS = {"map50": "mAP at IoU 0.5", "map": "mAP at IoU 0.5 to 0.95", "miou": "mIoU", "f1": "F1"}
 
-#: The noun for inputs of a task; tasks with many decisions an input count their own unit.
-_INPUTS: dict[Task, str] = {"image-classification": "photos", "text-classification": "texts"}
-_ANSWERS: dict[Task, str] = {
-    "image-classification": "label",
-    "text-classification": "label",
-    "audio-classification": "label",
-    "feature-extraction": "nearest neighbour",
-}
+#: The noun for inputs, by medium; tasks with many decisions an input count their own unit.
+_INPUTS = {"image": "photos", "text": "texts"}
 
 
 def flip_sentence(report: Report) -> str:
@@ -228,7 +212,10 @@ def flip_sentence(report: Report) -> str:
 
 
 def _flip_clause(stats: DecisionStats) -> str:
-    many, answer = _INPUTS.get(stats.task, stats.unit), _ANSWERS.get(stats.task, "answer")
+    schema, entry = tasks.schema(stats.task), tasks.REGISTRY[stats.task]
+    many, answer = stats.unit, schema.answer
+    if schema.decisions == "one":
+        many = _INPUTS.get(entry.medium or "", stats.unit)
     count, of = stats.raw.count, f"{thousands(stats.raw.n)} {many}"
     if not count:
         return f"None of {of} gets another {answer}"
@@ -283,4 +270,6 @@ def metric_sentence(stats: MetricStats) -> str:
 
 def task_metrics(stats: DecisionStats) -> list[tuple[str, str]]:
     """Each figure of the task with its value."""
-    return [(_FIGURES.get(name, name), scientific(value)) for name, value in stats.figures.items()]
+    metrics = tasks.metrics_of(stats.task)
+    titles = _FIGURES | dict(metrics.titles if metrics else {})
+    return [(titles.get(name, name), scientific(value)) for name, value in stats.figures.items()]

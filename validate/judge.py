@@ -313,7 +313,7 @@ def _report(
 def _metrics(trial: ArtifactRun) -> tuple[MetricStats, ...]:
     """The task's metrics against true labels; a text that is predicted is its own truth."""
     found = ratio_stats("perplexity", trial.likelihood.costs, perplexity)
-    return (*trial.tally.metrics(), *trial.truths.stats(), *([found] if found else []))
+    return (*trial.truths.stats(), *([found] if found else []))
 
 
 def _worst(trial: ArtifactRun) -> tuple[WorstInput, ...]:

@@ -175,7 +175,9 @@ class ArtifactRun:
             flip_counter(rule),
             decision_error(rule),
             TokenDistributionEvaluator(case.exported),
-            GroundTruthEvaluator(case.exported),
+            GroundTruthEvaluator(
+                case.exported.task, case.exported.labels, case.exported.processing
+            ),
         )
 
     def run(self, session: Session) -> BatchRunner:

@@ -12,57 +12,33 @@ come is its perplexity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from edgeserve.data import Feed, LabelSchema, true_mask
+from edgeserve import tasks
+from edgeserve.data import Feed, LabelSchema
 from edgeserve.processing.batch import SampleOrigin, origins_of
-from edgeserve.processing.image.resize import ImageTransform
-from edgeserve.processing.outputs.tokens import positions, span_labels
-from edgeserve.tasks.detection import TrueBoxes
-from edgeserve.tasks.segmentation import DrawnMask, MaskFile
+from edgeserve.processing.outputs.positions import positions
+from edgeserve.tasks.metrics import TaskMetrics, TruthPlace
 from edgeserve.tasks.text_generation import Picks
-from edgeserve.tasks.token_classification import Spans, TrueSpans
-from edgeserve.tasks.values import Truth
-from edgeserve.tasks.voice_activity import TrueSegments
-from edgeserve.types.processing import CenterCrop, Decode, Resize
+from edgeserve.tasks.token_classification import Spans
+from edgeserve.tasks.token_classification.read import span_labels
+from edgeserve.types.processing import CenterCrop, Decode, Processing, Resize
 from edgeserve.types.records import Record
 from edgeserve.types.reports import MetricStats
 from edgeserve.types.samples import Sample
 from edgeserve.types.source import Exported
-from edgeserve.validate.accuracy.metrics import (
-    average_precisions,
-    box_row,
-    f1,
-    frame_row,
-    mask_row,
-    mean_ious,
-    span_row,
-)
+from edgeserve.types.vocabulary import Task
 from edgeserve.validate.compare.field_stats import kl_by_position, log_softmax
-from edgeserve.validate.stats.paired_tests import MetricFunction, PairedCost, bootstrap_stats
+from edgeserve.validate.stats.paired_tests import PairedCost, bootstrap_stats, ratio_stats
 
 __all__ = ["GroundTruthEvaluator", "TokenDistributionEvaluator", "label_schema", "perplexity"]
 
 
 _Feed = Mapping[str, np.ndarray]
-
-
-class _TruthMetric(NamedTuple):
-    """How one kind of truth is counted, input by input, and read of all of them."""
-
-    row: Callable[[Any, Record | None, Record | None], object]
-    read: MetricFunction[Any]
-
-
-_METRICS: dict[type, _TruthMetric] = {
-    TrueBoxes: _TruthMetric(box_row, average_precisions),
-    TrueSpans: _TruthMetric(span_row, f1),
-    TrueSegments: _TruthMetric(frame_row, f1),
-}
 
 
 def label_schema(exported: Exported) -> LabelSchema:
@@ -75,20 +51,23 @@ def label_schema(exported: Exported) -> LabelSchema:
 
 
 class GroundTruthEvaluator:
-    """Gathers counts over inputs, never pictures.
+    """Gathers what both sides count for against ground truth, never pictures.
 
     Args:
-        exported: The model.
+        task: The model's.
+        labels: Its classes by index.
+        processing: What is done to its inputs.
     """
 
-    def __init__(self, exported: Exported) -> None:
-        self._labels = exported.labels
-        first = exported.processing.inputs[:1]
+    def __init__(self, task: Task, labels: tuple[str, ...], processing: Processing) -> None:
+        self._labels = labels
+        first = processing.inputs[:1]
         self._steps = [
             step for each in first for step in each.steps if isinstance(step, Resize | CenterCrop)
         ]
+        self._metrics = tasks.metrics_of(task) or TaskMetrics()
         self._rows: list[tuple[str, Any]] = []
-        self._read: MetricFunction[Any] | None = None
+        self._costs: list[PairedCost] = []
 
     def add(
         self, sample: Sample, feed: _Feed, reference: Record | None, answer: Record | None
@@ -104,28 +83,26 @@ class GroundTruthEvaluator:
         Raises:
             DataError: EDGE-DATA-021 or -025, its mask is another than the one that was checked.
         """
-        if sample.truth is None or reference is None:
+        metrics = self._metrics
+        if reference is None:
             return
-        row, self._read = self._counted(sample.truth, feed, reference, answer)
+        if metrics.words and metrics.word_errors and (words := metrics.words(sample)):
+            errors = [float(metrics.word_errors(words, side)) for side in (reference, answer)]
+            self._costs.append(PairedCost(sample.group, errors[0], errors[1], len(words)))
+        if metrics.row is None or sample.truth is None:
+            return
+        origins = origins_of([feed])
+        place = TruthPlace(self._labels, self._steps, origins[0].size if origins else None)
+        row = metrics.row(sample.truth, place, reference, answer)
         if row is not None:
             self._rows.append((sample.group, row))
 
     def stats(self) -> tuple[MetricStats, ...]:
         """The task's metrics; none without true answers."""
-        return bootstrap_stats(self._rows, self._read) if self._read else ()
-
-    def _counted(
-        self, truth: Truth, feed: _Feed, reference: Record, answer: Record | None
-    ) -> tuple[object, MetricFunction[Any]]:
-        if not isinstance(truth, DrawnMask | MaskFile):
-            way = _METRICS[type(truth)]
-            return way.row(truth, reference, answer), way.read
-        origins = origins_of([feed])
-        size = origins[0].size if origins else None
-        if size is None:  # made of no picture: there are no pixels to tell the truth of
-            return None, mean_ious
-        mask, to = true_mask(truth, size), ImageTransform(self._steps, size)
-        return mask_row(mask, to, self._labels, reference, answer), mean_ious
+        costs = ratio_stats("wer", self._costs)
+        read = self._metrics.read
+        found = bootstrap_stats(self._rows, read) if read and self._rows else ()
+        return (costs, *found) if costs else found
 
 
 #: Numbers that are made probabilities of at a time.

@@ -17,23 +17,13 @@ from typing import Literal
 from edgeserve import tasks
 from edgeserve.tasks import DecisionCounts, DecisionRule
 from edgeserve.tasks.classification import Classification
-from edgeserve.tasks.speech_recognition.compare import edit_distance
-from edgeserve.tasks.text_generation import Text
 from edgeserve.types.base import Number, number, plain
 from edgeserve.types.records import Record
-from edgeserve.types.reports import (
-    DecisionStats,
-    EmbeddingStats,
-    Limits,
-    Mark,
-    MetricStats,
-    Rate,
-    WorstInput,
-)
+from edgeserve.types.reports import DecisionStats, EmbeddingStats, Limits, Mark, Rate, WorstInput
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.stats.binomial import minimum_detectable_rate, rate
-from edgeserve.validate.stats.paired_tests import LabelOutcome, PairedCost, ratio_stats
+from edgeserve.validate.stats.paired_tests import LabelOutcome
 from edgeserve.validate.verdict import more_groups
 
 __all__ = [
@@ -149,10 +139,6 @@ class FlipCounter(ABC):
         """
         return []
 
-    def metrics(self) -> tuple[MetricStats, ...]:
-        """The task's metrics on inputs whose true label is known."""
-        return ()
-
     def decided(self) -> Rate:
         """Flips where the reference was sure: what is judged."""
         return rate(
@@ -230,7 +216,7 @@ class SingleDecisionCounter(FlipCounter):
         return len(self._pairs)
 
     def add(self, sample: Sample, stored: StoredAnswer, answer: Record | None) -> None:
-        """See `Tally.add`."""
+        """See `FlipCounter.add`."""
         if stored.record is None:
             return
         margin = None if stored.margin is None else plain(stored.margin)
@@ -249,11 +235,11 @@ class SingleDecisionCounter(FlipCounter):
         )
 
     def rows(self) -> Sequence[DecisionRow]:
-        """See `Tally.rows`."""
+        """See `FlipCounter.rows`."""
         return self._rows
 
     def marked(self, labels: Sequence[str]) -> list[LabelOutcome]:
-        """See `Tally.marked`."""
+        """See `FlipCounter.marked`."""
         known = set(labels)
         return [
             LabelOutcome(
@@ -337,13 +323,12 @@ class MultiDecisionCounter(FlipCounter):
         self._gathered = tasks.metrics_for(rule)
         self._rows: list[DecisionRow] = []
         self._drift: float | None = None
-        self._costs: list[PairedCost] = []
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, sample: Sample, stored: StoredAnswer, answer: Record | None) -> None:
-        """See `Tally.add`."""
+        """See `FlipCounter.add`."""
         record = stored.record
         if record is None:
             return
@@ -355,18 +340,12 @@ class MultiDecisionCounter(FlipCounter):
         self._rows.append(DecisionRow(sample, tasks.describe(record), told, margin, units, marks))
         if self._gathered is not None:
             self._gathered.add(record, answer)
-        self._costs += _word_errors(self._rule, sample, record, answer)
         if stored.scored and answer is not None:
             self._drift = max(self._drift or 0.0, tasks.gap(self._rule, record, answer))
 
     def rows(self) -> Sequence[DecisionRow]:
-        """See `Tally.rows`."""
+        """See `FlipCounter.rows`."""
         return self._rows
-
-    def metrics(self) -> tuple[MetricStats, ...]:
-        """See `Tally.metrics`."""
-        found = ratio_stats("wer", self._costs)
-        return (found,) if found else ()
 
     def _figures(self) -> dict[str, float]:
         return self._gathered.value() if self._gathered is not None else {}
@@ -374,18 +353,6 @@ class MultiDecisionCounter(FlipCounter):
     def drift(self) -> Number | None:
         """Largest change of a margin; None for depths, whose every error is looked at."""
         return number(self._drift) if self._drift is not None and self._rule.sure else None
-
-
-def _word_errors(
-    rule: DecisionRule, sample: Sample, record: Record, answer: Record | None
-) -> Iterator[PairedCost]:
-    """Of speech whose transcript is known."""
-    words = (sample.label or "").split()
-    if rule.task != "automatic-speech-recognition" or not words or not isinstance(record, Text):
-        return
-    got = answer.text if isinstance(answer, Text) else ""
-    errors = [float(edit_distance(words, text.split())) for text in (record.text, got)]
-    yield PairedCost(sample.group, errors[0], errors[1], len(words))
 
 
 def _marks(record: Record | None, side: Literal["reference", "answer"]) -> Iterator[Mark]:

@@ -127,7 +127,7 @@ class NeighbourFlipCounter(FlipCounter):
         return len(self._samples)
 
     def add(self, sample: Sample, stored: StoredAnswer, answer: Record | None) -> None:
-        """See `Tally.add`; ``stored.margin`` is not used: it follows from all inputs together."""
+        """See `FlipCounter.add`; ``stored.margin`` is not used: all inputs together give it."""
         if not isinstance(stored.record, Embedding):
             return
         self._rows = None
@@ -136,7 +136,7 @@ class NeighbourFlipCounter(FlipCounter):
         self._given.append(answer.vector if isinstance(answer, Embedding) else None)
 
     def rows(self) -> Sequence[DecisionRow]:
-        """See `Tally.rows`."""
+        """See `FlipCounter.rows`."""
         if self._rows is None:
             self._rows = self._compared() if self._samples else []
         return self._rows

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeserve import tasks
 from edgeserve.errors import ValidateError
-from edgeserve.processing.outputs.steps import are_probabilities
+from edgeserve.processing.outputs.checks import are_probabilities
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.detection import Detection
 from edgeserve.tasks.embedding import Embedding

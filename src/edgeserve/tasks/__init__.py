@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from edgeserve.errors import ProcessingError
 from edgeserve.tasks.base import (
     BoxMark,
     DecisionCounts,
     DecisionRule,
-    MetricAccumulator,
     RecordComparison,
     TaskSchema,
     attach_arrays,
@@ -33,6 +32,7 @@ from edgeserve.tasks.base import (
 from edgeserve.types.records import Record
 
 if TYPE_CHECKING:
+    from edgeserve.tasks.metrics import MetricAccumulator, TaskMetrics
     from edgeserve.types.processing import Processing
     from edgeserve.types.vocabulary import Task
 
@@ -58,6 +58,7 @@ __all__ = [
     "margin",
     "marks",
     "metrics_for",
+    "metrics_of",
     "needs_neighbours",
     "part",
     "same",
@@ -273,8 +274,14 @@ def needs_neighbours(task: Task) -> bool:
 
 def metrics_for(rule: DecisionRule) -> MetricAccumulator | None:
     """Gathers the task's own figures over all inputs; None where it has none."""
-    found = part(rule.task, "metrics") if decides(rule.task) else None
-    return found.METRICS(rule) if found else None
+    found = metrics_of(rule.task)
+    return found.figures(rule) if found and found.figures else None
+
+
+def metrics_of(task: Task) -> TaskMetrics | None:
+    """The task's metrics; None where it has none but flips."""
+    found = part(task, "metrics") if decides(task) else None
+    return None if found is None else cast("TaskMetrics", found.METRICS)
 
 
 def unit_of(task: Task) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,7 +25,6 @@ __all__ = [
     "BoxMark",
     "DecisionCounts",
     "DecisionRule",
-    "MetricAccumulator",
     "RecordComparison",
     "TaskSchema",
     "attach_arrays",
@@ -129,16 +128,6 @@ class RecordComparison(NamedTuple):
     marks: Callable[[Any], list[BoxMark]] = lambda record: []
     class_of: Callable[[Any], object] = lambda record: None
     least_score: Callable[[Any], float | None] = lambda record: None
-
-
-class MetricAccumulator(Protocol):
-    """The task's own figures over all inputs, gathered one by one."""
-
-    def add(self, reference: Any, answer: Any) -> None:
-        """Take one input in; the answer may be None."""
-
-    def value(self) -> dict[str, float]:
-        """The figures so far; none before any input that has them."""
 
 
 def count_all_flipped(units: DecisionCounts) -> DecisionCounts:

@@ -17,11 +17,18 @@ __all__ = ["Activation", "InputStep", "OutputStep", "Slice", "TaskOutput", "Toke
 Activation = Literal["none", "sigmoid", "softmax"]
 
 
-class InputStep(Value, frozen=True):
+class _Tagged(Value, frozen=True):
+    @property
+    def tag(self) -> str:
+        """Name and version: "resize/1"."""
+        return str(self.__struct_config__.tag)
+
+
+class InputStep(_Tagged, frozen=True):
     """A step before the model."""
 
 
-class OutputStep(Value, frozen=True):
+class OutputStep(_Tagged, frozen=True):
     """A step on one batched output of the model."""
 
     if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from scipy.special import expit, softmax
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing import Processor
-from edgeserve.processing.outputs.detection import non_max_suppression, to_xyxy
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
+from edgeserve.tasks.detection.read import non_max_suppression, to_xyxy
 from edgeserve.types.processing import (
     Cast,
     CenterCrop,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.outputs.steps import embedding, l2_normalize, pool
+from edgeserve.processing.outputs.steps import l2_normalize, pool
+from edgeserve.tasks.embedding.read import embedding
 from edgeserve.types.processing import PoolMode
 
 MODES = get_args(PoolMode)

@@ -12,20 +12,17 @@ import pytest
 from sklearn.metrics import f1_score, jaccard_score
 
 from edgeserve.processing.image.resize import ImageTransform
+from edgeserve.tasks.average_precision import average_precisions
 from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
+from edgeserve.tasks.detection.metrics import box_row
+from edgeserve.tasks.metrics import f1
 from edgeserve.tasks.segmentation import Segmentation
+from edgeserve.tasks.segmentation.metrics import mask_row, mean_ious
 from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
+from edgeserve.tasks.token_classification.metrics import span_row
 from edgeserve.tasks.voice_activity import TrueSegments, Voice
+from edgeserve.tasks.voice_activity.metrics import frame_row
 from edgeserve.types.processing import CenterCrop, Resize
-from edgeserve.validate.accuracy.metrics import (
-    average_precisions,
-    box_row,
-    f1,
-    frame_row,
-    mask_row,
-    mean_ious,
-    span_row,
-)
 from edgeserve.validate.stats.paired_tests import bootstrap_stats
 
 CLASSES = ("cat", "dog", "owl")

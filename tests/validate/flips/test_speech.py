@@ -12,10 +12,12 @@ import torch
 from scipy import stats
 from torch import nn
 
-from edgeserve.processing.outputs.tokens import text
 from edgeserve.tasks import DecisionRule
 from edgeserve.tasks.text_generation import Picks, Text
+from edgeserve.tasks.text_generation.read import text
+from edgeserve.types.processing import Processing
 from edgeserve.types.samples import Sample, StoredAnswer
+from edgeserve.validate.accuracy.evaluators import GroundTruthEvaluator
 from edgeserve.validate.flips.counter import MultiDecisionCounter
 from edgeserve.validate.stats.paired_tests import PairedCost, ratio_stats, student_quantile
 
@@ -148,15 +150,15 @@ def test_word_errors_against_transcripts() -> None:
         ("y", "it rained all day", "it rained day", "rained day"),
         ("z", "nobody knew why", "nobody new why", "nobody knew why"),
     ]
-    tally = MultiDecisionCounter(DecisionRule("automatic-speech-recognition", 0.05))
+    tally = GroundTruthEvaluator("automatic-speech-recognition", (), Processing())
     for i, (group, truth, reference, answer) in enumerate(rows):
         sample = Sample(id=str(i), group=group, label=truth)
         wanted, got = (
             Text(tokens=tuple(map(hash, t.split())), text=t) for t in (reference, answer)
         )
-        tally.add(sample, StoredAnswer("", wanted, 1.0, True), got)
-    tally.add(Sample(id="9", group="9"), StoredAnswer("", wanted, 1.0, True), got)  # no transcript
-    (found,) = tally.metrics()
+        tally.add(sample, {}, wanted, got)
+    tally.add(Sample(id="9", group="9"), {}, wanted, got)  # no transcript
+    (found,) = tally.stats()
     of_reference = [words_wrong(r[2], r[1]) for r in rows]
     of_answer = [words_wrong(r[3], r[1]) for r in rows]
     assert (found.metric, found.inputs, found.groups) == ("wer", 4, 3)

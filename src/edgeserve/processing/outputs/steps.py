@@ -1,98 +1,18 @@
-"""Output steps on one batched output of a model: softmax/1, top_k/1, pool/1 and l2_normalize/1.
-
-With them the records that are read from their results (classification and embedding), and the
-checks of what the steps are given.
-"""
+"""Output steps on one batched output of a model: softmax/1, top_k/1, pool/1 and l2_normalize/1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.tasks.classification import Classification
-from edgeserve.tasks.embedding import Embedding
+from edgeserve.processing.outputs.checks import softmax, unusable_outputs, wrong_outputs
 from edgeserve.types.processing import L2Normalize, Pool, PoolMode, Softmax
 from edgeserve.types.steps import OutputStep
+from edgeserve.types.tensors import Signature
 
-__all__ = [
-    "apply_output",
-    "are_probabilities",
-    "check_numbers",
-    "check_probabilities",
-    "classify",
-    "embedding",
-    "l2_normalize",
-    "pool",
-    "sigmoid",
-    "softmax",
-    "top_k",
-    "wrong_outputs",
-]
-
-
-#: How far beyond 0..1 a probability may lie: quantized graphs end in steps of 1/256.
-_SLACK = 0.01
-
-
-def softmax(scores: np.ndarray, axis: int) -> np.ndarray:
-    """softmax/1: exponentials of ``scores - max`` over their sum, all in float32.
-
-    NaN, and infinities of the kind that have no softmax, come out as NaN.
-    """
-    scores = np.asarray(scores, np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):
-        powers = np.exp(scores - scores.max(axis=axis, keepdims=True))
-        normal: np.ndarray = powers / powers.sum(axis=axis, keepdims=True, dtype=np.float32)
-    return normal
-
-
-def sigmoid(scores: np.ndarray) -> np.ndarray:
-    """``1 / (1 + exp(-x))`` in float64, rounded once to float32."""
-    exact = np.asarray(scores, np.float64)
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-exact)), np.float32)
-
-
-def check_numbers(values: np.ndarray, what: str) -> np.ndarray:
-    """The values, which are to be finite.
-
-    Raises:
-        ProcessingError: EDGE-PROCESS-009, they are not.
-    """
-    finite = np.isfinite(values)
-    if finite.all():
-        return values
-    raise ProcessingError(
-        "EDGE-PROCESS-009",
-        what,
-        wanted="numbers",
-        got=f"NaN or infinity in {int(finite.size - finite.sum())} of {finite.size}",
-        hint="check this input for NaN; if it has none, the artifact is broken: validate it",
-    )
-
-
-def are_probabilities(values: np.ndarray) -> bool:
-    """Whether all numbers lie between 0 and 1, a hundredth beyond allowed for."""
-    return not values.size or bool(values.min() >= -_SLACK and values.max() <= 1 + _SLACK)
-
-
-def check_probabilities(scores: np.ndarray) -> np.ndarray:
-    """The scores, which are to lie between 0 and 1, a hundredth beyond allowed for.
-
-    Raises:
-        ProcessingError: EDGE-PROCESS-010, they do not.
-    """
-    if are_probabilities(scores):
-        return scores
-    raise ProcessingError(
-        "EDGE-PROCESS-010",
-        "scores",
-        wanted="probabilities, between 0 and 1",
-        got=f"{float(scores.min()):.6g} to {float(scores.max()):.6g}",
-        hint="declare how the step makes probabilities of scores: its activation",
-    )
+__all__ = ["apply_output", "check_form", "l2_normalize", "pool", "top_k"]
 
 
 def top_k(scores: np.ndarray, k: int) -> np.ndarray:
@@ -119,36 +39,6 @@ def top_k(scores: np.ndarray, k: int) -> np.ndarray:
     order = np.argsort(-scores[candidates], kind="stable")
     best: np.ndarray = candidates[order[:k]]
     return best
-
-
-def classify(scores: np.ndarray, k: int, labels: Sequence[str]) -> Classification:
-    """Read the decision from probabilities [n], float32.
-
-    Args:
-        scores: Probability of each class.
-        k: Length of ``top``; at least two entries are kept where there are two classes, so that the
-            decision has a margin.
-        labels: Name of each class; where empty, a class is called by its index.
-
-    Raises:
-        ProcessingError: EDGE-PROCESS-009 (NaN), EDGE-PROCESS-010 (scores beyond 0..1).
-    """
-    best = top_k(scores, max(k, 2))
-    if scores[best[0]] > 1 + _SLACK or scores.min() < -_SLACK:
-        raise ProcessingError(
-            "EDGE-PROCESS-010",
-            "scores",
-            wanted="probabilities, between 0 and 1",
-            got=f"{scores.min():.6g} to {scores[best[0]]:.6g}",
-            hint="declare the output step softmax/1: the model gives logits",
-        )
-    indexes = best.tolist()
-    names = [labels[index] if labels else str(index) for index in indexes]
-    top = tuple(zip(names, scores[best].tolist(), strict=True))
-    label, score = top[0]
-    return Classification(
-        label=label, score=score, top=top, index=indexes[0], indexes=tuple(indexes)
-    )
 
 
 _LEAST_COUNT = np.float32(1e-9)
@@ -205,24 +95,6 @@ def l2_normalize(values: np.ndarray) -> np.ndarray:
     return unit
 
 
-def embedding(vector: np.ndarray) -> Embedding:
-    """The record of one vector [d].
-
-    Raises:
-        ProcessingError: EDGE-PROCESS-009, a component is NaN or infinite.
-    """
-    finite = np.isfinite(vector)
-    if not finite.all():
-        raise ProcessingError(
-            "EDGE-PROCESS-009",
-            "vector",
-            wanted="numbers",
-            got=f"NaN or infinity in {int(vector.size - finite.sum())} of {vector.size} components",
-            hint="check this input; if nothing is odd with it, the artifact is broken: validate it",
-        )
-    return Embedding(vector=vector)
-
-
 def apply_output(
     step: OutputStep, value: np.ndarray, feed: Mapping[str, np.ndarray] | None
 ) -> np.ndarray:
@@ -276,12 +148,13 @@ def _form(value: np.ndarray) -> str:
     return f"{value.dtype} {list(value.shape)}"
 
 
-def wrong_outputs(wanted: str, got: str) -> ProcessingError:
-    """The error for a model that gives something else than its processing was declared for."""
-    return ProcessingError(
-        "EDGE-PROCESS-008",
-        "model outputs",
-        wanted=wanted,
-        got=got,
-        hint="declare the task and signature that fit what the model gives",
-    )
+def check_form(output: str, signature: Signature, rank: int, wanted: str) -> None:
+    """Refuse an output of another rank, or of whole numbers.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-006.
+    """
+    spec = signature.output(output)
+    if len(spec.shape) != rank or not spec.dtype.startswith("float"):
+        got = f"{spec.dtype} {list(spec.shape)} of output {output!r}"
+        raise unusable_outputs(got, f"floats {wanted}")

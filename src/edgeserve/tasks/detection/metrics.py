@@ -1,69 +1,101 @@
-"""Boxes against the reference's: mean average precision."""
+"""Mean average precision and overlap of boxes."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
+from edgeserve.tasks.average_precision import (
+    ClassMatches,
+    FoundRow,
+    average_precisions,
+    match_class,
+)
 from edgeserve.tasks.base import DecisionRule
-from edgeserve.tasks.detection import Detection
-from edgeserve.tasks.detection.compare import match_boxes
+from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
+from edgeserve.tasks.detection.compare import iou, match_boxes, visible_boxes
+from edgeserve.tasks.metrics import RowFigures, TaskMetrics
+from edgeserve.types.records import Record
 
-__all__ = ["METRICS", "MeanAveragePrecision"]
+__all__ = ["METRICS", "box_row"]
 
 
-_RECALLS = np.linspace(0, 1, 101)
+def box_row(truth: TrueBoxes, reference: Record | None, answer: Record | None) -> FoundRow:
+    """What both sides found in one picture; a side that is no detection found nothing.
 
-
-class MeanAveragePrecision:
-    """Mean average precision of the answers against the reference's own boxes, at IoU 0.5.
-
-    Precision at 101 recalls, each the best at that recall or above, mean over them, then over the
-    classes that the reference has found. Beside it the mean overlap of matched boxes.
+    Args:
+        truth: All things in it.
+        reference: What the reference found; what it nearly found does not count.
+        answer: What the artifact found.
     """
+    wanted: dict[str, int] = {}
+    for box in truth.boxes:
+        if not box.crowd:
+            wanted[box.label] = wanted.get(box.label, 0) + 1
+    return FoundRow(wanted, (_class_matches(truth, reference), _class_matches(truth, answer)))
+
+
+def _class_matches(truth: TrueBoxes, record: Record | None) -> dict[str, ClassMatches]:
+    if not isinstance(record, Detection):
+        return {}
+    held: dict[str, list[int]] = {}
+    for i in visible_boxes(record):
+        held.setdefault(record.labels[i], []).append(i)
+    return {
+        label: _matched([box for box in truth.boxes if box.label == label], record, indexes)
+        for label, indexes in held.items()
+    }
+
+
+def _matched(boxes: Sequence[TrueBox], record: Detection, indexes: Sequence[int]) -> ClassMatches:
+    """Boxes of one class matched."""
+    mine = record.boxes[indexes].astype(np.float64)
+    crowd = np.array([box.crowd for box in boxes], bool)
+    scores = record.scores[indexes].astype(np.float64)
+    return match_class(_iou_with_crowds(mine, boxes, crowd), scores, crowd)
+
+
+def _iou_with_crowds(mine: np.ndarray, boxes: Sequence[TrueBox], crowd: np.ndarray) -> np.ndarray:
+    """IoU [n, m]; of crowds the share of the box found that lies in them."""
+    if not boxes:
+        return np.zeros((len(mine), 0))
+    corners = np.array([box.xyxy for box in boxes], np.float64)
+    whole = iou(mine, corners)
+    if crowd.any():
+        low = np.maximum(mine[:, None, :2], corners[None, :, :2])
+        high = np.minimum(mine[:, None, 2:], corners[None, :, 2:])
+        shared = np.maximum(high - low, 0).prod(axis=2)
+        area = np.maximum((mine[:, 2:] - mine[:, :2]).prod(axis=1), 1e-10)
+        whole = np.where(crowd, shared / area[:, None], whole)
+    return whole
+
+
+class _BoxFigures(RowFigures):
+    """``map50`` with the reference's own boxes as the truth, and mean overlap of matched boxes."""
 
     def __init__(self, rule: DecisionRule) -> None:
+        super().__init__(self._against, average_precisions, ("map50",))
         self._rule = rule
-        self._wanted: Counter[str] = Counter()
-        self._found: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
         self._overlaps: list[float] = []
 
-    def add(self, reference: Detection, answer: Detection | None) -> None:
-        """Take one input in."""
-        counted = reference.scores >= self._rule.threshold
-        self._wanted.update(
-            label for label, it in zip(reference.labels, counted, strict=True) if it
-        )
-        if answer is None:
-            return
-        matched = match_boxes(self._rule, reference, answer)
-        right = set(matched.answer.tolist())
-        self._overlaps += matched.overlap[matched.answer >= 0].tolist()
-        for j, label in enumerate(answer.labels):
-            self._found[label].append((float(answer.scores[j]), j in right))
+    def _against(self, reference: Detection, answer: Detection | None) -> FoundRow:
+        if answer is not None:
+            matched = match_boxes(self._rule, reference, answer)
+            self._overlaps += matched.overlap[matched.answer >= 0].tolist()
+        found = zip(reference.boxes.tolist(), reference.labels, reference.scores, strict=True)
+        boxes = [TrueBox(tuple(b), label) for b, label, s in found if s >= self._rule.threshold]
+        return box_row(TrueBoxes(tuple(boxes)), answer, None)
 
     def value(self) -> dict[str, float]:
         """``map50`` and ``iou``, where they can be told."""
-        told = {}
-        if self._wanted:
-            precisions = [self._average(label) for label in sorted(self._wanted)]
-            told["map50"] = float(np.mean(precisions))
-        if self._overlaps:
-            told["iou"] = float(np.mean(self._overlaps))
-        return told
-
-    def _average(self, label: str) -> float:
-        found = sorted(self._found.get(label, ()), key=lambda each: -each[0])
-        hits = np.cumsum([right for _, right in found])
-        if not found or not hits[-1]:
-            return 0.0
-        recall = hits / self._wanted[label]
-        precision = hits / np.arange(1, len(hits) + 1)
-        best = np.maximum.accumulate(precision[::-1])[::-1]
-        places = np.searchsorted(recall, _RECALLS, side="left")
-        reached = np.append(best, 0.0)[places]  # beyond the last recall there is no precision
-        return float(reached.mean())
+        overlap = {"iou": float(np.mean(self._overlaps))} if self._overlaps else {}
+        return super().value() | overlap
 
 
-METRICS = MeanAveragePrecision
+METRICS = TaskMetrics(
+    figures=_BoxFigures,
+    titles={"map50": "mAP at IoU 0.5", "iou": "mean IoU of matched boxes"},
+    row=lambda truth, place, reference, answer: box_row(truth, reference, answer),
+    read=average_precisions,
+)

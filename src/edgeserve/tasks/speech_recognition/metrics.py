@@ -1,29 +1,27 @@
-"""Transcripts against the reference's: word error rate."""
+"""Word error rate, against the reference's text and against a transcript."""
 
 from __future__ import annotations
 
-from edgeserve.tasks.base import DecisionRule
+from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
 from edgeserve.tasks.speech_recognition.compare import edit_distance
 from edgeserve.tasks.text_generation import Text
+from edgeserve.types.records import Record
 
-__all__ = ["METRICS", "WordErrorRate"]
-
-
-class WordErrorRate:
-    """Word error rate of the answers against the reference's own text, over all inputs."""
-
-    def __init__(self, rule: DecisionRule) -> None:
-        self._words = self._edits = 0
-
-    def add(self, reference: Text, answer: Text | None) -> None:
-        """Take one input in."""
-        words = reference.text.split()
-        self._words += len(words)
-        self._edits += edit_distance(words, answer.text.split() if answer else [])
-
-    def value(self) -> dict[str, float]:
-        """``wer``."""
-        return {"wer": self._edits / self._words} if self._words else {}
+__all__ = ["METRICS"]
 
 
-METRICS = WordErrorRate
+def _word_errors(words: list[str], answer: Record | None) -> float:
+    return edit_distance(words, answer.text.split() if isinstance(answer, Text) else [])
+
+
+def _against(reference: Text, answer: Text | None) -> tuple[float, float]:
+    words = reference.text.split()
+    return _word_errors(words, answer), len(words)
+
+
+METRICS = TaskMetrics(
+    figures=lambda rule: RatioFigure("wer", _against),
+    titles={"wer": "word error rate (WER)"},
+    words=lambda sample: (sample.label or "").split(),
+    word_errors=_word_errors,
+)

@@ -6,22 +6,39 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import SampleOrigin
 from edgeserve.processing.image.resize import ImageTransform
-from edgeserve.processing.outputs.steps import (
+from edgeserve.processing.outputs.checks import (
+    ModelOutputs,
+    RecordReader,
+    check_labels,
     check_numbers,
     check_probabilities,
     sigmoid,
     softmax,
     wrong_outputs,
 )
+from edgeserve.processing.outputs.slices import check_slice, place_steps, sliced
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
 from edgeserve.types.processing import CenterCrop, Resize
-from edgeserve.types.steps import Slice
 
-__all__ = ["Detector", "non_max_suppression", "to_xyxy"]
+__all__ = ["Detector", "non_max_suppression", "reader", "to_xyxy"]
+
+
+def reader(model: ModelOutputs) -> RecordReader:
+    """Reads the boxes of each sample.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-002 the input that boxes are places in, -006 a slice.
+    """
+    step = model.step
+    assert isinstance(step, Detect)
+    for what, each in step.slices.items():
+        check_slice(each, what, 4 if what == "boxes" else None, "detect/1", model.signature)
+    steps = place_steps(step.input, "detect/1", model.processing)
+    read = Detector(step, steps, model.labels)
+    return lambda values, feed, origins: read(values, origins)
 
 
 def to_xyxy(boxes: np.ndarray, form: str) -> np.ndarray:
@@ -105,7 +122,7 @@ class Detector:
 
     def _one(self, values: Mapping[str, np.ndarray], origin: SampleOrigin) -> Detection:
         step = self._step
-        boxes = _numbers(step.boxes, values, "boxes")
+        boxes = sliced(step.boxes, values, "boxes")
         if boxes.shape[1] != 4:
             raise wrong_outputs("four numbers a box", f"{boxes.shape[1]}")
         scores, kinds = self._scored(values, len(boxes))
@@ -132,15 +149,15 @@ class Detector:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Score float32 [n] and class int [n] of each box."""
         step = self._step
-        scores = check_numbers(_numbers(step.scores, values, "scores"), "scores")
+        scores = check_numbers(sliced(step.scores, values, "scores"), "scores")
         if step.classes is None:
             self._check_labels(scores.shape[1])
             best, kinds = _best(_activated(scores, step.activation), step.background)
         else:
             best = _activated(scores, step.activation)[:, 0]
-            kinds = _whole(_numbers(step.classes, values, "classes")[:, 0])
+            kinds = _whole(sliced(step.classes, values, "classes")[:, 0])
         if step.objectness is not None:
-            objects = check_numbers(_numbers(step.objectness, values, "objectness"), "objectness")
+            objects = check_numbers(sliced(step.objectness, values, "objectness"), "objectness")
             squash = "none" if step.activation == "none" else "sigmoid"
             best = best * _activated(objects, squash)[:, 0]
         if not len(best) == len(kinds) == count:
@@ -150,15 +167,8 @@ class Detector:
 
     def _check_labels(self, classes: int) -> None:
         count, background = len(self._labels), self._step.background
-        allowed = {0, classes} | ({classes - 1} if background == classes - 1 else set())
-        if count not in allowed:
-            raise ProcessingError(
-                "EDGE-PROCESS-007",
-                "labels",
-                wanted=f"{classes}, one a class of detect/1",
-                got=str(count),
-                hint="give the label list that the model was trained with, or none at all",
-            )
+        fits = count == classes or (background == classes - 1 == count)
+        check_labels(self._labels, fits, f"{classes}, one a class of detect/1")
 
     def _label(self, kind: int) -> str:
         if not self._labels:
@@ -166,21 +176,6 @@ class Detector:
         if not 0 <= kind < len(self._labels):
             raise wrong_outputs(f"classes below {len(self._labels)}, one a label", f"class {kind}")
         return self._labels[kind]
-
-
-def _numbers(where: Slice, values: Mapping[str, np.ndarray], what: str) -> np.ndarray:
-    """The numbers of each box, float32 [n, k]."""
-    value = values[where.output]
-    if value.ndim == 1 and what != "boxes":
-        return np.asarray(value, np.float32)[:, None]
-    axis = where.axis + value.ndim if where.axis < 0 else where.axis
-    size = value.shape[axis] if 0 <= axis < value.ndim else 0
-    stop = size if where.stop is None else where.stop
-    if not where.start < stop <= size:
-        wanted = f"{what} at {where.start}:{stop} of axis {where.axis} of output {where.output!r}"
-        raise wrong_outputs(wanted, f"one sample of shape {list(value.shape)}")
-    taken = value[(slice(None),) * axis + (slice(where.start, stop),)]
-    return np.asarray(np.moveaxis(taken, axis, -1).reshape(-1, stop - where.start), np.float32)
 
 
 def _activated(scores: np.ndarray, activation: str) -> np.ndarray:

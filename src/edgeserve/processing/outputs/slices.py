@@ -1,0 +1,93 @@
+"""Numbers that lie in a slice of an output, a row for each thing: of boxes, scores, points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgeserve.errors import ProcessingError
+from edgeserve.processing.outputs.checks import wrong_outputs
+from edgeserve.types.processing import CenterCrop, Processing, Resize
+from edgeserve.types.steps import Slice
+from edgeserve.types.tensors import Signature
+
+__all__ = ["check_slice", "place_steps", "sliced"]
+
+
+def sliced(where: Slice, values: Mapping[str, np.ndarray], what: str) -> np.ndarray:
+    """The numbers of each thing, float32 [n, k].
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-008, the output of a sample has no such slice.
+    """
+    value = values[where.output]
+    if value.ndim == 1 and what != "boxes":
+        return np.asarray(value, np.float32)[:, None]
+    axis = where.axis + value.ndim if where.axis < 0 else where.axis
+    size = value.shape[axis] if 0 <= axis < value.ndim else 0
+    stop = size if where.stop is None else where.stop
+    if not where.start < stop <= size:
+        wanted = f"{what} at {where.start}:{stop} of axis {where.axis} of output {where.output!r}"
+        raise wrong_outputs(wanted, f"one sample of shape {list(value.shape)}")
+    taken = value[(slice(None),) * axis + (slice(where.start, stop),)]
+    return np.asarray(np.moveaxis(taken, axis, -1).reshape(-1, stop - where.start), np.float32)
+
+
+_COUNTS = {None: "some", 4: "four"}
+
+
+def check_slice(where: Slice, what: str, size: int | None, step: str, signature: Signature) -> None:
+    """A slice lies within its output, as far as the signature tells.
+
+    Args:
+        where: The slice.
+        what: What it holds.
+        size: How many numbers each thing has there; None: one or more.
+        step: The output step that names it, for errors.
+        signature: The source's.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-006, it does not, or holds another number of them.
+    """
+    shape = signature.output(where.output).shape[1:]
+    if len(shape) == 1 and size is None:
+        return
+    axis = where.axis + len(shape) if where.axis < 0 else where.axis
+    there = shape[axis] if 0 <= axis < len(shape) else 0
+    if isinstance(there, str):
+        return
+    stop = there if where.stop is None else where.stop
+    if not where.start < stop <= there or (size is not None and stop - where.start != size):
+        raise ProcessingError(
+            "EDGE-PROCESS-006",
+            f"{what} of {step}",
+            wanted=f"{_COUNTS.get(size, size)} of output {where.output!r}, which is"
+            f" {list(shape)} a sample",
+            got=f"{where.start}:{stop} along axis {where.axis}",
+            hint="count axes without the batch; `edgeserve inspect` shows the outputs",
+        )
+
+
+def place_steps(name: str, step: str, processing: Processing) -> list[Resize | CenterCrop]:
+    """The resizing and cropping that places in a model's input are led back through.
+
+    Args:
+        name: The input whose places they are; empty: the only one, or the first.
+        step: The output step that reads them, for errors.
+        processing: The model's.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-002, no picture is made into an input of that name.
+    """
+    made = [each for each in processing.inputs if name in ("", each.name)]
+    if name and not made:
+        raise ProcessingError(
+            "EDGE-PROCESS-002",
+            f"input of {step}",
+            wanted="an input made from the picture",
+            got=name,
+            hint="name the input whose places the boxes are in, or none",
+        )
+    first = made[0].steps if made else ()
+    return [each for each in first if isinstance(each, Resize | CenterCrop)]

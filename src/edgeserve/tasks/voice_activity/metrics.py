@@ -1,0 +1,41 @@
+"""F1 of frames with speech."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeserve.tasks.metrics import F1Row, TaskMetrics, f1
+from edgeserve.tasks.voice_activity import TrueSegments, Voice
+from edgeserve.types.records import Record
+
+__all__ = ["METRICS", "frame_row"]
+
+
+def frame_row(truth: TrueSegments, reference: Record | None, answer: Record | None) -> F1Row:
+    """Frames of one sound in which somebody speaks: those whose middle lies in a segment.
+
+    Each side is counted in its own frames; one that has none misses all of the other's.
+    """
+    sides = [_frame_counts(truth, each) for each in (reference, answer)]
+    for mine, other in ((0, 1), (1, 0)):
+        if sides[mine] is None:
+            sides[mine] = (0, (sides[other] or (0, 0, 0))[1], 0)
+    (first, *one), (second, *two) = (side or (0, 0, 0) for side in sides)
+    return F1Row((first, second), (sum(one), sum(two)))
+
+
+def _frame_counts(truth: TrueSegments, record: Record | None) -> tuple[int, int, int] | None:
+    """Frames that are true and found, that are true, that are found."""
+    if not isinstance(record, Voice):
+        return None
+    middles = (np.arange(record.prob.size) + 0.5) * record.step_s
+    wanted = np.zeros(record.prob.size, bool)
+    for start, end in truth.segments:
+        wanted |= (middles >= start) & (middles < end)
+    found = record.prob >= 0.5
+    return int((wanted & found).sum()), int(wanted.sum()), int(found.sum())
+
+
+METRICS = TaskMetrics(
+    row=lambda truth, place, reference, answer: frame_row(truth, reference, answer), read=f1
+)
