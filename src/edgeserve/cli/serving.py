@@ -99,10 +99,9 @@ def serve(
     if engine == "ray":
         return _on_ray(options | wider | ray)
     _belong(wider, "--engine ray or --emit", "has replicas")
-    from edgeserve.serve import ServeOptions
-    from edgeserve.serve import serve as run
+    from edgeserve import serve as room
 
-    run(ServeOptions(**options))
+    room.serve(room.ServeOptions(**options))
     return 0
 
 

@@ -200,7 +200,7 @@ import json
 import numpy as np
 import tokenizers
 import torch
-from edgeserve.types.records import Embedding
+from edgeserve.tasks.embedding import Embedding
 
 FOLDER = {folder!r}
 MADE = tokenizers.Tokenizer.from_file(FOLDER + "/assets/tokenizer.json")

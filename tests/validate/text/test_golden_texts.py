@@ -168,7 +168,7 @@ def test_cases_are_made_without_torch(embedder: Any, tmp_path: Path) -> None:
     """The candidates lie with the reference's answers: its engine is not started again."""
     (tmp_path / "samples").symlink_to(embedder.root / "samples")
     request = GoldenRequest(source_folder=str(embedder.source), out=str(tmp_path), error=0.01)
-    made = in_a_worker(tmp_path, "golden", "make_golden", request)
+    made = in_a_worker(tmp_path, "golden.make", "make_golden", request)
     assert len(made["cases"]) == 8
     again = golden(embedder, tmp_path / "again", error=0.01)
     assert json.loads(encode(again)) == made, "as if they had been asked for now"
@@ -181,7 +181,7 @@ def test_a_file_is_judged_without_torch(embedder: Any, tmp_path: Path) -> None:
         source_folder=str(embedder.source),
         samples=str(embedder.root / "samples"),
     )
-    assert in_a_worker(tmp_path, "gate", "judge", request)["judgement"]["verdict"] == "pass"
+    assert in_a_worker(tmp_path, "judge", "judge", request)["judgement"]["verdict"] == "pass"
 
 
 @pytest.mark.parametrize("change", ["answers", "file", "seed"])

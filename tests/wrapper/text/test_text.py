@@ -129,7 +129,7 @@ def test_without_tokenizers_the_bundle_does_not_open(
     root = text.workspace()
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     for opening in (Wrapper, verify):
-        with pytest.raises(ProcessingError, match=r"edgeserve\[text\]") as refused:
+        with pytest.raises(ProcessingError, match=r"pip install .*\[text\]") as refused:
             opening(root)
         assert refused.value.code == "EDGE-PROCESS-020"
 

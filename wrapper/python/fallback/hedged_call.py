@@ -169,7 +169,7 @@ class _HedgedCall(Generic[T]):
             return
         url = self._of._pick(now, self._used)
         if url is None:
-            self._told.append("no endpoint may be asked now: those that failed are left alone")
+            self._told.append("no endpoint may be asked now: circuit breaker open")
             return
         number = self._race.start(url, self._message, self._deadline)
         self._flying[number] = (url, now)
