@@ -16,15 +16,19 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from dev.distribution import ROOT, Archives, build
 from dev.refactoring.compare_definitions import Renames
 
-__all__ = ["Contents", "compare", "contents", "main"]
+__all__ = ["Contents", "compare", "contents", "main", "targets"]
+
+#: Where the parts of a module went that a later move divided.
+Divided = Mapping[str, list[str]]
 
 
 class Contents(NamedTuple):
@@ -60,12 +64,19 @@ def _module(path: str) -> str:
     return ".".join(parts if parts and parts[0] == "edgeserve" else ["edgeserve", *parts])
 
 
-def compare(old: Contents, new: Contents, renames: Renames) -> list[str]:
+def targets(module: str, renames: Renames, divided: Divided) -> list[str]:
+    """Where an old module went: one place, or several where a later move divided it."""
+    where = renames.module(module)
+    return divided.get(where, [where])
+
+
+def compare(old: Contents, new: Contents, renames: Renames, divided: Divided) -> list[str]:
     """A line for everything of the old release that the new one lacks."""
     lost = [
         f"module {module} is not at {where}"
         for module in sorted(old.modules)
-        if (where := renames.module(module)) not in new.modules
+        for where in targets(module, renames, divided)
+        if where not in new.modules
     ]
     lost += [f"file {path} is gone" for path in sorted(old.data - new.data)]
     for what, each in (("old", old), ("new", new)):
@@ -84,13 +95,14 @@ def _tree(revision: str, folder: Path) -> Path:
 
 def main() -> int:
     """Build both revisions and print what the new release lacks."""
-    renames = Renames.read(Path(__file__).with_name("renames.toml"))
+    table = Path(__file__).with_name("renames.toml")
+    renames, divided = Renames.read(table), tomllib.loads(table.read_text())["divided"]
     with tempfile.TemporaryDirectory(prefix="edgeserve-archives-") as folder:
         top = Path(folder)
         old = contents(build(top / "old", _tree(sys.argv[1], top / "tree")))
         new = contents(build(top / "new"))
-    lost = compare(old, new, renames)
-    came = {renames.module(module) for module in old.modules}
+    lost = compare(old, new, renames, divided)
+    came = {where for module in old.modules for where in targets(module, renames, divided)}
     print(*lost, sep="\n", end="\n" if lost else "")
     print(
         f"{len(old.modules)} old modules went to {len(came & new.modules)} of {len(new.modules)}; "

@@ -84,8 +84,18 @@ def test_a_release_that_lost_a_part_is_found(part: str) -> None:
     renames = Renames({"edgeserve.old": "edgeserve.new"}, {}, {})
     old = Contents(*map(frozenset, (["edgeserve.old"], ["edgeserve/py.typed"], ["edgeserve.old"])))
     new = Contents(*map(frozenset, (["edgeserve.new"], ["edgeserve/py.typed"], ["edgeserve.new"])))
-    assert compare_contents(old, new, renames) == []
-    assert compare_contents(old, new._replace(**{part: frozenset()}), renames)
+    assert compare_contents(old, new, renames, {}) == []
+    assert compare_contents(old, new._replace(**{part: frozenset()}), renames, {})
+
+
+def test_every_part_of_a_divided_module_is_looked_for() -> None:
+    renames, none = Renames({}, {}, {}), frozenset[str]()
+    old = Contents(frozenset({"edgeserve.a"}), none, frozenset({"edgeserve.a"}))
+    new = Contents(frozenset({"edgeserve.b"}), none, frozenset({"edgeserve.b"}))
+    divided = {"edgeserve.a": ["edgeserve.b", "edgeserve.c"]}
+    assert compare_contents(old, new, renames, divided) == [
+        "module edgeserve.a is not at edgeserve.c"
+    ]
 
 
 def test_the_snapshot_of_the_first_release_is_whole() -> None:
