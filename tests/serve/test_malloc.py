@@ -11,10 +11,10 @@ from edgeserve.serve.server import tune_malloc
 #: What a request of some megabytes does, in a thread as in the loop's own.
 REQUESTS = """
 import resource, sys, threading
-from edgeserve.serve.server import keep
+from edgeserve.serve.server import tune_malloc
 
-if sys.argv[1] == "keep":
-    keep()
+if sys.argv[1] == "tuned":
+    tune_malloc()
 
 def pages():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -48,5 +48,5 @@ def test_a_request_s_memory_is_the_last_one_s() -> None:
     with_libc = platform.libc_ver()[0] == "glibc"
     assert tune_malloc() is with_libc
     if with_libc:
-        assert pages_of_fifty("keep") < 50 * 100
+        assert pages_of_fifty("tuned") < 50 * 100
         assert pages_of_fifty("nothing") > 50 * 1000

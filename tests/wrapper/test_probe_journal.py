@@ -17,9 +17,9 @@ from edgeserve.wrapper.probe_store import ProbeBusy, ProbeJournal
 _TRY = """
 import sys, time
 from pathlib import Path
-from edgeserve.wrapper.probe_store import Journal
+from edgeserve.wrapper.probe_store import ProbeJournal
 
-with Journal(Path(sys.argv[1])).attempt("key", "onnx-fp32 on npu", 5):
+with ProbeJournal(Path(sys.argv[1])).attempt("key", "onnx-fp32 on npu", 5):
     print("trying", flush=True)
     time.sleep(600)
 """

@@ -195,10 +195,15 @@ def test_without_the_package_the_rest_of_the_bundle_is_used(
 
 @pytest.mark.slow
 def test_the_tagger_from_its_onnx_file(
-    edgeserve: Callable[..., Any], project: Path, tmp_path: Path
+    edgeserve: Callable[..., Any],
+    project: Path,
+    plugin: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An ONNX file as the source; ONNX Runtime on that very file is the reference."""
     pytest.importorskip("efficientnet_lite_pytorch")
+    root = str(HERE.parents[2])  # where the factory's process finds dev.demo
+    monkeypatch.setitem(plugin, "PYTHONPATH", os.pathsep.join([plugin["PYTHONPATH"], root]))
     (project / "tagger_net.py").write_text(
         "import torch\n"
         "from dev.demo.tagger import load_module\n\n"
