@@ -17,10 +17,11 @@ import numpy as np
 from edgeserve import backends
 from edgeserve.backends import Graph, Session
 from edgeserve.backends.onnx.inspect import dim_word
-from edgeserve.backends.torch.program.npz_io import EXAMPLES, npz_bytes
+from edgeserve.backends.torch import EXAMPLES
 from edgeserve.backends.versions import versions
 from edgeserve.convert.onnx_checks import check_model, check_valid, data_files, read_proto
 from edgeserve.convert.source_checks import check_packages
+from edgeserve.data.npz_io import write_arrays
 from edgeserve.errors import BackendError, ConvertError, FilesError
 from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, write_atomic
 from edgeserve.jobs import progress
@@ -265,7 +266,8 @@ def _is_batched(session: Session, io: IO, examples: Feed) -> bool:
 
 
 def _write_examples(examples: Feed, out: Path) -> FileEntry:
-    write_atomic(out / EXAMPLES, npz_bytes(examples))
+    contiguous = {name: np.asarray(array, order="C") for name, array in examples.items()}
+    write_atomic(out / EXAMPLES, write_arrays(contiguous))
     return describe(out, EXAMPLES)
 
 

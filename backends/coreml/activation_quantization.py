@@ -1,4 +1,4 @@
-"""8-bit activations: ranges of values on real samples, and which operations stay float.
+"""8-bit activations: calibrated ranges, and the operations that stay float.
 
 coremltools measures ranges by running the package on a Mac, and keeps the range of the last
 sample only. Here our interpreter computes them, and every sample counts. coremltools quantizes
@@ -16,22 +16,22 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.checks import not_finite
 from edgeserve.backends.coreml.package import read_package
 from edgeserve.backends.coreml.spec import block_of, operations_of
-from edgeserve.errors import QuantizeError
 
 __all__ = ["Ranges", "float_operations", "measure_ranges"]
 
 
-#: For each tensor its least and greatest value, in coremltools' words.
+#: Smallest and largest value of each tensor, in coremltools' form.
 Ranges = dict[str, dict[str, float]]
 
-#: Bytes of inner tensors that one run may hand out.
+#: Largest number of bytes of activations that one run may return.
 _MAX_TAP_BYTES = 256 << 20
 
 
 def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) -> Ranges:
-    """Run samples through a package with one function, and watch every floating point tensor.
+    """Run samples through a package with one function, and record every floating point tensor.
 
     Tensors that hold infinities (masks do) are left out: 8 bits cannot hold those.
 
@@ -90,7 +90,7 @@ def _fitted(sample: Mapping[str, np.ndarray], inputs: Iterable[Any]) -> dict[str
     feed = {}
     for spec in inputs:
         array = sample[spec.name]
-        sizes = [  # one that is open is what the sample has
+        sizes = [  # a dynamic size is that of the sample
             size if isinstance(size, int) else have
             for size, have in zip(spec.shape, array.shape, strict=True)
         ]
@@ -103,19 +103,13 @@ def _fitted(sample: Mapping[str, np.ndarray], inputs: Iterable[Any]) -> dict[str
 def _update_range(found: Ranges, name: str, values: np.ndarray, index: int) -> None:
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if math.isnan(low) or math.isnan(high):
-        raise QuantizeError(
-            "EDGE-QUANTIZE-010",
-            f"tensor {name!r} on sample {index}",
-            wanted="numbers",
-            got="NaN",
-            hint="ask for --precision w8, or leave that sample out",
-        )
+        raise not_finite(name, index, "NaN")
     known = found.setdefault(name, {"rmin": low, "rmax": high})
     known["rmin"], known["rmax"] = min(known["rmin"], low), max(known["rmax"], high)
 
 
 def _clip_ranges(found: Ranges, block: Any) -> Ranges:
-    """Cut the range of what only a clip reads down to what the clip lets through.
+    """Limit the range of a tensor that only a clip reads to the range of the clip.
 
     coremltools quantizes a convolution's result before the clip that follows; beyond the clip's
     ends its values make no difference, and would only take steps away from the others.
@@ -146,29 +140,14 @@ def _number(operation: Any, key: str, constants: Mapping[str, Any]) -> float:
     return float(tensor.floats.values[0])
 
 
-#: What hands the values of convolutions on to others.
-_PASS_THROUGH = {
-    "add",
-    "avg_pool",
-    "clip",
-    "concat",
-    "identity",
-    "leaky_relu",
-    "max_pool",
-    "pad",
-    "relu",
-    "relu6",
-    "resize_bilinear",
-    "resize_nearest_neighbor",
-    "sigmoid",
-    "silu",
-    "tanh",
-    "upsample_bilinear",
-    "upsample_nearest_neighbor",
-}
+#: Operations that pass the values of convolutions on.
+_PASS_THROUGH = set(
+    "add avg_pool clip concat identity leaky_relu max_pool pad relu relu6 resize_bilinear "
+    "resize_nearest_neighbor sigmoid silu tanh upsample_bilinear upsample_nearest_neighbor".split()
+)
 _CONVOLUTIONS = {"conv", "conv_transpose"}
 
-#: Steps of a sum's 8 bits that its smaller part must reach, lest it be lost.
+#: Quantization steps of a sum that its smaller operand must span at least.
 _LEAST_STEPS = 8
 
 
@@ -204,6 +183,6 @@ def float_operations(block: Any, ranges: Ranges) -> Iterator[Any]:
 
 
 def _is_balanced(read: list[str], made: str, ranges: Ranges) -> bool:
-    """Whether the smaller part of a sum survives in the steps of its result."""
+    """Whether the smaller operand of a sum survives the quantization of the result."""
     sizes = [max(abs(value) for value in ranges[name].values()) for name in (*read, made)]
     return min(sizes[:-1]) * 127 >= _LEAST_STEPS * sizes[-1]

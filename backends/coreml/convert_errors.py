@@ -1,20 +1,20 @@
-"""Why coremltools refused: the op, the user's own line, and what can be done about it."""
+"""Coded errors for failures of coremltools: the op, the user's own line and a remedy."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgeserve.backends.coreml.program import SourceProgram
 from edgeserve.backends.torch.diagnose.unsupported_op import (
     RefusedOp,
+    converter_error,
     data_dependent_error,
     find_checked_op,
-    mask_name,
-    op_hint,
+    node_marks,
 )
-from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
+from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.user_lines import exception_chain, line_of_text, one_line
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def convert_error(
     Args:
         error: As caught.
         program: What was converted, in core ATen.
-        source: What that was made from.
+        source: The source of ``program``.
         folder: The user's folder.
 
     Returns:
@@ -42,48 +42,19 @@ def convert_error(
         EDGE-CONVERT-051.
     """
     chain = list(exception_chain(error))
-    said = one_line(chain[-1])
+    message = one_line(chain[-1])
     name = _source(chain, program, source)
-    effect = name is None and "TOKEN" in said
+    effect = name is None and "TOKEN" in message
     if effect:
         name = find_checked_op((n.name, str(n.target)) for n in source.program.graph.nodes)
     if name is None:
-        return ConvertError(
-            "EDGE-CONVERT-051",
-            "coremltools.convert",
-            wanted="a model",
-            got=said,
-            hint="the job's log holds the converter's whole message; --bisect finds the part",
-        )
+        return converter_error("EDGE-CONVERT-051", "coremltools.convert", message)
     unknown = effect or any(words in str(part) for part in chain for words in _UNKNOWN)
-    return _unsupported_op(_culprit(name, source, folder), unknown, said)
-
-
-def _unsupported_op(found: RefusedOp, unknown: bool, said: str) -> UnsupportedOp:
-    if unknown:
-        return UnsupportedOp(
-            "EDGE-OP-020",
-            found.thing,
-            wanted="an op that Core ML can express",
-            got="one without a translation",
-            source_line=found.line,
-            hint=op_hint(
-                found.operator,
-                "coreml",
-                "write that line with other operators, or do that step outside the model",
-            ),
-        )
-    return UnsupportedOp(
-        "EDGE-OP-021",
-        found.thing,
-        wanted="a use of it that Core ML can express",
-        got=said,
-        source_line=found.line,
-        hint=op_hint(
-            found.operator,
-            "coreml",
-            "write that line in another way: other arguments, fewer axes, simpler operators",
-        ),
+    return _culprit(name, source, folder).unsupported(
+        ("EDGE-OP-020", "EDGE-OP-021"),
+        "coreml",
+        None if unknown else message,
+        "other arguments, fewer axes, simpler operators",
     )
 
 
@@ -95,37 +66,27 @@ def _culprit(name: str, source: SourceProgram, folder: Path) -> RefusedOp:
 def fixed_size_error(
     error: Exception, source: SourceProgram, sizes: object, folder: Path
 ) -> EdgeError:
-    """The coded error where torch refuses the program at fixed sizes.
+    """The coded error for a failed export of the program at fixed sizes.
 
     Args:
         error: As caught.
         source: The program.
-        sizes: What was asked for, to be shown.
+        sizes: The requested sizes, for the message.
         folder: The user's folder.
 
     Returns:
         EDGE-OP-023 where the size of an op's result depends on values, else EDGE-CONVERT-053.
     """
-    name = _converting(error)
+    *_, name = ("", *node_marks(error))
     if data_dependent_error(exception_chain(error)) and name in source.traces:
-        found = _culprit(name, source, folder)
-        return UnsupportedOp(
-            "EDGE-OP-023",
-            found.thing,
-            wanted="an op whose result has one size",
-            got="a size that depends on values",
-            source_line=found.line,
-            hint=op_hint(
-                mask_name(found.operator), "coreml", "keep the size: torch.where and masks"
-            ),
-        )
+        return _culprit(name, source, folder).data_dependent("EDGE-OP-023", "coreml")
     return ConvertError(
         "EDGE-CONVERT-053",
         f"program at {sizes}",
         got=one_line(error),
-        wanted="a program that holds for sizes in its declared ranges",
+        wanted="a program that is valid for its declared ranges of sizes",
         source_line=line_of_text(source.traces[name], folder) if name in source.traces else None,
-        hint="narrow dynamic_shapes to sizes that the model takes, batch 1 among them",
+        hint="narrow dynamic_shapes to sizes that the model accepts, including batch 1",
     )
 
 
@@ -139,18 +100,7 @@ def _source(
             found = pattern.search(str(error))
             if found and (name := traces.get(found[1])) in source.traces:
                 return name
-        if (name := _converting(error)) in source.traces:
+        *_, name = ("", *node_marks(error))
+        if name in source.traces:
             return name
     return None
-
-
-def _converting(error: BaseException) -> str | None:
-    """The mark of the innermost node that a frame of the converter worked on."""
-    found, trace = None, error.__traceback__
-    while trace is not None:
-        for held in ("node", "n"):
-            meta: Any = getattr(trace.tb_frame.f_locals.get(held), "meta", None)
-            if isinstance(meta, dict) and isinstance(meta.get("stack_trace"), str):
-                found = meta["stack_trace"]
-        trace = trace.tb_next
-    return found

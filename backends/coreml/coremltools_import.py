@@ -1,9 +1,9 @@
-"""coremltools, imported without what it only looks for, and quietly.
+"""Import coremltools quietly, without its optional packages.
 
 On import coremltools tries nine further packages to see which converters it can offer. Two of them
-(torchao, transformers) and scikit-learn are slow to load, and none has a part in what is done here:
-left out, the import takes a quarter of the CPU time. Whoever imports coremltools without this
-module gets the same library, more slowly.
+(torchao, transformers) and scikit-learn are slow to load, and none is used here: without them the
+import takes a quarter of the CPU time. Importing coremltools without this module gives the same
+library, more slowly.
 """
 
 from __future__ import annotations
@@ -20,29 +20,20 @@ from typing import Any
 
 __all__ = ["coremltools", "quiet", "remove_weight_folders", "validate_once"]
 
-#: What coremltools tries to import for converters of other frameworks.
+#: Packages that coremltools imports for converters of other frameworks.
 _OPTIONAL = frozenset(
-    {
-        "executorch",
-        "libsvm",
-        "sklearn",
-        "tensorflow",
-        "torchao",
-        "torchaudio",
-        "torchvision",
-        "transformers",
-        "xgboost",
-    }
+    "executorch libsvm sklearn tensorflow torchao torchaudio torchvision transformers "
+    "xgboost".split()
 )
 
 _MACHINERY = ("importlib", "_frozen_importlib")
 
-#: The module of coremltools that makes a package out of a program.
+#: The module of coremltools that converts a program to a package.
 _WRITER = "coremltools.converters.mil.backend.mil.load"
 
 
 class _OptionalImportBlocker:
-    """An import hook: for coremltools itself, and nobody else, those packages are not there."""
+    """An import hook that hides those packages from coremltools only."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -79,7 +70,7 @@ def coremltools() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep coremltools from warning, as it does of every package that it was not tested with."""
+    """Suppress coremltools' warnings about packages that it was not tested with."""
     logger = logging.getLogger("coremltools")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -93,8 +84,8 @@ def quiet() -> Iterator[None]:
 def validate_once() -> Iterator[None]:
     """Keep coremltools from checking and printing its whole program after each of about 110 passes.
 
-    That takes half of a conversion. The check before a program is written stays: a pass that breaks
-    it is found there. What is printed goes to a log that nobody has switched on.
+    That takes half of a conversion. The check before a program is written remains and finds a
+    broken program. The printed text goes to a disabled log.
     """
     coremltools()
     from coremltools.converters.mil.mil import Program

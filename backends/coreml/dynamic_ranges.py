@@ -1,8 +1,8 @@
-"""Packages whose sizes stay open: ranges on their inputs, and proof that they hold at the ends.
+"""Packages with dynamic sizes: ranges on their inputs, and a check at the ends of the ranges.
 
-coremltools writes a range for whatever it could convert with an unknown size. Whether the program
-still answers as its source at other sizes is tried here, before the package counts as made; where
-not, sizes are fixed instead.
+coremltools writes a range for every program that it converts with an unknown size. Here the program
+is compared with its source at other sizes, before the package is accepted; if they differ, sizes
+are fixed instead.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["check_dynamic_ranges", "dynamic_io", "has_dynamic_sizes"]
 
 #: Largest difference from the program, relative to each output's largest value.
 _TOLERANCE = 1e-3
-#: In float16: rounding of every operation, which a wrong shape or axis lies far above.
+#: In float16: rounding of every operation; a wrong shape or axis differs far more.
 _FP16_TOLERANCE = 5e-2
-#: Numbers that the inputs of one trial may hold.
+#: Largest number of elements of the inputs of one probe.
 _MAX_ELEMENTS = 1 << 21
 
 
@@ -37,7 +37,7 @@ def has_dynamic_sizes(io: IO) -> bool:
 
 
 def dynamic_io(io: IO, signature: Signature, sizes: Sizes) -> IO:
-    """What a package takes and gives, its open dimensions under the signature's names."""
+    """A package's inputs and outputs, with dynamic dimensions under the signature's names."""
     if not sizes.ranges:
         return io
 
@@ -67,7 +67,7 @@ def check_dynamic_ranges(
     """Run a package and its source at the ends of its ranges and at a prime between them.
 
     Raises:
-        ConvertError: EDGE-CONVERT-055, it fails or answers otherwise at one of them.
+        ConvertError: EDGE-CONVERT-055, it fails or differs at one of them.
     """
     import torch
 
@@ -99,7 +99,7 @@ def check_dynamic_ranges(
 
 
 def _shape_at(shape: Shape, sizes: Sizes, dims: dict[str, int]) -> tuple[int, ...]:
-    """A shape of the signature at one choice of its open sizes."""
+    """A shape of the signature for one choice of its dynamic sizes."""
     return tuple(dim if isinstance(dim, int) else dims.get(dim, sizes.dims[dim]) for dim in shape)
 
 
@@ -141,7 +141,7 @@ def _mismatch(dims: dict[str, int], got: str) -> ConvertError:
     return ConvertError(
         "EDGE-CONVERT-055",
         f"package at {dims}",
-        wanted="the source's own answers",
+        wanted="the source's own outputs",
         got=got,
         hint="give fixed sizes: leave these dimensions out of dynamic_shapes",
     )

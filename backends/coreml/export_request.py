@@ -1,10 +1,9 @@
-"""What an export to Core ML is asked for: route, precision, target, inputs and outputs.
+"""A request for an export to Core ML: route, precision, target, inputs and outputs.
 
-An input may be a picture: Core ML takes pixel buffers and normalises them itself, if it can. A
-picture input has one scale for all channels, a bias for each, and no other step: where the
-declared processing is that and nothing else, handing it over changes no value. Anything else
-would be near to what the model was proven with, and is refused. What came of the request is
-compared with it by `check_converted_io`.
+An input may be an image: Core ML takes pixel buffers and normalizes them itself. An image input has
+one scale for all channels, a bias for each, and no other step. If the declared preprocessing is
+exactly that, moving it into the package changes no value. Any other preprocessing would only be
+approximated, and is rejected. `check_converted_io` compares the converted package with the request.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ __all__ = [
 ]
 
 
-#: Systems that a package can ask for at least, oldest first. iOS 16 has quantized weights, 17
+#: Minimum systems of a package, oldest first. iOS 16 has quantized weights, 17
 #: quantized activations, 18 several functions in a file and attention as one operation.
 TARGETS = ("iOS16", "iOS17", "iOS18")
 
-#: The route that hands operators to coremltools whole, where it knows them.
+#: The route that keeps operators whole where coremltools translates them.
 WHOLE = "whole"
 
 
 @dataclass(frozen=True)
 class CoremlExportRequest:
-    """What is to be made.
+    """A request for one package.
 
     Attributes:
         exported: The source.
@@ -61,14 +60,14 @@ class CoremlExportRequest:
 
     @property
     def picture(self) -> str | None:
-        """The input that is to be a picture."""
+        """The name of the image input, if any."""
         return self.options.get("image")
 
     def target(self, functions: int) -> str:
-        """The oldest system that a file of so many functions is made for.
+        """The minimum system of a file with so many functions.
 
         Raises:
-            ConvertError: EDGE-CONVERT-054, the asked one is unknown or has no such files.
+            ConvertError: EDGE-CONVERT-054, the requested one is unknown or too old for the file.
         """
         least = TARGETS[-1] if functions > 1 else TARGETS[0]
         asked = self.options.get("target", least)
@@ -79,13 +78,13 @@ class CoremlExportRequest:
                 "deployment target",
                 wanted=f"one of {list(usable)}",
                 got=f"{asked}, for a file with {functions} functions",
-                hint=f"leave the target out, or ask for {least}",
+                hint=f"omit the target, or ask for {least}",
             )
         return asked
 
 
 def check_image_input(exported: Exported, name: str, sizes: Sizes) -> None:
-    """Refuse a picture input that could not do exactly what the declared processing does.
+    """Reject an image input that cannot reproduce the declared preprocessing exactly.
 
     Raises:
         ConvertError: EDGE-CONVERT-050.
@@ -95,14 +94,14 @@ def check_image_input(exported: Exported, name: str, sizes: Sizes) -> None:
         names = [each.name for each in exported.signature.inputs]
         raise _image_input_error(name, f"one of {names}", "no such input")
     if why := _mismatch_reason(exported, spec, sizes.of(spec.shape)):
-        raise _image_input_error(name, "an RGB picture [1, 3, H, W], normalised by one scale", why)
+        raise _image_input_error(name, "an RGB image [1, 3, H, W], normalized by one scale", why)
 
 
 def image_type(exported: Exported, name: str, shape: tuple[int, ...]) -> Any:
-    """The ``ImageType`` of coremltools for an input that `check_image_input` let pass.
+    """The ``ImageType`` of coremltools for an input that `check_image_input` accepts.
 
     Args:
-        exported: The source, whose processing is taken over.
+        exported: The source with the preprocessing.
         name: The input.
         shape: Its shape in the package, [1, 3, height, width].
     """
@@ -121,11 +120,11 @@ def _steps(exported: Exported, name: str) -> tuple[InputStep, ...]:
 
 
 def _mismatch_reason(exported: Exported, spec: TensorSpec, shape: tuple[int, ...]) -> str:
-    """Why the input cannot be a picture; empty where it can."""
+    """Why the input cannot be an image; empty if it can."""
     steps = _steps(exported, spec.name)
     normalize = [step for step in steps if isinstance(step, Normalize)]
     if not steps:
-        return "an input without processing"
+        return "an input without preprocessing"
     if spec.dtype != "float32" or len(shape) != 4 or shape[:2] != (1, 3):
         return f"{spec.dtype} {list(shape)}"
     if not any(isinstance(step, Layout) and step.order == "CHW" for step in steps):
@@ -142,31 +141,31 @@ def _mismatch_reason(exported: Exported, spec: TensorSpec, shape: tuple[int, ...
 def _image_input_error(name: str, wanted: str, got: str) -> ConvertError:
     return ConvertError(
         "EDGE-CONVERT-050",
-        f"picture input {name!r}",
+        f"image input {name!r}",
         wanted=wanted,
         got=got,
-        hint="leave the option out: the package then takes the processed tensor",
+        hint="omit the option: the package then takes the preprocessed tensor",
     )
 
 
-#: What a package has for a number without axes.
+#: The shape of a scalar in a package.
 _SCALAR = (1,)
 
-#: What Core ML takes for a dtype of the source; others are left to coremltools.
+#: Core ML's dtypes by the source's; others are left to coremltools.
 _INPUTS = {"bool": "int32", "float32": "float32", "int32": "int32", "int64": "int32"}
 
 
-def input_types(order: CoremlExportRequest, sizes: Sizes) -> list[Any]:
-    """The inputs in coremltools' words: names, 32 bits, a picture where one is asked for."""
+def input_types(request: CoremlExportRequest, sizes: Sizes) -> list[Any]:
+    """The inputs for coremltools: names, 32 bits, an image if requested."""
     import numpy as np
 
     types = []
-    for spec in order.exported.signature.inputs:
+    for spec in request.exported.signature.inputs:
         shape = sizes.of(spec.shape)
         if any(dim in sizes.ranges for dim in spec.shape):
             shape = tuple(_range(dim, sizes) for dim in spec.shape)
-        if spec.name == order.picture:
-            types.append(image_type(order.exported, spec.name, shape))
+        if spec.name == request.picture:
+            types.append(image_type(request.exported, spec.name, shape))
         else:
             known = _INPUTS.get(spec.dtype)
             dtype = np.dtype(known).type if known else None
@@ -175,34 +174,34 @@ def input_types(order: CoremlExportRequest, sizes: Sizes) -> list[Any]:
 
 
 def _range(dim: int | str, sizes: Sizes) -> Any:
-    """A dimension in coremltools' words: a size, or a range with its usual size."""
+    """A dimension for coremltools: a size, or a range with its default."""
     if isinstance(dim, int) or dim not in sizes.ranges:
         return dim if isinstance(dim, int) else sizes.dims[dim]
     low, high = sizes.ranges[dim]
     return coremltools().RangeDim(low, high, default=sizes.dims[dim])
 
 
-def output_types(order: CoremlExportRequest) -> list[Any]:
-    """The outputs in coremltools' words: names, float32 or int32."""
+def output_types(request: CoremlExportRequest) -> list[Any]:
+    """The outputs for coremltools: names, float32 or int32."""
     import numpy as np
 
     return [
         coremltools().TensorType(
             name=spec.name, dtype=np.float32 if "float" in spec.dtype else np.int32
         )
-        for spec in order.exported.signature.outputs
+        for spec in request.exported.signature.outputs
     ]
 
 
 def check_converted_io(
-    found: Sequence[IO], order: CoremlExportRequest, sizes: Sequence[Sizes]
+    found: Sequence[IO], request: CoremlExportRequest, sizes: Sequence[Sizes]
 ) -> None:
-    """Hold what a package says of its edges against what was asked for.
+    """Compare a package's inputs and outputs with the request.
 
     Raises:
         ConvertError: EDGE-CONVERT-052.
     """
-    signature, picture = order.exported.signature, order.picture
+    signature, picture = request.exported.signature, request.picture
     for io, each in zip(found, sizes, strict=True):
         inputs = [spec for spec in signature.inputs if spec.name != picture]
         taken = [spec for spec in io.inputs if spec.name != picture]
@@ -218,15 +217,15 @@ def check_converted_io(
                 "model.mlpackage",
                 wanted=f"{wanted} -> {names}",
                 got=f"{got} -> {made}",
-                hint="report it with `edgeserve doctor --json`: the fault is not in your model",
+                hint="this is a bug of edgeserve: report it with `edgeserve doctor --json`",
             )
 
 
 def _names_match(names: Sequence[str], made: Sequence[str]) -> bool:
-    """Whether values are called by these names, as far as a Core ML program may have them.
+    """Whether values have these names, as far as a Core ML program allows them.
 
-    What is no letter, number or underscore becomes one; a number in front and words of the program
-    text ("state", "list") get something added.
+    Characters other than letters, digits and underscores become underscores; names with a leading
+    digit and keywords of the program text ("state", "list") get an affix.
     """
 
     def same(name: str, found: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a Core ML package holds, read from its protobuf message; nothing is run."""
+"""The content of a Core ML package, read from its protobuf message; nothing runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgeserve.types.artifact import Artifact
 
 __all__ = ["ConstantTensor", "constants_of", "inspect_coreml"]
 
-#: Bits of MIL's data types, by the name the message has for them.
+#: Bits of MIL's data types, by their names in the message.
 _BITS = {
     "FLOAT16": 16,
     "FLOAT32": 32,
@@ -45,7 +45,7 @@ class ConstantTensor(NamedTuple):
     """A constant tensor of a program.
 
     Attributes:
-        name: The value that it is, or belongs to ("w_quantized.scale").
+        name: Its value, or the value that it belongs to ("w_quantized.scale").
         dtype: As stored ("int8").
         shape: Its dimensions.
         place: File and offset of its bytes; None where they stand in the message.
@@ -105,7 +105,7 @@ def constants_of(function: Any) -> Iterator[ConstantTensor]:
 
 
 def _values(operation: Any) -> dict[str, Any]:
-    """What stands in an operation itself, by parameter: iOS 16 has it as attributes."""
+    """The immediate values of an operation, by parameter; attributes in iOS 16."""
     given = {key: each.arguments[0] for key, each in operation.inputs.items() if each.arguments}
     inline = {key: each.value for key, each in given.items() if each.HasField("value")}
     return {k: v for k, v in operation.attributes.items() if k != "name"} | inline
@@ -125,7 +125,7 @@ def _constant(name: str, value: Any) -> ConstantTensor | None:
 
 
 def _weights(constants: list[ConstantTensor]) -> tuple[WeightInfo, ...]:
-    """Each stored tensor once, by name: functions share what lies at the same place."""
+    """Each stored tensor once, by name: functions share tensors at the same offset."""
     places: dict[object, ConstantTensor] = {}
     for each in constants:
         places.setdefault(each.place or (each.name, each.shape), each)

@@ -1,8 +1,8 @@
-"""What a package says of itself: description, labels, task, and the source op of each value.
+"""The metadata of a package: description, labels, task, and the source op of each value.
 
-All of it comes from the source's own values. What coremltools notes (the day, its versions) is
-dropped: it would make other bytes every day. A later change of the program renames values by
-endings of its own; `SourceMap` leads them back to the names that the export noted.
+All of it comes from the source. coremltools' own entries (the date, its versions) are removed: with
+them the bytes would change every day. A later change of the program renames values by suffixes;
+`SourceMap` maps them back to the names that the export recorded.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
+from edgeserve.backends.checks import is_kept, unknown_keep_float
 from edgeserve.backends.coreml.program import SourceProgram
 from edgeserve.backends.coreml.spec import block_of, name_of, operations_of
-from edgeserve.errors import QuantizeError
 from edgeserve.types.source import Exported
 
 __all__ = ["MODULES", "SOURCES", "SourceMap", "as_json", "describe_package", "sources_of"]
@@ -35,7 +35,7 @@ def sources_of(program: Any, source: SourceProgram) -> dict[str, list[str]]:
 
     Args:
         program: The PyMIL program; its only function is "main".
-        source: Where it came from.
+        source: The source program.
     """
     found: dict[str, list[str]] = {}
     for op in _operations(program.functions["main"]):
@@ -61,7 +61,7 @@ def describe_package(
     sources: Mapping[str, Mapping[str, list[str]]],
     modules: Mapping[str, str | None],
 ) -> None:
-    """Fill in the metadata of a ``Model`` message, in place of what stands there.
+    """Replace the metadata of a ``Model`` message.
 
     Args:
         spec: The message.
@@ -86,7 +86,7 @@ def describe_package(
 
 
 def _add_entry(metadata: Any, key: str, value: Any) -> None:
-    """One entry as JSON, text as it is; nothing where there is nothing to say."""
+    """One entry as JSON, text as it is; empty for an empty value."""
     if value:
         text = value if isinstance(value, str) else as_json(value)
         metadata.userDefined[key] = text
@@ -109,7 +109,7 @@ _RENAMED_SUFFIX = re.compile(r"(_cast_fp16|_to_fp16|__post__dequant|_quantized)+
 
 @dataclass(frozen=True)
 class SourceMap:
-    """The notes of one package.
+    """The recorded source ops of one package.
 
     Attributes:
         sources: For each function, and in it for each value, the source op.
@@ -121,7 +121,7 @@ class SourceMap:
 
     @classmethod
     def of(cls, spec: Any) -> SourceMap:
-        """Read the notes of a ``Model`` message; a package of somebody else's making has none."""
+        """Read them from a ``Model`` message; packages of other tools have none."""
         notes = spec.description.metadata.userDefined
         try:
             found = json.loads(notes.get(SOURCES) or "{}")
@@ -155,21 +155,15 @@ class SourceMap:
         for operation in operations_of(block):
             source = self.source(function, operation)
             module = self.modules.get(source or "", "")
-            hits = {e for e in keep if e in (source, module) or module.startswith(f"{e}.")}
+            hits = {entry for entry in keep if is_kept(entry, source, module)}
             missing -= hits
             if hits:
                 yield operation
         if missing:
-            raise QuantizeError(
-                "EDGE-QUANTIZE-009",
-                f"keep_float {sorted(missing)[0]!r}",
-                wanted="a module's path or a node of the exported program that the file knows",
-                got="nothing that came from it",
-                hint="`edgeserve inspect` shows source and module",
-            )
+            raise unknown_keep_float(min(missing))
 
     def describe(self, spec: Any) -> None:
-        """Note the origin of the values that a changed message has now."""
+        """Record the source ops of the values in a changed message."""
         changed: dict[str, dict[str, list[str]]] = {}
         for function in self.sources:
             found: dict[str, list[str]] = {}

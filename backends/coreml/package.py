@@ -1,7 +1,7 @@
 """Writing a ``.mlpackage``, the same bytes for the same model; merging and splitting them.
 
-coremltools names the items of a package by random numbers, notes the day, and serialises maps in
-any order. Here items are named by what they hold, and nothing else is written. Packages of one
+coremltools names the items of a package by random numbers, records the date, and serializes maps
+in any order. Here items are named by their content, and nothing else is written. Packages of one
 function each become one package of several functions (multifunction), whose weights are stored
 once.
 """

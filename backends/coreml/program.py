@@ -1,8 +1,8 @@
-"""The exported program as Core ML can take it: fixed sizes, plain edges, and where each op is from.
+"""The exported program in a form for Core ML: fixed sizes, plain inputs and outputs, source ops.
 
-The graph is changed on the unlifted module and exported again, so that torch itself redoes shapes
-and signature. Every node's stack trace is replaced by the name of the source op that it came from;
-torch and coremltools hand that down through everything they do.
+The graph is changed on the unlifted module and exported again, so that torch itself recomputes
+shapes and signature. Every node's stack trace is replaced by the name of its source op, which torch
+and coremltools propagate.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgeserve.backends.coreml.passes.decompose import decompose
 from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.torch import reference_artifact
+from edgeserve.backends.torch.diagnose.unsupported_op import mark_nodes
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import TensorSpec
 from edgeserve.user_lines import one_line
@@ -28,7 +29,7 @@ __all__ = ["FixedProgram", "SourceProgram", "load_source"]
 
 @dataclass(frozen=True)
 class FixedProgram:
-    """A program for fixed sizes, and the rewrites that changed it on the way."""
+    """A program for fixed sizes, and the passes that changed it."""
 
     program: ExportedProgram
     rewrites: tuple[str, ...]
@@ -53,15 +54,15 @@ class SourceProgram:
     def fixed(self, sizes: Sequence[Sizes], whole: bool) -> Iterator[FixedProgram]:
         """The same program for each of these sizes alone, in core ATen.
 
-        Several are traced once, with the sizes in which they differ left open, and filled in. One
-        with ranges stays open in those.
+        Several are traced once, with the differing sizes dynamic, and then specialized. Sizes with
+        ranges stay dynamic.
 
         Args:
-            sizes: What every dynamic dimension becomes.
-            whole: Keep the operators that coremltools translates as they are.
+            sizes: The size of every dynamic dimension.
+            whole: Keep operators whole that coremltools translates.
 
         Raises:
-            Exception: what torch raises where the program does not hold for them.
+            Exception: of torch, where the program is not valid for these sizes.
         """
         if sizes[0].ranges:
             yield self._ranged(sizes[0], whole)
@@ -97,10 +98,15 @@ class SourceProgram:
             return _limit_rank(FixedProgram(program, rewrites), examples, whole)
 
     def _examples(self, sizes: Sizes) -> tuple[torch.Tensor, ...]:
-        return tuple(_example(spec, sizes) for spec in self.inputs)
+        import torch
+
+        return tuple(
+            torch.zeros(sizes.of(spec.shape), dtype=getattr(torch, spec.dtype))
+            for spec in self.inputs
+        )
 
     def _open(self, sizes: Sequence[Sizes], whole: bool) -> FixedProgram | None:
-        """Traced with the sizes that differ left open; None where torch cannot do that."""
+        """Traced with the differing sizes dynamic; None if torch cannot do that."""
         import torch
 
         from edgeserve.backends.torch.passes import apply_passes
@@ -128,14 +134,14 @@ class SourceProgram:
                 program = torch.export.export(module, examples, dynamic_shapes=dynamic)
                 return FixedProgram(decompose(program, whole), rewrites)
             except Exception as error:  # torch raises many kinds; one size at a time may do
-                print(f"lengths are traced one by one: {one_line(error)}", flush=True)
+                print(f"tracing the lengths one by one: {one_line(error)}", flush=True)
                 return None
 
     def _ranged(self, sizes: Sizes, whole: bool) -> FixedProgram:
-        """Open in the dimensions with ranges.
+        """Dynamic in the dimensions with ranges.
 
         Raises:
-            ValueError: that cannot be; the log says why.
+            ValueError: that is impossible; the log has the reason.
         """
         from edgeserve.backends.torch.passes.merge_axes import has_many_axes
 
@@ -145,7 +151,7 @@ class SourceProgram:
         return found
 
     def target(self, source: str) -> str:
-        """The operator of a source op, as torch names it."""
+        """The operator of a source op, by torch's name."""
         return next(str(n.target) for n in self.program.graph.nodes if n.name == source)
 
 
@@ -159,16 +165,12 @@ def load_source(exported: Exported, root: Path) -> SourceProgram:
     from edgeserve.backends.torch.program.io import load_program
 
     program = load_program(reference_artifact(exported), root)
-    traces, modules = {}, {}
-    for node in program.graph.nodes:
-        traces[node.name] = str(node.meta.get("stack_trace") or "")
-        modules[node.name] = module_path(node)
-        node.meta["stack_trace"] = node.name
-    return SourceProgram(program, exported.signature.inputs, traces, modules)
+    modules = {node.name: module_path(node) for node in program.graph.nodes}
+    return SourceProgram(program, exported.signature.inputs, mark_nodes(program), modules)
 
 
 def _passes(whole: bool) -> list[Any]:
-    """What is rewritten whatever the sizes."""
+    """The passes for any sizes."""
     from edgeserve.backends.torch import passes
     from edgeserve.backends.torch.passes.canonicalize import (
         canonicalize_clip_bounds,
@@ -194,7 +196,7 @@ def _passes(whole: bool) -> list[Any]:
 
 
 def _sized_passes() -> list[Any]:
-    """What is rewritten once the sizes are fixed."""
+    """The passes that need fixed sizes."""
     from edgeserve.backends.torch import passes
     from edgeserve.backends.torch.passes.canonicalize import normalize_outputs
 
@@ -215,7 +217,7 @@ def _sized_passes() -> list[Any]:
 def _limit_rank(
     fixed: FixedProgram, examples: tuple[torch.Tensor, ...], whole: bool
 ) -> FixedProgram:
-    """In five axes or fewer and without strides, where taking apart has brought such."""
+    """With at most five axes and without strides, which decompositions may introduce."""
     import torch
 
     from edgeserve.backends.torch.passes import (
@@ -239,9 +241,3 @@ def _limit_rank(
         rewrites = apply_passes(module, (lower_as_strided, merge_axes))
         program = decompose(torch.export.export(module, examples), whole)
     return FixedProgram(program, fixed.rewrites + rewrites)
-
-
-def _example(spec: TensorSpec, sizes: Sizes) -> torch.Tensor:
-    import torch
-
-    return torch.zeros(sizes.of(spec.shape), dtype=getattr(torch, spec.dtype))

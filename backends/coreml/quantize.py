@@ -15,6 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.checks import (
+    check_precision,
+    check_unlisted_files,
+    derived_provenance,
+    no_samples,
+    nothing_to_quantize,
+)
 from edgeserve.backends.coreml.activation_quantization import (
     Ranges,
     float_operations,
@@ -40,33 +47,22 @@ from edgeserve.backends.coreml.spec import (
     DATA,
     WEIGHTS,
     block_of,
-    check_unlisted_files,
     name_of,
     operations_of,
     read_spec,
     signatures,
 )
 from edgeserve.backends.torch.program.io import log_warnings
-from edgeserve.errors import BackendError, QuantizeError
-from edgeserve.types.artifact import Artifact, Provenance, Recipe
+from edgeserve.errors import QuantizeError
+from edgeserve.types.artifact import Artifact, Recipe
 
 __all__ = ["PRECISIONS", "quantize_coreml"]
 
 PRECISIONS = ("w8", "w8a8")
 
-#: Operations whose constant tensors are weights: of others (a table that is added) 8 bits are too
-#: few, and there is little to save.
-_WEIGHT_OPS = {
-    "conv",
-    "conv_transpose",
-    "einsum",
-    "gather",
-    "gru",
-    "linear",
-    "lstm",
-    "matmul",
-    "rnn",
-}
+#: Operations whose constant tensors are weights: for others (an added table) 8 bits are too few,
+#: and there is little to save.
+_WEIGHT_OPS = set("conv conv_transpose einsum gather gru linear lstm matmul rnn".split())
 
 #: For each precision the values of the recipe's options, the default first. coremltools quantizes
 #: activations in float16 only.
@@ -92,29 +88,22 @@ def quantize_coreml(
         recipe: Precision, what stays float, and options: ``compute`` (fp16 or fp32: what the
             program computes in; w8 only) and ``activation`` (s8: symmetric, as Apple documents it;
             u8: with a zero point).
-        samples: Feeds to calibrate with; only w8a8 looks at them.
+        samples: Feeds to calibrate with; only w8a8 uses them.
         out: Folder to write into.
         tools: Versions of what makes the artifact.
 
     Returns:
-        The new artifact; its recipe has the options that were left open.
+        The new artifact; its recipe has all options.
 
     Raises:
         BackendError: EDGE-BACKEND-006 another precision, -012 the package is damaged.
         QuantizeError: EDGE-QUANTIZE-001 no samples, -008 an option's value, -009 an unknown op to
             keep float, -010 the model overflows on a sample, -011 there is nothing to quantize.
     """
-    if recipe.precision not in PRECISIONS:
-        raise BackendError(
-            "EDGE-BACKEND-006",
-            f"{artifact.format} {recipe.precision}",
-            wanted=", ".join(PRECISIONS),
-            got="one that is not derived from fp32",
-            hint=f"ask for --precision {PRECISIONS[-1]}",
-        )
+    check_precision(artifact.format, recipe.precision, PRECISIONS)
     recipe = _resolve_options(recipe)
     parent = read_spec(artifact, root)
-    check_unlisted_files(artifact, root)
+    check_unlisted_files(artifact, root, root / artifact.entry)
     origin = SourceMap.of(parent)
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
         weights = root / artifact.entry / DATA / WEIGHTS
@@ -131,27 +120,23 @@ def quantize_coreml(
         spec.description.CopyFrom(parent.description)
         origin.describe(spec)
         files = write_package(spec, weights, out)
-    found = (artifact.io,) if has_dynamic_sizes(artifact.io) else signatures(spec)
+    ios = (artifact.io,) if has_dynamic_sizes(artifact.io) else signatures(spec)
     options = {**recipe.options, "target": coremltools().target(spec.specificationVersion).name}
     return Artifact(
         format="coreml",
         precision=recipe.precision,
         entry=ENTRY,
         files=files,
-        io=found[-1],
-        buckets=found if len(found) > 1 else (),
-        provenance=Provenance(
-            parent=artifact.sha256,
-            route=artifact.provenance.route,
-            recipe=Recipe(recipe.precision, recipe.keep_float, options),
-            rewrites=artifact.provenance.rewrites,
-            tools=tools,
+        io=ios[-1],
+        buckets=ios if len(ios) > 1 else (),
+        provenance=derived_provenance(
+            artifact, Recipe(recipe.precision, recipe.keep_float, options), tools
         ),
     )
 
 
 def _resolve_options(recipe: Recipe) -> Recipe:
-    """The recipe with all options that count for its precision."""
+    """The recipe with all options of its precision."""
     options = dict(recipe.options)
     for name, values in _OPTIONS[recipe.precision].items():
         if options.setdefault(name, values[0]) not in values:
@@ -160,28 +145,28 @@ def _resolve_options(recipe: Recipe) -> Recipe:
                 f"option {name!r} of {recipe.precision}",
                 wanted=f"one of {list(values)}",
                 got=repr(options[name]),
-                hint="leave it out, or give one of these",
+                hint="omit it, or give one of these values",
             )
     return Recipe(recipe.precision, recipe.keep_float, options)
 
 
 @dataclass(frozen=True)
 class _KeepFloat:
-    """What stays float in one function."""
+    """The operations of one function that stay float."""
 
     origin: SourceMap
     function: str
     keep: tuple[str, ...]
 
     def operations(self, function: Any) -> list[Any]:
-        """The operations of the program that came from what is kept."""
+        """The operations of the program that stay float."""
         return list(self.origin.kept(self.function, block_of(function), self.keep))
 
 
 def _quantized(
     folder: Path, keeping: _KeepFloat, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
 ) -> Path:
-    """Quantize a package of one function; where coremltools has put the result."""
+    """Quantize a package of one function; returns coremltools' folder with the result."""
     ct = coremltools()
     least = ct.target[TARGETS[1 if recipe.precision == "w8a8" else 0]].value
     with log_warnings(), validate_once():
@@ -199,7 +184,7 @@ def _quantized(
 
 
 def _reconvert(model: Any, least: int, pipeline: Any, precision: Any) -> Any:
-    """The model after some passes over its program; its edges keep their dtypes."""
+    """The model after some passes; its inputs and outputs keep their dtypes."""
     from coremltools.converters.mil.frontend.milproto.load import load
 
     ct, spec = coremltools(), model.get_spec()
@@ -228,13 +213,7 @@ def _quantize_activations(
 ) -> None:
     """The passes of coremltools' own function, with our ranges: its own measures on a Mac only."""
     if not ranges:
-        raise QuantizeError(
-            "EDGE-QUANTIZE-001",
-            "calibration",
-            wanted="samples of real data",
-            got="none",
-            hint="give --data with at least 8 samples",
-        )
+        raise no_samples()
     from coremltools.optimize import coreml as optimize
 
     signed = recipe.options["activation"] == "s8"
@@ -260,13 +239,7 @@ def _quantize_weights(pipeline: Any, model: Any, keeping: _KeepFloat) -> None:
     kept = {v.name for each in keeping.operations(function) for v in each.outputs}
     names = _weights(function, kept)
     if not names:
-        raise QuantizeError(
-            "EDGE-QUANTIZE-011",
-            "model",
-            got="none that is to be quantized",
-            wanted="a layer with constant weights",
-            hint="ask for --precision fp16, or keep less in float",
-        )
+        raise nothing_to_quantize("a layer with constant weights", "ask for --precision fp16")
     config = optimize.OpLinearQuantizerConfig(
         mode="linear_symmetric", dtype="int8", granularity="per_channel", weight_threshold=0
     )

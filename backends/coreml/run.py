@@ -12,8 +12,9 @@ import numpy as np
 
 from edgeserve import __version__
 from edgeserve.backends.base import check_files
+from edgeserve.backends.checks import check_unlisted_files
 from edgeserve.backends.coreml.coremltools_import import coremltools, quiet
-from edgeserve.backends.coreml.spec import check_unlisted_files, read_spec
+from edgeserve.backends.coreml.spec import read_spec
 from edgeserve.backends.session import Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, MilError
@@ -23,7 +24,7 @@ from edgeserve.types.tensors import Shape
 
 __all__ = ["CoremlSession", "InterpreterSession", "open_session"]
 
-#: What the interpreter says of a package, in the words of a backend.
+#: Codes of the interpreter, mapped to those of a backend.
 _UNKNOWN_TAP = "EDGE-BACKEND-014"
 _UNREADABLE = {"EDGE-MIL-002", "EDGE-MIL-003", "EDGE-MIL-004", "EDGE-MIL-005", "EDGE-MIL-009"}
 _NO_TAP, _NO_OP = "EDGE-MIL-008", "EDGE-MIL-001"
@@ -39,7 +40,7 @@ def open_session(
             -016 a file that is not listed.
     """
     read_spec(artifact, root)
-    check_unlisted_files(artifact, root)
+    check_unlisted_files(artifact, root, root / artifact.entry)
     if delegate == "coreml":
         return CoremlSession(artifact, root, threads, taps)
     return InterpreterSession(artifact, root, threads, taps)
@@ -49,9 +50,9 @@ class InterpreterSession(Session):
     """Runs a package with our own interpreter, function by function.
 
     Each function is loaded when it is first needed, its files compared with their hashes anew. An
-    input that is a picture takes uint8 [1, height, width, 3]. Taps come back in the program's own
-    dtype, float16 too; they are names of the largest function, whose graph `inspect` shows, and
-    another function gives those of them that it has.
+    image input takes uint8 [1, height, width, 3]. Taps come back in the program's own
+    dtype, float16 too; they are names of the largest function, whose graph `inspect` shows;
+    another function returns those that it has.
     """
 
     simulated = True
@@ -92,24 +93,24 @@ class InterpreterSession(Session):
         engine = self._engine(self.buckets[self._bucket(feed)].signature)
         given = {n: array[0] if n in engine.images else array for n, array in feed.items()}
         with torch_threads(self.threads):
-            found: dict[str, np.ndarray] = engine.run(given)
-        return found | _fp16_taps(engine, self._taps, found)
+            outputs: dict[str, np.ndarray] = engine.run(given)
+        return outputs | _fp16_taps(engine, self._taps, outputs)
 
     def _close(self) -> None:
         self._loaded = {}
 
 
 def _fp16_taps(
-    engine: Any, taps: tuple[str, ...], found: Mapping[str, np.ndarray]
+    engine: Any, taps: tuple[str, ...], outputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The taps that the program holds in float16, as such; nothing is lost, they are rounded."""
+    """The taps that are float16 in the program, as float16; they are rounded already."""
     half = {
         name
         for op in engine.ops
         for name, dtype in zip(op.outputs, op.dtypes, strict=True)
         if dtype == "fp16"
     }
-    return {tap: found[tap].astype(np.float16) for tap in taps if tap in half and tap in found}
+    return {tap: outputs[tap].astype(np.float16) for tap in taps if tap in half and tap in outputs}
 
 
 def _interpreter(
@@ -126,7 +127,7 @@ def _interpreter(
 
 
 def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
-    """What the interpreter refused, in the words that every backend uses."""
+    """The interpreter's error as an error of a backend."""
     if error.code == _NO_TAP:
         return BackendError(
             "EDGE-BACKEND-014",
@@ -139,9 +140,9 @@ def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
         return BackendError(
             "EDGE-BACKEND-005",
             f"interpreter for {artifact.name}",
-            wanted="a program of operations that it knows",
+            wanted="a program whose operations it supports",
             got=error.message,
-            hint="prove this artifact on a Mac, or convert by the route core-aten",
+            hint="validate this artifact on a Mac, or convert by the route core-aten",
         )
     if error.code in _UNREADABLE:
         return BackendError(
@@ -155,7 +156,7 @@ def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
 
 
 class CoremlSession(Session):
-    """Runs a package with Core ML itself. Written to Apple's documentation, and not tested here."""
+    """Runs a package with Core ML itself; follows Apple's documentation, untested on a Mac."""
 
     def __init__(
         self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
@@ -188,9 +189,9 @@ class CoremlSession(Session):
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         model = self._models[self.buckets[self._bucket(feed)].signature]
         given = {name: _model_input(array) for name, array in feed.items()}
-        found = model.predict(given)
+        outputs = model.predict(given)
         return {
-            spec.name: _shaped(np.asarray(found[spec.name], dtype=spec.dtype), spec.shape)
+            spec.name: _shaped(np.asarray(outputs[spec.name], dtype=spec.dtype), spec.shape)
             for spec in self.io.outputs
         }
 
@@ -199,13 +200,13 @@ class CoremlSession(Session):
 
 
 def _shaped(array: np.ndarray, shape: Shape) -> np.ndarray:
-    """In the declared shape; one with open sizes is what it is."""
+    """In the declared shape; unchanged if that has dynamic sizes."""
     sizes = [size for size in shape if isinstance(size, int)]
     return array.reshape(sizes) if len(sizes) == len(shape) else array
 
 
 def _model_input(array: np.ndarray) -> Any:
-    """A picture as Core ML takes it; other arrays as they are."""
+    """An image as Core ML takes it; other arrays unchanged."""
     if array.dtype != np.uint8:
         return array
     from PIL import Image

@@ -1,4 +1,4 @@
-"""The protobuf message of a Core ML package: reading it, and what it says of inputs and outputs."""
+"""The protobuf message of a Core ML package: reading it, and its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ __all__ = [
     "MODEL",
     "WEIGHTS",
     "block_of",
-    "check_unlisted_files",
     "name_of",
     "operations_of",
     "read_spec",
@@ -66,13 +65,13 @@ def _unreadable(entry: str, got: str) -> BackendError:
 
 
 def signatures(spec: Any) -> tuple[IO, ...]:
-    """What each function of a package takes and gives, in the order the package lists them.
+    """The inputs and outputs of each function of a package, in the package's order.
 
-    A package with one function has one signature without a name. A picture counts as uint8 of shape
-    [1, height, width, 3] (or 1), whatever layout the program has inside.
+    A package with one function has one signature without a name. An image is uint8 of shape [1,
+    height, width, 3] (or 1), whatever layout the program has.
 
     Raises:
-        BackendError: EDGE-BACKEND-017, an input or output is no tensor and no picture.
+        BackendError: EDGE-BACKEND-017, an input or output is neither a tensor nor an image.
     """
     description = spec.description
     if not description.functions:
@@ -127,21 +126,3 @@ def name_of(operation: Any) -> str:
     if "name" not in operation.attributes:
         return ""
     return str(operation.attributes["name"].immediateValue.tensor.strings.values[0])
-
-
-def check_unlisted_files(artifact: Artifact, root: Path) -> None:
-    """Refuse a package with files that the artifact does not list: no hash covers those.
-
-    Raises:
-        BackendError: EDGE-BACKEND-016.
-    """
-    listed = {root / entry.path for entry in artifact.files}
-    for path in (root / artifact.entry).rglob("*"):
-        if path not in listed and (path.is_symlink() or not path.is_dir()):
-            raise BackendError(
-                "EDGE-BACKEND-016",
-                f"file {path.name!r}",
-                wanted="only files that the artifact lists",
-                got="one more, which the program could read its weights from",
-                hint="remove that file, or make the artifact again",
-            )

@@ -1,23 +1,23 @@
-"""Make a freshly exported ONNX model ours: the signature's names, source ops, and nothing private.
+"""Clean a freshly exported ONNX model: the signature's names, source ops, and nothing private.
 
-The exporter writes local paths, source lines and class names into every node. What stays is which
-op of the exported program a node came from (`SOURCE`) and the module that held it (`MODULE`).
+The exporter writes local paths, source lines and class names into every node. Only the source op of
+the exported program (`SOURCE`) and its module (`MODULE`) are kept.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from edgeserve.types.tensors import Shape, Signature, TensorSpec
+from edgeserve.types.tensors import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["MODULE", "SOURCE", "TRACE", "all_nodes", "clean"]
+__all__ = ["MODULE", "SOURCE", "TRACE", "all_nodes", "clean", "clear_metadata"]
 
-#: Keys of the node metadata that stays.
+#: Keys of the node metadata that is kept.
 SOURCE, MODULE = "edgeserve.source", "edgeserve.module"
 
 #: Key under which the exporter writes a node's stack trace.
@@ -36,23 +36,46 @@ def clean(
 
     Args:
         model: As exported; each node's stack trace is the name of a source op.
-        signature: Whose input and output names and shapes the graph is to bear.
+        signature: The names and shapes for the graph's inputs and outputs.
         symbols: Names of the trace's symbols.
         modules: For each source op, the module that held it.
+    """
+    sources = [(node, node.metadata_props.get(TRACE, "")) for node in all_nodes(model)]
+    clear_metadata(model)
+    for node, source in sources:
+        if source in modules:
+            node.metadata_props[SOURCE] = source
+            if module := modules[source]:
+                node.metadata_props[MODULE] = module
+    for value in _values(model):
+        _name_dims(value, symbols)
+    _apply_signature(model.graph, signature)
+
+
+def clear_metadata(model: ir.Model, own_sources: bool = False) -> None:
+    """Remove documentation, tool names and properties from all parts of a model, in place.
+
+    Args:
+        model: The model.
+        own_sources: Give nameless nodes a name, and note each node's own name as its source op.
     """
     from edgeserve import __version__
 
     model.producer_name, model.producer_version = "edgeserve", __version__
-    model.domain, model.doc_string, model.graph.doc_string = None, None, None
-    model.metadata_props.clear()
-    model.graph.metadata_props.clear()
-    for node in all_nodes(model):
-        _keep_source_metadata(node, modules)
-    for value in _values(model):
-        value.metadata_props.clear()
-        value.doc_string = None
-        _name_dims(value, symbols)
-    _apply_signature(model.graph, signature)
+    model.domain = None
+    nodes = list(all_nodes(model))
+    graphs = {
+        id(graph): graph
+        for graph in (model.graph, *(node.graph for node in nodes))
+        if graph is not None
+    }
+    parts: list[Any] = [model, *graphs.values(), *nodes, *_values(model)]
+    for part in parts:
+        part.metadata_props.clear()
+        part.doc_string = None
+    for number, node in enumerate(nodes if own_sources else ()):
+        node.name = node.name or f"{node.op_type}_{number}"
+        node.metadata_props[SOURCE] = node.name
 
 
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -65,24 +88,14 @@ def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    yield from model.graph.inputs
+    yield from (*model.graph.inputs, *model.graph.outputs)
     yield from model.graph.initializers.values()
     for node in all_nodes(model):
         yield from node.outputs
 
 
-def _keep_source_metadata(node: ir.Node, modules: Mapping[str, str | None]) -> None:
-    source = node.metadata_props.get(TRACE, "")
-    node.metadata_props.clear()
-    node.doc_string = None
-    if source in modules:
-        node.metadata_props[SOURCE] = source
-        if module := modules[source]:
-            node.metadata_props[MODULE] = module
-
-
 def _name_dims(value: ir.Value, symbols: Mapping[str, str]) -> None:
-    """Call the trace's symbols by the user's names, also inside expressions."""
+    """Replace the trace's symbols by the user's names, also inside expressions."""
     import onnx_ir as ir
 
     if value.shape is None:
@@ -97,7 +110,9 @@ def _name_dims(value: ir.Value, symbols: Mapping[str, str]) -> None:
 
 
 def _apply_signature(graph: ir.Graph, signature: Signature) -> None:
-    """Give inputs and outputs their names and shapes; an inner value in the way gives way."""
+    """Name and shape inputs and outputs; an inner value with such a name is renamed."""
+    import onnx_ir as ir
+
     wanted: list[tuple[ir.Value, TensorSpec]] = [
         *zip(graph.inputs, signature.inputs, strict=True),
         *zip(graph.outputs, signature.outputs, strict=True),
@@ -108,7 +123,7 @@ def _apply_signature(graph: ir.Graph, signature: Signature) -> None:
             value.name = f"{value.name}__inner"
     for value, spec in wanted:
         value.name = spec.name
-        value.shape = _shape(spec.shape)
+        value.shape = ir.Shape(list(spec.shape))
 
 
 def _produced_values(graph: ir.Graph) -> Iterator[ir.Value]:
@@ -116,9 +131,3 @@ def _produced_values(graph: ir.Graph) -> Iterator[ir.Value]:
 
     for node in ir.traversal.RecursiveGraphIterator(graph):
         yield from node.outputs
-
-
-def _shape(shape: Shape) -> ir.Shape:
-    import onnx_ir as ir
-
-    return ir.Shape(list(shape))

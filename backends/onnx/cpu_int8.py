@@ -75,7 +75,7 @@ def resolve_options(recipe: Recipe) -> Recipe:
                 f"option {name!r}",
                 wanted=" or ".join(words),
                 got=repr(options[name]),
-                hint="leave it out to have it chosen for this machine",
+                hint="omit it to choose it for this machine",
             )
     if recipe.precision == "w8a8":
         here = environment()

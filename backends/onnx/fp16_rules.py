@@ -21,41 +21,10 @@ __all__ = ["BOUNDS", "FP16_MAX", "INFINITY_THRESHOLD", "constant_fits", "fp16_in
 
 #: Ops whose results lose or overflow: sums and powers, and what is looked up by a position.
 _FP32_OPS = frozenset(
-    {
-        "Acos",
-        "Acosh",
-        "Asin",
-        "Asinh",
-        "Atanh",
-        "Cos",
-        "Cosh",
-        "CumSum",
-        "DFT",
-        "Det",
-        "Exp",
-        "GridSample",
-        "InstanceNormalization",
-        "Log",
-        "LpNormalization",
-        "LpPool",
-        "MeanVarianceNormalization",
-        "Pow",
-        "Reciprocal",
-        "ReduceL1",
-        "ReduceL2",
-        "ReduceLogSum",
-        "ReduceLogSumExp",
-        "ReduceMean",
-        "ReduceProd",
-        "ReduceSum",
-        "ReduceSumSquare",
-        "RoiAlign",
-        "STFT",
-        "Sin",
-        "Sinh",
-        "Sqrt",
-        "Tan",
-    }
+    "Acos Acosh Asin Asinh Atanh Cos Cosh CumSum DFT Det Exp GridSample "
+    "InstanceNormalization Log LpNormalization LpPool MeanVarianceNormalization Pow "
+    "Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd "
+    "ReduceSum ReduceSumSquare RoiAlign STFT Sin Sinh Sqrt Tan".split()
 )
 
 #: A finite constant beyond this stands for "minus infinity" in a mask, not for a number.
@@ -72,27 +41,9 @@ BOUNDS = frozenset({"Clip", "Max", "Min", "Pad"})
 
 #: Ops whose results are of their own size, whatever they read.
 _BOUNDED_OUTPUT = frozenset(
-    {
-        "Atan",
-        "BatchNormalization",
-        "Div",
-        "Erf",
-        "GroupNormalization",
-        "HardSigmoid",
-        "Hardmax",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "LogSoftmax",
-        "LpNormalization",
-        "OneHot",
-        "RMSNormalization",
-        "Reciprocal",
-        "Sigmoid",
-        "Sign",
-        "Softmax",
-        "Softsign",
-        "Tanh",
-    }
+    "Atan BatchNormalization Div Erf GroupNormalization HardSigmoid Hardmax "
+    "InstanceNormalization LayerNormalization LogSoftmax LpNormalization OneHot "
+    "RMSNormalization Reciprocal Sigmoid Sign Softmax Softsign Tanh".split()
 )
 
 #: Elements up to which each number of a constant matters by itself (an epsilon, a factor).

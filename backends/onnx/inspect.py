@@ -1,4 +1,4 @@
-"""What an ONNX file holds, read through onnx_ir; and inner tensors as extra outputs (taps).
+"""The content of an ONNX file, read through onnx_ir, and activations as extra outputs (taps).
 
 Taps are added in memory only.
 """
@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeserve.backends.checks import unknown_taps
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.errors import BackendError
@@ -41,7 +42,7 @@ _DTYPES: dict[str, DType] = {
 }
 
 
-#: What a dimension may be called.
+#: Valid names of dimensions.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -66,7 +67,7 @@ def read(path: Path) -> ir.Model:
 
 
 def io_of(model: ir.Model) -> IO:
-    """What a model itself takes and gives; a nameless dimension is called after its place."""
+    """A model's inputs and outputs; an unnamed dimension gets a name from its tensor and axis."""
     weights = set(model.graph.initializers)
     takes = [value for value in model.graph.inputs if value.name not in weights]
     return IO(
@@ -86,7 +87,7 @@ def _spec(value: ir.Value) -> TensorSpec:
 
 
 def dim_word(name: str) -> str:
-    """A tensor's name as the beginning of a dimension's, whatever signs it has."""
+    """A tensor's name as a valid prefix of a dimension's name."""
     word = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return word if word[:1].isalpha() or word[:1] == "_" else f"d_{word}"
 
@@ -104,18 +105,13 @@ def _dtype(value: ir.Value) -> DType:
     return _DTYPES[word]
 
 
-def _word(dtype: ir.DataType) -> str:
-    """A stored dtype in numpy's words, as all formats say it ("float32"); "int4" and the like."""
-    return _DTYPES.get(dtype.name, dtype.name.lower())
-
-
 def inspect_onnx(artifact: Artifact, root: Path) -> Graph:
     """The graph of an artifact's file."""
     model = read(root / artifact.entry)
     return Graph(
         inputs=io_of(model).inputs,
         outputs=io_of(model).outputs,
-        ops=tuple(_op(node) for node in all_nodes(model)),
+        ops=tuple(map(_op, all_nodes(model))),
         weights=_weights(model),
         opset={
             str(domain): int(version) for domain, version in sorted(model.opset_imports.items())
@@ -144,7 +140,7 @@ def _weights(model: ir.Model) -> tuple[WeightInfo, ...]:
             if tensor is not None:
                 found[id(value)] = WeightInfo(
                     name=name,
-                    dtype=_word(tensor.dtype),
+                    dtype=_DTYPES.get(tensor.dtype.name, tensor.dtype.name.lower()),
                     bytes=int(tensor.nbytes),
                     shape=tuple(int(size) for size in tensor.shape.numpy()),
                 )
@@ -177,12 +173,6 @@ def with_taps(path: Path, taps: tuple[str, ...]) -> bytes:
     }
     outputs = {value.name for value in model.graph.outputs}
     if unknown := [tap for tap in taps if tap not in values or tap in outputs]:
-        raise BackendError(
-            "EDGE-BACKEND-014",
-            "taps",
-            wanted="names of activations, as inspect shows them",
-            got=f"{unknown}",
-            hint="run `edgeserve inspect` for the names",
-        )
+        raise unknown_taps(unknown)
     model.graph.outputs.extend(values[tap] for tap in taps)
     return bytes(ir.to_proto(model).SerializeToString())

@@ -1,17 +1,16 @@
-"""Writing ``model.onnx`` by ONNX's own rules; and a source that is an ONNX file already.
+"""Writing ``model.onnx`` by ONNX's own rules, and importing a source that is an ONNX file.
 
-A source's file is made ours without changing what it computes. What goes is what others wrote
-about it: documentation, tool names, properties of every kind, which may hold paths and names of
-people. What stays is the graph with its names; every node says its own name as its source, since
-the source is this very graph.
+An import does not change what the file computes. It removes documentation, tool names and
+properties of every kind, which may contain paths and names of people. It keeps the graph with its
+names; every node has its own name as its source op, since the source is this graph.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgeserve.backends.onnx.clean import SOURCE, all_nodes
+from edgeserve.backends.onnx.clean import clear_metadata
 from edgeserve.backends.onnx.inspect import io_of, read
 from edgeserve.backends.versions import versions
 from edgeserve.errors import ConvertError
@@ -55,7 +54,7 @@ def file_entries(out: Path) -> tuple[FileEntry, ...]:
 
 
 def check_model(out: Path, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
-    """Hold a written file against ONNX's rules and against what it is to take and give.
+    """Check a written file by ONNX's rules, and compare its inputs and outputs.
 
     Raises:
         ConvertError: EDGE-CONVERT-023.
@@ -77,7 +76,7 @@ def _invalid(wanted: str, got: str) -> ConvertError:
         MODEL,
         wanted=wanted,
         got=got,
-        hint="the converter is at fault, not the model: report it with `edgeserve doctor --json`",
+        hint="this is a bug in the converter: report it with `edgeserve doctor --json`",
     )
 
 
@@ -110,42 +109,15 @@ def import_onnx(exported: Exported, root: Path, out: Path) -> Artifact:
 
 
 def _clean(model: ir.Model, signature: Signature) -> None:
-    from edgeserve import __version__
-
-    model.ir_version = max(model.ir_version, _MIN_IR_VERSION)
-    model.producer_name, model.producer_version = "edgeserve", __version__
-    model.domain, model.doc_string = None, None
-    model.metadata_props.clear()
-    graphs: dict[int, Any] = {id(model.graph): model.graph}
-    for number, node in enumerate(all_nodes(model)):
-        node.name = node.name or f"{node.op_type}_{number}"
-        node.metadata_props.clear()
-        node.metadata_props[SOURCE] = node.name
-        node.doc_string = None
-        graphs[id(node.graph)] = node.graph
-        for value in node.outputs:
-            _clear_metadata(value)
-    for graph in graphs.values():
-        graph.doc_string = None
-        graph.metadata_props.clear()
-    model.graph.name = "main"
-    for weight in model.graph.initializers.values():
-        _clear_metadata(weight)
-    _apply_signature(model.graph, signature)
-
-
-def _clear_metadata(value: ir.Value) -> None:
-    value.metadata_props.clear()
-    value.doc_string = None
-
-
-def _apply_signature(graph: ir.Graph, signature: Signature) -> None:
-    """Inputs without weights among them, and shapes as the signature has them."""
+    """Clear the metadata, remove weights from the inputs, set shapes as the signature has them."""
     import onnx_ir as ir
 
+    model.ir_version = max(model.ir_version, _MIN_IR_VERSION)
+    clear_metadata(model, own_sources=True)
+    graph = model.graph
+    graph.name = "main"
     for value in [value for value in graph.inputs if value.name in graph.initializers]:
-        graph.inputs.remove(value)  # an old way to declare weights, which hides them from engines
+        graph.inputs.remove(value)  # the old declaration of weights, which hides them from engines
     for values, specs in ((graph.inputs, signature.inputs), (graph.outputs, signature.outputs)):
         for value, spec in zip(values, specs, strict=True):
-            _clear_metadata(value)
             value.shape = ir.Shape(list(spec.shape))

@@ -1,8 +1,8 @@
-"""Another way to ONNX: Hugging Face's ``optimum-onnx``, in an environment of its own.
+"""An alternative route to ONNX: Hugging Face's ``optimum-onnx``, in a separate environment.
 
-It needs a transformers older than ours, so it is another Python that runs it, made once by
-``edgeserve env create optimum``. Nothing is downloaded during a conversion, weights are read from
-safetensors only, and what comes of it is judged by the gate like any other file.
+It needs an older transformers than edgeserve, so it runs in another Python environment, created
+once by ``edgeserve env create optimum``. Nothing is downloaded during a conversion, weights are
+read from safetensors only, and the result passes the validation gate like any other artifact.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeserve.backends.onnx.clean import SOURCE, all_nodes
+from edgeserve.backends.onnx.clean import clear_metadata
 from edgeserve.backends.onnx.inspect import io_of, read
 from edgeserve.backends.onnx.model_file import MODEL, check_model, file_entries, save
 from edgeserve.errors import ConvertError
@@ -39,22 +39,14 @@ __all__ = [
 #: The environment's name, and the route's.
 NAME = "optimum"
 
-#: What is asked for; what those need in turn follows from them.
-PINS = (
-    "optimum-onnx[onnxruntime]==0.1.0",
-    "transformers==4.57.6",
-    "torch==2.13.0",
-    "optimum==2.1.0",
-    "onnx==1.23.2",
-    "onnxruntime==1.32.0",
-    "huggingface-hub==0.36.2",
-    "safetensors==0.8.0",
-    "tokenizers==0.22.2",
-    "numpy==2.4.6",
-    "pillow==13.0.0",
+#: The pinned packages; their dependencies follow from them.
+PINS = tuple(
+    "optimum-onnx[onnxruntime]==0.1.0 transformers==4.57.6 torch==2.13.0 optimum==2.1.0 "
+    "onnx==1.23.2 onnxruntime==1.32.0 huggingface-hub==0.36.2 safetensors==0.8.0 "
+    "tokenizers==0.22.2 numpy==2.4.6 pillow==13.0.0".split()
 )
 
-#: The input that tells two texts in one row apart.
+#: The input that separates two texts in one row.
 _SEGMENT_IDS = "token_type_ids"
 
 _SCRIPT = Path(__file__).with_name("optimum_script.py")
@@ -62,7 +54,7 @@ _MARKER = "edgeserve-env.json"
 
 
 def environment_folder(name: str) -> Path:
-    """Where an environment lies: below the user's own data folder."""
+    """The folder of an environment, below the user's own data folder."""
     import platformdirs
 
     data = Path(platformdirs.user_data_dir("edgeserve", appauthor=False))
@@ -70,7 +62,7 @@ def environment_folder(name: str) -> Path:
 
 
 def ready_marker(folder: Path) -> Path:
-    """The file that stands in an environment once it is whole: its pins, one a line."""
+    """The file that marks a complete environment: its pins, one per line."""
     return folder / _MARKER
 
 
@@ -78,7 +70,7 @@ def environment_python(name: str) -> Path:
     """The Python of an environment that has been made.
 
     Raises:
-        ConvertError: EDGE-CONVERT-080, it has not, or by another version of edgeserve.
+        ConvertError: EDGE-CONVERT-080, it is missing, or from another version of edgeserve.
     """
     folder = environment_folder(name)
     mark = ready_marker(folder)
@@ -87,17 +79,17 @@ def environment_python(name: str) -> Path:
         raise ConvertError(
             "EDGE-CONVERT-080",
             f"environment {name!r}",
-            wanted=f"one in {folder}",
-            got="none that is whole and up to date",
+            wanted=f"an environment in {folder}",
+            got="no complete and current environment",
             hint=f"edgeserve env create {name}",
         )
     return python
 
 
 def check_optimum(kind: str) -> Path:
-    """The Python that would convert a source of some kind.
+    """The Python for converting a source of some kind.
 
-    A workspace counts as what it was exported from, which is known later.
+    A workspace counts as its original source, which is known later.
 
     Raises:
         ConvertError: EDGE-CONVERT-080 there is no environment, -083 the source is no Hugging Face
@@ -109,7 +101,7 @@ def check_optimum(kind: str) -> Path:
             f"--via {NAME}",
             wanted="a Hugging Face folder",
             got=kind,
-            hint="leave --via out, or give the model's folder as SOURCE",
+            hint="omit --via, or give the model's folder as SOURCE",
         )
     return environment_python(NAME)
 
@@ -123,7 +115,7 @@ def export_by_optimum(exported: Exported, out: Path) -> Artifact:
     """
     python = check_optimum(exported.source.kind)
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
-        progress("optimum-onnx converts the folder")
+        progress("converting the folder with optimum-onnx")
         _run(python, Path(exported.source.location), Path(stage), str(exported.task))
         model = read(Path(stage) / MODEL)
         import onnx_ir
@@ -162,15 +154,13 @@ def _run(python: Path, folder: Path, out: Path, task: str) -> None:
 
 
 def _match_signature(model: ir.Model, signature: Signature) -> None:
-    """The signature's inputs and outputs, in its order; nothing that others wrote about the file.
+    """Order inputs and outputs as in the signature, and clear the metadata.
 
     Raises:
         ConvertError: EDGE-CONVERT-082.
     """
     import onnx_ir as ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
-
-    from edgeserve import __version__
 
     graph = model.graph
     _fill_segment_ids(graph, {spec.name for spec in signature.inputs})
@@ -183,19 +173,11 @@ def _match_signature(model: ir.Model, signature: Signature) -> None:
         [*inputs, *outputs], [*signature.inputs, *signature.outputs], strict=True
     ):
         value.name, value.shape = spec.name, ir.Shape(list(spec.shape))
-    model.producer_name, model.producer_version = "edgeserve", __version__
-    model.domain, model.doc_string, graph.doc_string = None, None, None
-    model.metadata_props.clear()
-    graph.metadata_props.clear()
-    for number, node in enumerate(all_nodes(model)):
-        node.name = node.name or f"{node.op_type}_{number}"
-        node.doc_string = None
-        node.metadata_props.clear()
-        node.metadata_props[SOURCE] = node.name
+    clear_metadata(model, own_sources=True)
 
 
 def _fill_segment_ids(graph: ir.Graph, wanted: set[str]) -> None:
-    """Segments that the source does not take are all zero, as the network itself has it."""
+    """Segment ids that the source does not take are all zero, the network's own default."""
     import onnx_ir as ir
 
     named = {value.name: value for value in graph.inputs}
@@ -229,5 +211,5 @@ def _failed(wanted: str, got: str) -> ConvertError:
         "optimum-onnx",
         wanted=wanted,
         got=got,
-        hint="leave --via out: edgeserve's own way does not depend on it; the job's log says more",
+        hint="omit --via to use edgeserve's own export; the job's log has the details",
     )

@@ -1,6 +1,6 @@
 """Run by the Python of another environment: ``optimum_script.py FOLDER OUT TASK``.
 
-Imports nothing of edgeserve. Weights come from safetensors: what would read a pickle is stopped.
+Imports nothing of edgeserve. Weights come from safetensors only: loading a pickle fails.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["main"]
 
-#: What an architecture's name ends with, and what optimum calls such a task.
+#: Endings of architecture names, and optimum's names of their tasks.
 _TASKS = {
     "ForSequenceClassification": "text-classification",
     "ForImageClassification": "image-classification",
@@ -24,14 +24,11 @@ _TASKS = {
     "ForSemanticSegmentation": "semantic-segmentation",
     "ForObjectDetection": "object-detection",
 }
-#: Tasks of edgeserve that optimum knows by the same word.
-_SAME = {
-    "feature-extraction",
-    "text-classification",
-    "image-classification",
-    "token-classification",
-    "object-detection",
-}
+#: Tasks with the same name in optimum.
+_SAME = set(
+    "feature-extraction text-classification image-classification token-classification object- "
+    "detection".split()
+)
 
 
 def _task(folder: Path, asked: str) -> str:
@@ -43,11 +40,11 @@ def _task(folder: Path, asked: str) -> str:
 
 
 def _no_pickles(*_: object, **__: object) -> object:
-    raise RuntimeError("weights in a pickle are not read: only safetensors are")
+    raise RuntimeError("pickled weights are not loaded, only safetensors")
 
 
 def main(folder: Path, out: Path, asked: str) -> None:
-    """Convert, and note the versions of what did it."""
+    """Convert, and record the versions of the packages."""
     import torch
 
     torch.load = _no_pickles

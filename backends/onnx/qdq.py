@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeserve.backends.checks import no_samples, not_finite, nothing_to_quantize
 from edgeserve.backends.onnx.run import OnnxSession
 from edgeserve.errors import QuantizeError
 from edgeserve.types.artifact import Artifact
@@ -52,27 +53,10 @@ FLOAT_OUTPUT_LAYERS = ("Gemm", "MatMul")
 
 _ACTIVATIONS = ("Clip", "Relu")
 
-#: What has 8-bit kernels, or only moves values, and may stand between convolutions.
-PASS_THROUGH = (
-    "Add",
-    "AveragePool",
-    "Clip",
-    "Concat",
-    "Flatten",
-    "GlobalAveragePool",
-    "LeakyRelu",
-    "MaxPool",
-    "Mul",
-    "Pad",
-    "Relu",
-    "Reshape",
-    "Resize",
-    "Sigmoid",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
+#: Ops with 8-bit kernels, or that only move values, allowed between convolutions.
+PASS_THROUGH = tuple(
+    "Add AveragePool Clip Concat Flatten GlobalAveragePool LeakyRelu MaxPool Mul Pad Relu "
+    "Reshape Resize Sigmoid Slice Split Squeeze Transpose Unsqueeze".split()
 )
 
 
@@ -117,7 +101,7 @@ def _constant(value: ir.Value) -> bool:
 
 
 def _propagates_int8(node: ir.Node, flowing: set[ir.Node]) -> bool:
-    """Glue all of whose float data comes from 8-bit activations."""
+    """A pass-through op whose float inputs are all 8-bit activations."""
     import onnx_ir as ir
 
     if node.op_type not in PASS_THROUGH:
@@ -135,11 +119,8 @@ def _is_useful_int8(node: ir.Node, layers: set[ir.Node], useful: set[ir.Node]) -
     made_by = node.inputs[0].producer() if node.inputs[0] is not None else None
     if node.op_type in _ACTIVATIONS and made_by in layers:
         return True
-    return any(reader in layers or reader in useful for reader in _consumers(node))
-
-
-def _consumers(node: ir.Node) -> list[ir.Node]:
-    return [use.node for output in node.outputs for use in output.uses()]
+    readers = [use.node for output in node.outputs for use in output.uses()]
+    return any(reader in layers or reader in useful for reader in readers)
 
 
 Range = tuple[float, float]
@@ -176,29 +157,13 @@ def collect_ranges(
             found = {**feed, **session.run(feed)}
             for name in names:
                 if found[name].size:
-                    ends_of = float(found[name].min()), float(found[name].max())
-                    _check_finite(index, name, ends_of)
-                    low[name], high[name] = min(low[name], ends_of[0]), max(high[name], ends_of[1])
+                    least, most = float(found[name].min()), float(found[name].max())
+                    if not np.isfinite((least, most)).all():
+                        raise not_finite(name, index, f"{least} to {most}")
+                    low[name], high[name] = min(low[name], least), max(high[name], most)
     if index < 0:
-        raise QuantizeError(
-            "EDGE-QUANTIZE-001",
-            "calibration",
-            wanted="samples of real data",
-            got="none",
-            hint="give inputs as your users send them: --data FOLDER (docs/guide/data.md)",
-        )
+        raise no_samples()
     return {name: (low[name], high[name]) if low[name] <= high[name] else (0, 0) for name in names}
-
-
-def _check_finite(index: int, name: str, ends: Range) -> None:
-    if not np.isfinite(ends).all():
-        raise QuantizeError(
-            "EDGE-QUANTIZE-010",
-            f"tensor {name!r}",
-            wanted="finite values",
-            got=f"{ends[0]} to {ends[1]} in calibration sample {index}",
-            hint="the float model overflows on that sample: look at it, or keep that op in float",
-        )
 
 
 #: Where DequantizeLinear learned to have a scale for each channel.
@@ -215,7 +180,7 @@ def quantize_static(
     kept: set[str],
     samples: Iterable[Mapping[str, np.ndarray]],
 ) -> ir.Model:
-    """Quantize the nodes that `flow.plan` names.
+    """Quantize the nodes of `quantizable_nodes`.
 
     Args:
         model: The float model, weights in memory; every node has a name of its own.
@@ -243,12 +208,8 @@ def quantize_static(
         )
     nodes = quantizable_nodes(model, kept)
     if not nodes:
-        raise QuantizeError(
-            "EDGE-QUANTIZE-011",
-            "model",
-            got="none that is to be quantized",
-            wanted="a convolution or linear layer with constant weights",
-            hint="ask for --precision fp16, or keep less in float",
+        raise nothing_to_quantize(
+            "a convolution or linear layer with constant weights", "ask for --precision fp16"
         )
     ranges = collect_ranges(artifact, root, _activations(nodes), samples)
     made = _quantized(model, nodes, ranges, recipe)

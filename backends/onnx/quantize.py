@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, ShapeInferencePass
 
+from edgeserve.backends.checks import (
+    check_precision,
+    derived_provenance,
+    is_kept,
+    nothing_to_quantize,
+    unknown_keep_float,
+)
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.backends.onnx.cpu_int8 import resolve_options
 from edgeserve.backends.onnx.fp16 import to_fp16
@@ -21,13 +27,7 @@ from edgeserve.backends.onnx.model_file import MODEL, check_model, file_entries,
 from edgeserve.backends.onnx.qdq import quantize_static
 from edgeserve.backends.onnx.weight_only import quantize_weights
 from edgeserve.backends.versions import versions
-from edgeserve.errors import BackendError, QuantizeError
-from edgeserve.types.artifact import Artifact, Provenance, Recipe
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgeserve.types.artifact import Recipe
+from edgeserve.types.artifact import Artifact, Recipe
 
 __all__ = ["PRECISIONS", "keep_float_nodes", "quantize_onnx"]
 
@@ -40,24 +40,17 @@ def keep_float_nodes(model: ir.Model, recipe: Recipe) -> set[str]:
     Raises:
         QuantizeError: EDGE-QUANTIZE-009, nothing in the file came from one of them.
     """
-    found: set[str] = set()
+    kept: set[str] = set()
     for entry in recipe.keep_float:
-        nodes = {node.name or "" for node in all_nodes(model) if _came_from(node, entry)}
+        nodes = {
+            node.name or ""
+            for node in all_nodes(model)
+            if is_kept(entry, node.metadata_props.get(SOURCE), node.metadata_props.get(MODULE))
+        }
         if not nodes:
-            raise QuantizeError(
-                "EDGE-QUANTIZE-009",
-                f"keep_float {entry!r}",
-                wanted="a module's path or a node of the exported program that the file knows",
-                got="nothing that came from it",
-                hint="`edgeserve inspect` shows source and module",
-            )
-        found |= nodes
-    return found
-
-
-def _came_from(node: ir.Node, entry: str) -> bool:
-    module = node.metadata_props.get(MODULE, "")
-    return entry in (node.metadata_props.get(SOURCE), module) or module.startswith(f"{entry}.")
+            raise unknown_keep_float(entry)
+        kept |= nodes
+    return kept
 
 
 PRECISIONS = ("fp16", "w8", "w8a8")
@@ -79,11 +72,11 @@ def quantize_onnx(
         artifact: fp32, its files below ``root``.
         root: See ``artifact``.
         recipe: Precision, what stays float, and options ("activation", "reduce_range").
-        samples: Feeds to calibrate with; only w8a8 looks at them.
+        samples: Feeds to calibrate with; only w8a8 uses them.
         out: Folder to write into.
 
     Returns:
-        The new artifact; its recipe has the options that were chosen for this machine.
+        The new artifact; its recipe has the options chosen for this machine.
 
     Raises:
         BackendError: EDGE-BACKEND-006, another precision.
@@ -91,21 +84,17 @@ def quantize_onnx(
             keep float, -010 the model overflows on a sample, -011 there is nothing to quantize.
         ConvertError: EDGE-CONVERT-023 the file that was written is not valid.
     """
-    if recipe.precision not in PRECISIONS:
-        raise BackendError(
-            "EDGE-BACKEND-006",
-            f"{artifact.format} {recipe.precision}",
-            wanted=", ".join(PRECISIONS),
-            got="one that this version does not make",
-            hint=f"ask for --precision {PRECISIONS[-1]}",
-        )
+    check_precision(artifact.format, recipe.precision, PRECISIONS)
     recipe = resolve_options(recipe)
     model = _loaded(root / artifact.entry)
     kept = keep_float_nodes(model, recipe)
     if recipe.precision == "fp16":
         to_fp16(model, kept)
     elif recipe.precision == "w8":
-        _quantize_weight_only(model, kept)
+        if not quantize_weights(model, kept):
+            raise nothing_to_quantize(
+                "a layer with constant float32 weights", "ask for --precision fp16"
+            )
     else:
         model = quantize_static(model, artifact, root, recipe, kept, samples)
         quantize_weights(model, kept)
@@ -117,13 +106,7 @@ def quantize_onnx(
         entry=MODEL,
         files=file_entries(out),
         io=io_of(read(out / MODEL)),
-        provenance=Provenance(
-            parent=artifact.sha256,
-            recipe=recipe,
-            route=artifact.provenance.route,
-            rewrites=artifact.provenance.rewrites,
-            tools=versions("onnx", "onnx-ir", "onnxruntime"),
-        ),
+        provenance=derived_provenance(artifact, recipe, versions("onnx", "onnx-ir", "onnxruntime")),
     )
 
 
@@ -140,14 +123,3 @@ def _loaded(path: Path) -> ir.Model:
             node.name = f"{node.op_type}_{index}"
         taken.add(node.name)
     return model
-
-
-def _quantize_weight_only(model: ir.Model, kept: set[str]) -> None:
-    if not quantize_weights(model, kept):
-        raise QuantizeError(
-            "EDGE-QUANTIZE-011",
-            "model",
-            got="none that is to be quantized",
-            wanted="a layer with constant float32 weights",
-            hint="ask for --precision fp16, or keep less in float",
-        )

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: quiet, without spinning threads, and honest about what runs."""
+"""ONNX Runtime sessions: quiet, without spinning threads, with a check of the provider in use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from edgeserve.types.records import Runtime
 
 __all__ = ["OnnxSession", "usable_delegates"]
 
-#: Log severity "fatal": what goes wrong is raised, and said once.
+#: Log severity "fatal": errors are raised, not logged as well.
 _QUIET = 4
 
-#: Where weights outside a single-file model may lie: nowhere.
+#: The folder for external weights of a single-file model: there must be none.
 _NO_FOLDER = "/nonexistent"
 
 
@@ -63,8 +63,8 @@ class OnnxSession(Session):
         _check_io(self._engine, artifact)
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        found = self._engine.run(self._names, feed)
-        return dict(zip(self._names, found, strict=True))
+        outputs = self._engine.run(self._names, feed)
+        return dict(zip(self._names, outputs, strict=True))
 
     def _close(self) -> None:
         self._engine = None
@@ -92,9 +92,12 @@ def _model(artifact: Artifact, root: Path, taps: tuple[str, ...], options: Any) 
     A lone file may not point to weights outside itself; of several, each must be listed and hashed.
     """
     path = root / artifact.entry
-    folder = path.parent if len(artifact.files) > 1 else Path(_NO_FOLDER)
+    folder = Path(_NO_FOLDER)
     if len(artifact.files) > 1:
-        _check_unlisted_files(artifact, root)
+        from edgeserve.backends.checks import check_unlisted_files
+
+        folder = path.parent
+        check_unlisted_files(artifact, root, folder)
     options.add_session_config_entry(
         "session.model_external_initializers_file_folder_path", str(folder)
     )
@@ -105,22 +108,8 @@ def _model(artifact: Artifact, root: Path, taps: tuple[str, ...], options: Any) 
     return str(path) if len(artifact.files) > 1 else path.read_bytes()
 
 
-def _check_unlisted_files(artifact: Artifact, root: Path) -> None:
-    """Refuse a folder that holds files which the artifact does not list: no hash covers those."""
-    listed = {root / entry.path for entry in artifact.files}
-    for path in (root / artifact.entry).parent.rglob("*"):
-        if not path.is_dir() and path not in listed:
-            raise BackendError(
-                "EDGE-BACKEND-016",
-                f"file {path.name!r}",
-                wanted="only files that the artifact lists",
-                got="one more, which the model could read its weights from",
-                hint="remove that file, or make the artifact again",
-            )
-
-
 def _open(model: bytes | str, options: Any, delegate: str) -> Any:
-    """Make the engine's session on this delegate; the CPU only helps with what it cannot do."""
+    """Create the engine's session on this delegate; the CPU only runs unsupported nodes."""
     import onnxruntime
 
     wanted = PROVIDERS[delegate]
@@ -152,23 +141,23 @@ def _placement(engine: Any) -> dict[str, int]:
 
 
 def _check_placement(placement: Mapping[str, int], delegate: str) -> None:
-    """A provider that is there and took no node does not run the model."""
+    """Reject a provider that is loaded but runs no node."""
     if placement and not placement.get(PROVIDERS[delegate]):
-        raise _not_used(delegate, f"it took none of the graph's nodes: {dict(placement)}")
+        raise _not_used(delegate, f"it runs none of the graph's nodes: {dict(placement)}")
 
 
 def _not_used(delegate: str, got: str) -> BackendError:
     return BackendError(
         "EDGE-BACKEND-005",
         f"delegate {delegate!r}",
-        wanted="the delegate that was asked for",
+        wanted="the requested delegate",
         got=got,
         hint="install this delegate's driver and libraries, or ask for cpu",
     )
 
 
 def _check_io(engine: Any, artifact: Artifact) -> None:
-    """The names that the engine sees are those that the artifact declares."""
+    """Compare the engine's input and output names with the artifact's."""
     inputs = [value.name for value in engine.get_inputs()]
     outputs = [value.name for value in engine.get_outputs()]
     wanted_in = [spec.name for spec in artifact.io.inputs]

@@ -1,9 +1,8 @@
 """From an exported program to ``model.tflite``, through ``litert_torch``, and a first run.
 
-A file has fixed sizes, and one signature for each where there are several (buckets): those share
-their weights. It bears the signature's names and nothing of the machine it was made on. Some
-files convert and then have an op that the engine does not run: so a finished file is run once
-(`smoke_run`).
+A file has fixed sizes, with one signature for each of several sizes (buckets), which share their
+weights. It has the signature's names and nothing specific to the machine. Some converted files
+contain an op that the engine does not support, so a finished file runs once (`smoke_run`).
 """
 
 from __future__ import annotations
@@ -32,32 +31,7 @@ from edgeserve.backends.tflite.inspect import (
 from edgeserve.backends.tflite.lowerings import register_decompositions
 from edgeserve.backends.tflite.schema import MODEL, op_type, read_bytes, write_model
 from edgeserve.backends.tflite.tensor_names import SINGLE, path_of, rename, source_of, tag_sources
-from edgeserve.backends.torch import reference_artifact
-from edgeserve.backends.torch.passes import (
-    apply_passes,
-    canonicalize_ops,
-    copy_contiguous,
-    expand_to_cat,
-    fold_batch_norm,
-    fold_constants,
-    lower_adaptive_pool,
-    lower_alpha,
-    lower_complex,
-    lower_conv_transpose3d,
-    lower_division,
-    lower_divisor,
-    lower_masked_write,
-    lower_padding,
-    pool_by_slices,
-    remove_asserts,
-    remove_expand,
-    remove_noops,
-    resize_by_lookup,
-    resize_by_matrices,
-    split_groups,
-    unfold_by_convolution,
-    zero_fully_masked_rows,
-)
+from edgeserve.backends.torch import load_examples, passes, reference_artifact
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.files import describe, write_atomic
@@ -72,7 +46,7 @@ _OP = re.compile(r"builtin opcode '(\w+)'|Node number \d+ \((\w+)\)")
 
 
 def smoke_run(
-    data: bytes, model: Any, io: IO, examples: Mapping[str, np.ndarray], blame: ErrorTranslator
+    data: bytes, model: Any, io: IO, examples: Mapping[str, np.ndarray], translator: ErrorTranslator
 ) -> None:
     """Run one signature on the source's example inputs.
 
@@ -86,9 +60,9 @@ def smoke_run(
         engine = Interpreter(model_content=data, num_threads=1)
         engine.get_signature_runner(io.signature or SINGLE)(**feed)
     except Exception as error:  # the engine raises ValueError and RuntimeError
-        said = _OP.search(str(error))
-        type = (said[1] or said[2]) if said else "of the model"
-        raise blame.unrunnable(type, _first_source(model, io, type), error) from error
+        match = _OP.search(str(error))
+        type = (match[1] or match[2]) if match else "of the model"
+        raise translator.unrunnable(type, _first_source(model, io, type), error) from error
 
 
 def _first_source(model: Any, io: IO, type: str) -> str | None:
@@ -101,32 +75,32 @@ def _first_source(model: Any, io: IO, type: str) -> str | None:
     return None
 
 
-#: What is rewritten whatever the sizes, and what once they are fixed.
+#: Passes for any sizes, and passes that need fixed sizes.
 _REWRITES = (
-    remove_asserts,
-    remove_noops,
-    fold_batch_norm,
-    canonicalize_ops,
-    lower_alpha,
-    lower_division,
-    lower_divisor,
-    lower_masked_write,
-    copy_contiguous,
-    zero_fully_masked_rows,
+    passes.remove_asserts,
+    passes.remove_noops,
+    passes.fold_batch_norm,
+    passes.canonicalize_ops,
+    passes.lower_alpha,
+    passes.lower_division,
+    passes.lower_divisor,
+    passes.lower_masked_write,
+    passes.copy_contiguous,
+    passes.zero_fully_masked_rows,
 )
 _SIZED = (
-    lower_complex,
-    lower_conv_transpose3d,
-    split_groups,
-    lower_padding,
-    lower_adaptive_pool,
-    pool_by_slices,
-    unfold_by_convolution,
-    resize_by_lookup,
-    resize_by_matrices,
-    fold_constants,
-    remove_expand,
-    expand_to_cat,
+    passes.lower_complex,
+    passes.lower_conv_transpose3d,
+    passes.split_groups,
+    passes.lower_padding,
+    passes.lower_adaptive_pool,
+    passes.pool_by_slices,
+    passes.unfold_by_convolution,
+    passes.resize_by_lookup,
+    passes.resize_by_matrices,
+    passes.fold_constants,
+    passes.remove_expand,
+    passes.expand_to_cat,
 )
 
 
@@ -138,25 +112,26 @@ def export_tflite(
     Raises:
         UnsupportedOp: EDGE-OP-010 no translation for an op, -011 an op that cannot be used in this
             way, -012 an op that the engine does not run.
-        ConvertError: EDGE-CONVERT-040 the converter failed, -041 the file is not what was asked
-            for, -042 the program does not hold for one sample or a length, -043 it is too large.
+        ConvertError: EDGE-CONVERT-040 the converter failed, -041 the file does not match
+            the request, -042 the program is not valid for one sample or a length, -043 it is too
+            large.
     """
     program = load_program(reference_artifact(exported), root)
-    blame = ErrorTranslator(tag_sources(program), Path(exported.source.folder))
-    examples = _examples(exported, root)
+    translator = ErrorTranslator(tag_sources(program), Path(exported.source.folder))
+    examples = load_examples(exported, root)
     sizes, notes = plan_sizes(exported, {name: x.shape for name, x in examples.items()})
     for note in notes:
         print(note, flush=True)
     try:
         with log_warnings(), _without_gc():
-            made = _convert(program, exported.signature, sizes)
+            converted = _convert(program, exported.signature, sizes)
     except Exception as error:  # the converter raises many kinds
-        raise blame.convert_error(error) from error
-    model = read_bytes(made.data)
-    _rename(model, exported.signature, sizes, made.outputs)
+        raise translator.convert_error(error) from error
+    model = read_bytes(converted.data)
+    _rename(model, exported.signature, sizes, converted.outputs)
     buckets = check_converted_io(read_signatures(model), exported.signature, sizes)
     data = write_model(model)
-    smoke_run(data, model, buckets[0], examples, blame)
+    smoke_run(data, model, buckets[0], examples, translator)
     write_atomic(out / MODEL, data)
     return Artifact(
         format="tflite",
@@ -165,23 +140,18 @@ def export_tflite(
         files=(describe(out, MODEL),),
         io=buckets[-1],
         buckets=buckets if len(buckets) > 1 else (),
-        provenance=Provenance(route=route, rewrites=made.rewrites, tools=tools),
+        provenance=Provenance(route=route, rewrites=converted.rewrites, tools=tools),
     )
-
-
-def _examples(exported: Exported, root: Path) -> dict[str, np.ndarray]:
-    with np.load(root / exported.examples.path, allow_pickle=False) as held:
-        return {name: held[name] for name in held.files}
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What the converter made.
+    """The converter's result.
 
     Attributes:
-        data: Its file.
-        outputs: ``module/node`` of the source op that gives each output.
-        rewrites: Names of the rewrites that were applied before.
+        data: The file.
+        outputs: ``module/node`` of the source op of each output.
+        rewrites: Names of the passes applied before.
     """
 
     data: bytes
@@ -202,7 +172,7 @@ def _convert(program: ExportedProgram, signature: Signature, sizes: Sequence[Siz
 
     register_decompositions()
     module: Any = program.module(check_guards=False)
-    rewrites = dict.fromkeys(apply_passes(module, _REWRITES))
+    rewrites = dict.fromkeys(passes.apply_passes(module, _REWRITES))
     converter = litert_torch.Converter()
     for each in sizes:
         inputs = tuple(
@@ -220,13 +190,13 @@ def _convert(program: ExportedProgram, signature: Signature, sizes: Sequence[Siz
 def _sized(
     module: fx.GraphModule, inputs: tuple[torch.Tensor, ...]
 ) -> tuple[fx.GraphModule, tuple[str, ...]]:
-    """The module with the rewrites that need fixed sizes, and their names.
+    """The module after the passes that need fixed sizes, and their names.
 
     The converter exports it again itself, which fixes the sizes.
     """
     plain = functional(module, inputs)
     sized = with_sizes(plain, inputs)
-    rewrites = apply_passes(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
+    rewrites = passes.apply_passes(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
     for part in sized.modules():
         part.training = False  # an exported module has no eval(); its trace is fixed anyway
     return sized, rewrites
@@ -234,9 +204,9 @@ def _sized(
 
 @contextmanager
 def _without_gc() -> Iterator[None]:
-    """Hold back the garbage collector: tracing makes many objects and few cycles among them.
+    """Disable the garbage collector: tracing creates many objects but few cycles.
 
-    That takes an eighth off the time and adds a hundredth to the memory.
+    That saves an eighth of the time and costs a hundredth of the memory.
     """
     if not gc.isenabled():
         yield

@@ -1,6 +1,6 @@
 """A TFLite file on a GPU, through LiteRT's `CompiledModel`; a wheel carries the library for WebGPU.
 
-The engine would give ops that the GPU cannot run to the CPU: here it must take all of them.
+The engine would run unsupported ops on the CPU; here the GPU must run all ops.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["GpuSession", "has_gpu_library"]
 def has_gpu_library() -> bool:
     """Whether LiteRT's GPU library and the system's loader of GPU drivers are there.
 
-    No device is started: whether one can run a model is seen when it is loaded.
+    No device is started: support for a model is checked when it is loaded.
     """
     found = importlib.util.find_spec("ai_edge_litert")
     folders = found.submodule_search_locations if found else None
@@ -59,7 +59,9 @@ class GpuSession(Session):
         optimize: bool,
     ) -> None:
         if taps or not optimize:
-            raise _gpu_error("a GPU exposes no activations and always rewrites its graph")
+            raise _gpu_error(
+                "the GPU delegate exposes no activations and always optimizes its graph"
+            )
         super().__init__(
             artifact.io, runtime_of("gpu"), threads or usable_cores(), artifact.buckets
         )
@@ -117,7 +119,7 @@ def _compile(path: Path) -> Any:
     except RuntimeError as error:
         raise _gpu_error(str(error).strip().partition("\n")[0]) from error
     if not model.is_fully_accelerated():
-        raise _gpu_error("the GPU takes a part of the ops only")
+        raise _gpu_error("the GPU supports only some of the ops")
     return model
 
 

@@ -1,4 +1,4 @@
-"""What a TFLite file holds: signatures, ops and weights, through the classes of its schema.
+"""The content of a TFLite file: signatures, ops and weights, through the classes of its schema.
 
 `fit_to_spec` brings a real input of the source to the sizes of a signature, to run or calibrate
 the file with it.
@@ -39,8 +39,7 @@ __all__ = [
 def fit_to_spec(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     """An input in the dtype and the sizes of the file: rows repeated, lengths cut or padded by 0.
 
-    Zero is padding where it counts: in an attention mask. What stands under a mask of zeros is
-    computed and thrown away, whatever it is.
+    Zero marks padding in an attention mask. Values under a mask of zeros are computed and ignored.
     """
     array = array.astype(spec.dtype)
     for axis, dim in enumerate(spec.shape):
@@ -55,7 +54,7 @@ def fit_to_spec(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     return array
 
 
-#: What the source's dtypes become: the format has 64 bits, but few of its kernels do.
+#: The file's dtypes by the source's: the format has 64 bits, but few of its kernels do.
 _NARROWED = {"int64": "int32", "float64": "float32"}
 
 
@@ -104,7 +103,7 @@ def _dtype(each: Any, tensor: Any) -> DType:
 def check_converted_io(
     found: dict[str, IO], signature: Signature, sizes: Sequence[Sizes]
 ) -> tuple[IO, ...]:
-    """Hold a file's signatures against what was asked for.
+    """Compare a file's signatures with the request.
 
     Returns:
         The signatures, smallest first.
@@ -123,7 +122,7 @@ def check_converted_io(
             "model.tflite",
             got=f"{list(found.values())}",
             wanted=f"{[*signature.inputs, *signature.outputs]} at {[dict(s.dims) for s in sizes]}",
-            hint="report it with `edgeserve doctor --json`: the fault is not in your model",
+            hint="this is a bug of edgeserve: report it with `edgeserve doctor --json`",
         )
     return made
 

@@ -1,13 +1,11 @@
-"""What edgeserve teaches litert_torch: rules for operators that it cannot translate.
+"""Rules for operators that litert_torch does not translate, or not in all uses.
 
-Some it does not know, others it cannot translate in some uses.
-
-A rule that has nothing to correct leaves the operator as it is (`NotImplemented`). What
-litert_torch does not know at all is decomposed by PyTorch's own tables. Sorting is written in
-the one form that LiteRT runs, the largest of the last axis: ``TOPK_V2`` is the only kernel that
-orders values, and the converter writes anything else as an operation that it names and no engine
-has. On equal values it takes the first, so that a sort made of it is stable. The kernel is only
-found where the places are asked for: values are looked up by them.
+A rule that does not apply leaves the operator as it is (`NotImplemented`). Operators unknown to
+litert_torch are decomposed by PyTorch's own tables. Sorting is lowered to the only form that LiteRT
+runs, the largest values of the last axis: ``TOPK_V2`` is the only kernel that orders values, and
+the converter writes anything else as an operation that no engine has. Of equal values it takes the
+first, so that a sort made of it is stable. The kernel is only used if the indices are read: values
+are gathered by them.
 """
 
 from __future__ import annotations
@@ -26,13 +24,15 @@ from edgeserve.backends.torch.decompositions.table import RULES
 __all__ = ["CORRECTIONS", "SORT_RULES", "register_decompositions"]
 
 
-_OPS = torch.ops.aten
+_ATEN = torch.ops.aten
 _Pair = tuple[Tensor, Tensor]
 
 
 def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if dim == x.dim() - 1 and largest:
-        return NotImplemented  # as it is to be: `_ordered` counts that axis from the front
+        return (
+            NotImplemented  # already in that form: `_sort_by_topk` counts that axis from the front
+        )
     return _sort_by_topk(x, k, dim, largest)
 
 
@@ -59,36 +59,29 @@ def _sort_by_topk(x: Tensor, k: int, dim: int, largest: bool) -> _Pair:
 
 #: Rules by operator; `NotImplemented` leaves it as it is.
 SORT_RULES: dict[Any, Callable[..., Any]] = {
-    _OPS.argsort.default: _argsort,
-    _OPS.sort.default: _sort,
-    _OPS.sort.stable: _stable_sort,
-    _OPS.topk.default: _topk,
+    _ATEN.argsort.default: _argsort,
+    _ATEN.sort.default: _sort,
+    _ATEN.sort.stable: _stable_sort,
+    _ATEN.topk.default: _topk,
 }
 
 
-_ATEN = torch.ops.aten
-
-
 def _logical_xor(x: Tensor, y: Tensor) -> Any:
-    """One and not the other: they differ."""
+    """Exclusive or as an inequality."""
     if x.dtype != torch.bool or y.dtype != torch.bool:
         return NotImplemented
     return x.to(torch.int32) != y.to(torch.int32)
 
 
 def _bitwise_xor(x: Tensor, y: Tensor) -> Any:
-    """The kernel takes 32 bits, which is what the format's integers have anyway."""
+    """The kernel supports 32 bits, the width of the format's integers."""
     if x.dtype != torch.int64 or y.dtype != torch.int64:
         return NotImplemented
     return torch.bitwise_xor(x.to(torch.int32), y.to(torch.int32)).to(torch.int64)
 
 
-def _bitwise_not(x: Tensor) -> Any:
-    return NotImplemented if x.dtype == torch.bool else -1 - x
-
-
 def _pow(x: Tensor, exponent: Any) -> Any:
-    """Small powers of integers by multiplication; the converter takes them to 64 bits and back."""
+    """Small powers of integers by multiplication; the converter would use 64 bits."""
     if x.is_floating_point() or type(exponent) is not int or not 1 <= exponent <= 8:
         return NotImplemented
     made = x
@@ -112,7 +105,7 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **LINALG_RULES,
     **SORT_RULES,
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
-    _ATEN.bitwise_not.default: _bitwise_not,
+    _ATEN.bitwise_not.default: lambda x: NotImplemented if x.dtype == torch.bool else -1 - x,
     _ATEN.bitwise_xor.Tensor: _bitwise_xor,
     _ATEN.fmod.Tensor: _fmod,
     _ATEN.logical_xor.default: _logical_xor,
@@ -123,17 +116,15 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
 
 
 def register_decompositions() -> None:
-    """Add PyTorch's rules for what has no lowering to those that litert_torch applies.
+    """Add PyTorch's decompositions of operators without a lowering to those of litert_torch.
 
-    It applies the rules of core ATen only, and refuses an operator that these leave and that it
-    cannot lower; PyTorch has rules for many of those.
+    litert_torch applies the rules of core ATen only, and rejects an operator that is left after
+    them without a lowering; PyTorch has rules for many of those.
     """
     from litert_torch.backend.lowerings import registry
     from litert_torch.fx_infra import decomp
     from torch._decomp import decomposition_table
     from torch._ops import OpOverload
-
-    from edgeserve.backends.torch.decompositions.table import RULES
 
     for operator, rule in CORRECTIONS.items():
         decomp.add_pre_convert_decomp(operator, rule)

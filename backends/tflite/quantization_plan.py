@@ -1,10 +1,10 @@
-"""Which ops of a file compute in fewer bits, and how.
+"""The ops of a file that are quantized, and their modes.
 
-w8a8: a convolution's integer kernel takes and gives 8-bit activations whose ranges were measured;
-so do pooling, additions and the like, and between convolutions staying in 8 bits saves conversions.
-A matrix product measures the rows that it is given itself, multiplies in 8 bits and gives float.
-What a transformer computes in between (normalisation, softmax, attention itself, the residual
-stream) loses most and gains least by 8 bits: it stays float.
+w8a8: a convolution's integer kernel reads and writes 8-bit activations with calibrated ranges; so
+do pooling, additions and the like, and between convolutions staying in 8 bits saves conversions. A
+matrix product quantizes its input rows dynamically, multiplies in 8 bits and gives float. The other
+ops of a transformer (normalization, softmax, attention itself, the residual stream) lose most and
+gain least by 8 bits: they stay float.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from edgeserve.backends.checks import is_kept, nothing_to_quantize, unknown_keep_float
 from edgeserve.backends.tflite.schema import op_type, tensor_dtype
 from edgeserve.backends.tflite.tensor_names import source_of
-from edgeserve.errors import QuantizeError
 
 __all__ = ["OpQuantization", "plan_quantization"]
 
@@ -35,36 +35,16 @@ _WEIGHTS = {
     "TRANSPOSE_CONV": 1,
 }
 
-#: What has 8-bit kernels, or only moves values, and may stand between convolutions.
-_PASS_THROUGH = (
-    "ADD",
-    "AVERAGE_POOL_2D",
-    "CONCATENATION",
-    "HARD_SWISH",
-    "LOGISTIC",
-    "MAX_POOL_2D",
-    "MAXIMUM",
-    "MEAN",
-    "MIRROR_PAD",
-    "MUL",
-    "PAD",
-    "PADV2",
-    "RELU",
-    "RESHAPE",
-    "RESIZE_BILINEAR",
-    "RESIZE_NEAREST_NEIGHBOR",
-    "SLICE",
-    "SPACE_TO_DEPTH",
-    "SPLIT",
-    "STRIDED_SLICE",
-    "SUB",
-    "TANH",
-    "TRANSPOSE",
+#: Ops with 8-bit kernels, or that only move values, allowed between convolutions.
+_PASS_THROUGH = tuple(
+    "ADD AVERAGE_POOL_2D CONCATENATION HARD_SWISH LOGISTIC MAX_POOL_2D MAXIMUM MEAN "
+    "MIRROR_PAD MUL PAD PADV2 RELU RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR SLICE "
+    "SPACE_TO_DEPTH SPLIT STRIDED_SLICE SUB TANH TRANSPOSE".split()
 )
 
 
 class OpQuantization(NamedTuple):
-    """What is to become of an op: a pattern of its outputs' names, its type, and how."""
+    """An op to quantize: a pattern of its outputs' names, its type and its mode."""
 
     scope: str
     type: str
@@ -72,7 +52,7 @@ class OpQuantization(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """An op: its type, the float tensors that it reads and that are no constants, what it makes."""
+    """An op: its type, the non-constant float tensors that it reads, its outputs."""
 
     type: str
     reads: tuple[int, ...]
@@ -89,48 +69,36 @@ def plan_quantization(
     Args:
         model: The float file.
         precision: fp16, w8 or w8a8.
-        keep_float: Source ops, and modules with all that is in them, to leave alone.
+        keep_float: Source ops and modules that stay float.
 
     Raises:
         QuantizeError: EDGE-QUANTIZE-009 an unknown op to keep, -011 there is nothing to quantize.
     """
     kept: set[str] = set()
-    wishes = []
+    plan = []
     for graph in model.subgraphs:
         nodes = list(_nodes(model, graph, keep_float, kept))
         how = _static_modes(nodes) if precision == "w8a8" else {}
         for index, node in enumerate(nodes):
-            wish = how.get(index) or (_weight_mode(node.type, precision) if node.weighted else None)
-            if wish:
-                wishes.append(OpQuantization(node.scope, node.type, wish))
+            mode = how.get(index) or (_weight_mode(node.type, precision) if node.weighted else None)
+            if mode:
+                plan.append(OpQuantization(node.scope, node.type, mode))
     if missing := sorted(set(keep_float) - kept):
-        raise QuantizeError(
-            "EDGE-QUANTIZE-009",
-            f"keep_float {missing[0]!r}",
-            wanted="a module's path or a node of the exported program that the file knows",
-            got="nothing that came from it",
-            hint="`edgeserve inspect` shows source and module",
-        )
-    if not wishes:
-        raise QuantizeError(
-            "EDGE-QUANTIZE-011",
-            "model",
-            wanted="a layer with constant float32 weights",
-            got="none that is to be quantized",
-            hint="ask for fp32, or keep less in float",
-        )
-    return wishes
+        raise unknown_keep_float(missing[0])
+    if not plan:
+        raise nothing_to_quantize("a layer with constant float32 weights", "ask for fp32")
+    return plan
 
 
 def _nodes(model: Any, graph: Any, keep_float: tuple[str, ...], kept: set[str]) -> Iterator[_Node]:
-    """The ops of a graph but those to keep; what was met of ``keep_float`` goes into ``kept``."""
+    """The ops of a graph except those to keep; matched entries of ``keep_float`` go to ``kept``."""
     names = [tensor.name.decode() for tensor in graph.tensors]
     for op in graph.operators:
         type, makes = op_type(model, op), tuple(op.outputs)
         source = source_of(type, names[makes[0]]) if makes else None
-        met = {each for each in keep_float if source and _within(source, each)}
-        kept |= met
-        if makes and not met:
+        matched = {each for each in keep_float if source and is_kept(each, source[1], source[0])}
+        kept |= matched
+        if makes and not matched:
             scope = "".join(f"{names[tensor]};" for tensor in makes)
             yield _Node(
                 type,
@@ -139,11 +107,6 @@ def _nodes(model: Any, graph: Any, keep_float: tuple[str, ...], kept: set[str]) 
                 _weighted(model, graph, op, type),
                 f"^{re.escape(scope)}$",
             )
-
-
-def _within(source: tuple[str, str], wanted: str) -> bool:
-    module, node = source
-    return node == wanted or f"{module}.".startswith(f"{wanted}.")
 
 
 def _constant(model: Any, tensor: Any) -> bool:
@@ -170,14 +133,14 @@ def _weighted(model: Any, graph: Any, op: Any, type: str) -> bool:
 
 
 def _weight_mode(type: str, precision: str) -> QuantizationMode:
-    """How an op with weights is quantized on its own; a lookup only widens the rows it takes."""
+    """The mode of an op with weights; a lookup only converts the rows that it reads."""
     if precision == "fp16":
         return "half"
     return "dynamic" if precision == "w8a8" or type == "EMBEDDING_LOOKUP" else "weights"
 
 
 def _static_modes(nodes: list[_Node]) -> dict[int, QuantizationMode]:
-    """Convolutions, and what passes 8-bit activations on from one of them to an op with weights."""
+    """Convolutions, and ops that pass 8-bit activations from one of them to an op with weights."""
     flowing: set[int] = set()
     static = set()
     for index, node in enumerate(nodes):
@@ -185,7 +148,7 @@ def _static_modes(nodes: list[_Node]) -> dict[int, QuantizationMode]:
         if layer or (node.type in _PASS_THROUGH and node.reads and flowing.issuperset(node.reads)):
             static.add(index)
             flowing.update(node.makes)
-    wanted: set[int] = set()  # tensors that are of use in 8 bits
+    wanted: set[int] = set()  # tensors that are useful in 8 bits
     for index in reversed(range(len(nodes))):
         node = nodes[index]
         if node.type in _PASS_THROUGH and wanted.isdisjoint(node.makes):

@@ -1,10 +1,10 @@
 """Other precisions of a TFLite artifact, by ai-edge-quantizer, with ranges of our own calibration.
 
-All of them take and give what the float file does: the quantizer puts conversions behind inputs
-and before outputs. Weights are 8 bits per channel and symmetric, activations 8 bits per tensor.
+Inputs and outputs are those of the float file: the quantizer adds conversions after inputs and
+before outputs. Weights are 8 bits per channel and symmetric, activations 8 bits per tensor.
 A range is the true minimum and maximum of a tensor over the samples; the library would smooth
 them over the samples in order (a moving average), which leaves them too narrow: on photographs
-that alone turned 27 to 41 of 183 confident decisions around.
+that alone flipped 27 to 41 of 183 confident decisions.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from edgeserve.backends.checks import check_precision, derived_provenance, no_samples, not_finite
 from edgeserve.backends.tflite.inspect import fit_to_spec, read_signatures
 from edgeserve.backends.tflite.quantization_plan import OpQuantization, plan_quantization
 from edgeserve.backends.tflite.schema import (
@@ -28,9 +29,9 @@ from edgeserve.backends.tflite.schema import (
 )
 from edgeserve.backends.tflite.tensor_names import SINGLE, names_of, rename_added
 from edgeserve.environment import usable_cores
-from edgeserve.errors import BackendError, EdgeError, QuantizeError
+from edgeserve.errors import EdgeError, QuantizeError
 from edgeserve.files import describe, write_atomic
-from edgeserve.types.artifact import Artifact, Provenance, Recipe
+from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.tensors import IO
 from edgeserve.user_lines import one_line
 
@@ -46,10 +47,10 @@ def calibrate(
         data: The float file.
         buckets: Its signatures.
         samples: Feeds in the source's signature, one sample each.
-        manager: The quantizer's recipe manager; it says which tensors matter.
+        manager: The quantizer's recipe manager, which selects the tensors.
 
     Returns:
-        What the quantizer takes as calibration result, by name of the tensor.
+        The quantizer's calibration result, by tensor name.
 
     Raises:
         QuantizeError: EDGE-QUANTIZE-001 no samples, -010 the model overflows on one of them.
@@ -64,33 +65,17 @@ def calibrate(
             feed = {spec.name: fit_to_spec(sample[spec.name], spec) for spec in io.inputs}
             calibrator.calibrate({io.signature or SINGLE: [feed]}, manager)
         ranges = calibrator.get_model_qsvs()
-        _check_finite(ranges, number)
+        for name, stats in ranges.items():
+            if not all(np.isfinite(np.asarray(end)).all() for end in stats.values()):
+                raise not_finite(name, number, "NaN or infinity")
     if not ranges:
-        raise QuantizeError(
-            "EDGE-QUANTIZE-001",
-            "calibration",
-            wanted="samples of real data",
-            got="none",
-            hint="give --data inputs as users will send them",
-        )
+        raise no_samples()
     return ranges
-
-
-def _check_finite(ranges: Mapping[str, Any], number: int) -> None:
-    for name, held in ranges.items():
-        if not all(np.isfinite(np.asarray(end)).all() for end in held.values()):
-            raise QuantizeError(
-                "EDGE-QUANTIZE-010",
-                f"tensor {name!r}",
-                wanted="finite values",
-                got=f"NaN or infinity on sample {number}",
-                hint="run the float model on that sample, or keep the op that makes it in float",
-            )
 
 
 PRECISIONS = ("fp16", "w8", "w8a8")
 
-#: Options that other formats offer, as TFLite's kernels have them.
+#: Options of other formats, with the only values of TFLite's kernels.
 _FIXED = {"activation": "s8", "reduce_range": "false"}
 
 
@@ -102,7 +87,7 @@ def quantize_tflite(
     out: Path,
     tools: dict[str, str],
 ) -> Artifact:
-    """Derive fp16, w8 or w8a8 from an fp32 artifact; only w8a8 looks at the samples.
+    """Derive fp16, w8 or w8a8 from an fp32 artifact; only w8a8 uses the samples.
 
     Raises:
         BackendError: EDGE-BACKEND-006 another precision.
@@ -110,18 +95,11 @@ def quantize_tflite(
             model overflows on a sample, -011 there is nothing to quantize, -020 the quantizer
             failed, -021 weights that float16 does not hold.
     """
-    if recipe.precision not in PRECISIONS:
-        raise BackendError(
-            "EDGE-BACKEND-006",
-            f"tflite {recipe.precision}",
-            wanted=", ".join(PRECISIONS),
-            got="one that this version does not make",
-            hint=f"ask for --precision {PRECISIONS[-1]}",
-        )
+    check_precision(artifact.format, recipe.precision, PRECISIONS)
     data = (root / artifact.entry).read_bytes()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("default")  # for the log, whatever the caller makes of them
+            warnings.simplefilter("default")  # for the log, whatever the caller's filter is
             made = _quantized(data, artifact, recipe, samples)
     except EdgeError:
         raise
@@ -146,19 +124,19 @@ def quantize_tflite(
         files=(describe(out, MODEL),),
         io=io,
         buckets=buckets,
-        provenance=_provenance(artifact, recipe, tools),
+        provenance=derived_provenance(artifact, recipe, tools),
     )
 
 
 def _quantized(
     data: bytes, artifact: Artifact, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
 ) -> Any:
-    """The quantized model, its tensors under our names."""
+    """The quantized model, with tensors under edgeserve's names."""
     from ai_edge_quantizer.quantizer import Quantizer
 
     model, quantizer = read_bytes(data), Quantizer(data)
-    for wish in plan_quantization(model, recipe.precision, recipe.keep_float):
-        _add_config(quantizer, wish)
+    for planned in plan_quantization(model, recipe.precision, recipe.keep_float):
+        _add_config(quantizer, planned)
     for edge in ("INPUT", "OUTPUT"):
         quantizer.update_quantization_recipe(".*", _op(edge), algorithm_key="no_quantize")
     ranges = None
@@ -171,19 +149,19 @@ def _quantized(
     return made
 
 
-def _add_config(quantizer: Any, wish: OpQuantization) -> None:
-    """Put a wish into the quantizer's recipe."""
+def _add_config(quantizer: Any, planned: OpQuantization) -> None:
+    """Add one planned op to the quantizer's recipe."""
     from ai_edge_quantizer.qtyping import QuantGranularity
     from ai_edge_quantizer.quantizer import AlgorithmName
 
-    scope, op = wish.scope, _op(wish.type)
-    if wish.how == "half":
+    scope, op = planned.scope, _op(planned.type)
+    if planned.how == "half":
         quantizer.add_weight_only_config(
             scope, op, 16, QuantGranularity.TENSORWISE, AlgorithmName.FLOAT_CASTING
         )
-    elif wish.how == "weights":
+    elif planned.how == "weights":
         quantizer.add_weight_only_config(scope, op, 8)
-    elif wish.how == "dynamic":
+    elif planned.how == "dynamic":
         quantizer.add_dynamic_config(scope, op, 8)
     else:
         quantizer.add_static_config(scope, op, 8, 8)
@@ -197,7 +175,7 @@ def _op(type: str) -> Any:
 
 
 def _check_fp16_range(model: Any) -> None:
-    """Refuse weights beyond the range of float16, which casting makes infinite."""
+    """Reject weights beyond the range of float16, which a cast would make infinite."""
     for _, tensor in tensors_of(model):
         data = model.buffers[tensor.buffer].data
         half = data is not None and tensor_dtype(tensor) == "float16"
@@ -212,19 +190,9 @@ def _check_fp16_range(model: Any) -> None:
 
 
 def _resolve_options(recipe: Recipe) -> dict[str, str]:
-    """The recipe's options as they came out: the format leaves no choice where others have one."""
+    """The recipe's options with the values that the format fixes."""
     others = {name: value for name, value in recipe.options.items() if name not in _FIXED}
     for name, value in _FIXED.items():
         if recipe.options.get(name, value) != value:
-            print(f"{name} is {value} in TFLite, not {recipe.options[name]}", flush=True)
+            print(f"{name} is always {value} in TFLite, not {recipe.options[name]}", flush=True)
     return others | _FIXED if recipe.precision == "w8a8" else others
-
-
-def _provenance(artifact: Artifact, recipe: Recipe, tools: dict[str, str]) -> Provenance:
-    return Provenance(
-        parent=artifact.sha256,
-        recipe=recipe,
-        route=artifact.provenance.route,
-        rewrites=artifact.provenance.rewrites,
-        tools=tools,
-    )

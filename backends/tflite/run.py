@@ -1,6 +1,6 @@
 """LiteRT sessions: the interpreter with its XNNPACK kernels on the CPU, or a GPU.
 
-``optimize=False`` and taps leave XNNPACK out: the interpreter's own kernels run the file op by op.
+``optimize=False`` and taps disable XNNPACK: the interpreter's own kernels run the file op by op.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TfliteSession(Session):
         return {spec.name: found[spec.name] for spec in self.io.outputs} | inner
 
     def _tapped(self, place: _TapLocation) -> np.ndarray:
-        """An inner tensor's values; of a quantized one the numbers that it stands for, float32."""
+        """The values of an activation; a quantized one is dequantized to float32."""
         found: np.ndarray = self._engine.get_tensor(place.tensor, place.graph)
         if place.scale is None or found.dtype.kind not in "iu":
             return found
@@ -124,7 +124,7 @@ def _open(path: Path, threads: int, plain: bool, keep: bool) -> Any:
 def check_signatures(
     found: Mapping[str, Mapping[str, list[str]]], buckets: tuple[IO, ...], entry: str
 ) -> list[str]:
-    """The keys of the signatures to run, if the engine sees those that the artifact declares.
+    """The keys of the signatures to run, after a comparison with those that the artifact declares.
 
     Raises:
         BackendError: EDGE-BACKEND-012.
@@ -147,7 +147,7 @@ def check_signatures(
 
 
 class _TapLocation(NamedTuple):
-    """Where a tensor lies, and what its integers stand for."""
+    """The index of a tensor, and its quantization parameters."""
 
     tensor: int
     graph: int
@@ -164,7 +164,7 @@ def _tap_location(model: Any, tensor: int, graph: int) -> _TapLocation:
 
 
 def _tap_locations(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _TapLocation]:
-    """Where the tensors to be tapped lie in a signature's graph, by name.
+    """The locations of the tapped tensors in a signature's graph, by name.
 
     A name is that of the largest signature's graph; in the others it is followed by ``@`` and the
     signature.
@@ -174,6 +174,7 @@ def _tap_locations(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _TapL
     """
     if not taps:
         return {}
+    from edgeserve.backends.checks import unknown_taps
     from edgeserve.backends.tflite.inspect import definition_of, shown_names
     from edgeserve.backends.tflite.schema import read_model
 
@@ -183,11 +184,5 @@ def _tap_locations(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _TapL
     edges = {spec.name for spec in (*io.inputs, *io.outputs)}
     found = {name: index for index, name in enumerate(names) if name not in edges}
     if unknown := [tap for tap in taps if tap not in found]:
-        raise BackendError(
-            "EDGE-BACKEND-014",
-            "taps",
-            wanted="names of activations, as inspect shows them",
-            got=f"{unknown}",
-            hint="run `edgeserve inspect` for the names",
-        )
+        raise unknown_taps(unknown)
     return {tap: _tap_location(model, found[tap], graph) for tap in taps}

@@ -37,7 +37,7 @@ _ALIGNMENT = 16
 
 
 def check_head(path: Path) -> None:
-    """Refuse what is no TFLite file before an engine, which would crash on it, sees it.
+    """Reject a file of another format, on which an engine would crash.
 
     Raises:
         BackendError: EDGE-BACKEND-012.
@@ -45,7 +45,7 @@ def check_head(path: Path) -> None:
     with path.open("rb") as file:
         head, size = file.read(8), path.stat().st_size
     if len(head) < 8 or head[4:] != _MAGIC or not 8 <= struct.unpack("<I", head[:4])[0] < size - 4:
-        raise _unreadable(path, "a file that starts in another way")
+        raise _unreadable(path, "a file with a different header")
 
 
 def _unreadable(path: Path, got: str) -> BackendError:
@@ -78,7 +78,7 @@ def read_bytes(data: bytes) -> Any:
 
     model = flatbuffer_utils.read_model_from_bytearray(data)
     for buffer in model.buffers:
-        if buffer.data is not None:  # anything but arrays would be written number by number
+        if buffer.data is not None:  # anything but arrays would be written element by element
             buffer.data = np.frombuffer(buffer.data, np.uint8)
     return model
 
@@ -93,7 +93,7 @@ def write_model(model: Any) -> bytes:
     from flatbuffers.builder import BuilderSizeError
 
     class Aligned(flatbuffers.Builder):  # type: ignore[misc]
-        """The generated writers do not know that weights are to be aligned."""
+        """A builder that aligns weights, which the generated writers do not."""
 
         def StartVector(self, size: int, count: int, alignment: int) -> int:  # noqa: N802
             wide = max(alignment, _ALIGNMENT) if size == 1 else alignment
@@ -107,7 +107,7 @@ def write_model(model: Any) -> bytes:
             "EDGE-CONVERT-043",
             MODEL,
             wanted="less than 2 GB",
-            got="more, where the format ends",
+            got="a larger model than the format can hold",
             hint="convert to onnx, or make another precision or fewer lengths",
         ) from error
     return bytes(builder.Output())

@@ -41,7 +41,7 @@ _UNSAFE = re.compile(r"[^\w.]")
 
 @dataclass(frozen=True)
 class SourceOp:
-    """What is known of a source op: its operator, torch's stack trace from the export, its module.
+    """A source op: its operator, torch's stack trace from the export, its module.
 
     The module is the path of the innermost one that holds it; None at the top.
     """
@@ -52,7 +52,7 @@ class SourceOp:
 
 
 def tag_sources(program: ExportedProgram) -> dict[str, SourceOp]:
-    """Mark each op of a program, in place, with its own name; torch hands the marks down.
+    """Tag each op of a program, in place, with its own name; torch propagates the tags.
 
     Returns:
         The origins, by the name of the op.
@@ -82,12 +82,12 @@ def _tag(node: fx.Node) -> None:
 
 
 def path_of(node: fx.Node) -> str:
-    """``module/node`` of a marked node, as the converter would write it; empty for others."""
+    """``module/node`` of a tagged node, as the converter writes it; empty for others."""
     stack = node.meta.get("nn_module_stack") or {}
     return f"{stack['module'][1]}/{stack['node'][1]}" if "node" in stack else ""
 
 
-#: What a file's only signature is called; in an `IO` it has no name.
+#: The name of a file's only signature; in an `IO` it has none.
 SINGLE = "serving_default"
 
 #: (path of the module or "", name of the source op).
@@ -96,7 +96,7 @@ Source = tuple[str, str]
 _PART = re.compile(r"([^;/:@]*)/(\w+)")
 _ADDED = re.compile(r"_(quantized|dequant)(?=_|$)")
 
-#: What the source op of a type is called, where several were fused.
+#: Prefixes of the main source op of a type, where several were fused.
 _SOURCE_PREFIXES = {
     "CONV_2D": ("conv",),
     "CONV_3D": ("conv",),
@@ -177,8 +177,8 @@ def _name_tensors(
     for op in graph.operators:
         reads = [raw[tensor] for tensor in op.inputs if tensor >= 0 and tensor not in named]
         for tensor in op.outputs:
-            told = [raw[tensor]] if _parts(raw[tensor]) else [*reads, hints.get(tensor, "")]
-            give(tensor, _join_sources(told) or op_type(model, op).lower())
+            sources = [raw[tensor]] if _parts(raw[tensor]) else [*reads, hints.get(tensor, "")]
+            give(tensor, _join_sources(sources) or op_type(model, op).lower())
         for position, tensor in enumerate(op.inputs):
             give(tensor, f"{named[op.outputs[0]]}:in{position}")
     for tensor in range(len(raw)):
@@ -188,7 +188,7 @@ def _name_tensors(
 
 
 def _join_sources(names: Sequence[str]) -> str:
-    """All source ops that the converter's names tell."""
+    """All source ops in the converter's names."""
     parts = (part for name in names for part in _parts(name))
     return ";".join(dict.fromkeys(f"{module}/{node}" for module, node in parts))
 
@@ -199,7 +199,7 @@ def names_of(model: Any) -> set[str]:
 
 
 def rename_added(model: Any, before: set[str]) -> None:
-    """Bring names that the quantizer has made out of those ``before`` back into the grammar."""
+    """Bring the names of tensors that the quantizer added into the grammar."""
     for _, tensor in tensors_of(model):
         name = tensor.name.decode()
         if name not in before:

@@ -10,22 +10,33 @@ import shutil
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.reference import reference
 from edgeserve.backends.session import Session
 from edgeserve.backends.versions import versions
+from edgeserve.data.npz_io import read_arrays
 from edgeserve.files import describe
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 
-__all__ = ["TorchBackend", "reference_artifact"]
+__all__ = ["EXAMPLES", "TorchBackend", "load_examples", "reference_artifact"]
+
+#: Name of the file with an export's example inputs.
+EXAMPLES = "examples.npz"
 
 
 def reference_artifact(exported: Exported) -> Artifact:
-    """The exported program as an artifact, its root being the folder that holds ``source.json``."""
+    """The exported program as an artifact; its root is the folder of ``source.json``."""
     return reference(exported)[1]
+
+
+def load_examples(exported: Exported, root: Path) -> dict[str, np.ndarray]:
+    """The example inputs of an export, by name; ``root`` is the folder of ``source.json``."""
+    return read_arrays(root / exported.examples.path)
 
 
 class TorchBackend(Backend):

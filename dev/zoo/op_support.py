@@ -1,4 +1,4 @@
-"""Which format takes which operator: writes ``op_support.py`` from the zoo's rows.
+"""Which format takes which operator: writes ``op_support.json`` from the zoo's rows.
 
     python -P dev/zoo/op_support.py --write     # after `make zoo` and `make zoo-ops`
 
@@ -7,10 +7,10 @@ A format takes an operator where a model that holds it was converted and answere
 
 from __future__ import annotations
 
+import json
 import sys
-import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,8 @@ from edgeserve.types.source import Source
 __all__ = ["operators", "table"]
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "backends" / "torch" / "diagnose" / "op_support.py"
+PAGE = ROOT / "backends" / "torch" / "diagnose" / "op_support.json"
 _FORMATS = ("onnx", "tflite", "coreml")
-
-_HEAD = '''"""Which formats took which operators: made by ``dev.zoo.op_support``."""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-__all__ = ["TAKEN"]
-
-#: Formats, and the operators of ATen (without overloads) that all of these took.
-'''
 
 
 def operators(location: str) -> set[str]:
@@ -75,26 +64,16 @@ def table(rows: Mapping[str, Mapping[str, Any]], held: Mapping[str, set[str]]) -
 
 
 def _text(found: Mapping[str, Any]) -> str:
+    """Operators by the formats that take them, names separated by spaces."""
     groups = defaultdict(list)
     for name, formats in sorted(found.items()):
-        groups[formats].append(name)
-    lines = "".join(map("".join, map(_entry, *zip(*sorted(groups.items()), strict=True))))
-    return f"{_HEAD}TAKEN: Mapping[tuple[str, ...], str] = {{\n{lines}}}\n"
-
-
-def _entry(formats: tuple[str, ...], names: list[str]) -> Iterator[str]:
-    key = ", ".join(f'"{name}"' for name in formats) + ("," if len(formats) == 1 else "")
-    first, *more = textwrap.wrap(" ".join(names), 86)
-    if not more:
-        yield f'    ({key}): "{first}",\n'
-        return
-    yield f"    ({key}): (\n"
-    yield from (f'        "{line} "\n' for line in (first, *more))
-    yield "    ),\n"
+        groups[" ".join(formats)].append(name)
+    text = {formats: " ".join(names) for formats, names in sorted(groups.items())}
+    return json.dumps(text, indent=1) + "\n"
 
 
 def main() -> None:
-    """Write the module, from rows that are there and models that export as they are."""
+    """Write the table, from rows that are there and models that export as they are."""
     from dev.zoo.catalogue import locations
     from dev.zoo.run import rows_of
 

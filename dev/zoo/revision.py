@@ -20,8 +20,8 @@ FORMATS = ("onnx", "tflite", "coreml")
 #: Modules of the zoo that measure; the rest are models, or only read rows.
 _MEASURING = ("fp16", "inputs", "measure", "model_helpers", "packs")
 
-#: Modules that only say what a refusal means; one of them is written out of the rows.
-_WORDS = frozenset({"op_hints.py", "op_support.py"})
+#: Modules that only say what a refusal means.
+_WORDS = frozenset({"unsupported_op.py"})
 
 _TOOLS: dict[str, tuple[str, ...]] = {
     "onnx": ("torch", "onnxscript", "onnx-ir", "onnxruntime"),

@@ -152,7 +152,8 @@ def _feature(feature: Any, var: Any) -> Feature:
     array = feature.type.stateType.arrayType if kind == "stateType" else feature.type.multiArrayType
     dtype_there = _array_dtype(array, var)
     spec = TensorSpec(feature.name, dtype_there, shape)
-    return Feature(spec, shapes=_enumerated(array), ranges=_ranges(array, len(shape)))
+    shapes = tuple(tuple(map(int, each.shape)) for each in array.enumeratedShapes.shapes)
+    return Feature(spec, shapes=shapes, ranges=_ranges(array, len(shape)))
 
 
 def _array_dtype(array: Any, var: Any) -> DType:
@@ -173,10 +174,6 @@ def _shape(name: str, var: Any) -> Shape:
 def _word(name: str) -> str:
     word = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return word if word[:1].isalpha() else f"d_{word}"
-
-
-def _enumerated(array: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(n) for n in each.shape) for each in array.enumeratedShapes.shapes)
 
 
 def _ranges(array: Any, rank: int) -> tuple[tuple[int, int | None], ...]:

@@ -30,83 +30,21 @@ __all__ = ["make_plan"]
 
 #: Ops whose results hold only values that their inputs hold, so that they need no rounding.
 _EXACT_OPS = frozenset(
-    {
-        "abs",
-        "band_part",
-        "batch_to_space",
-        "ceil",
-        "clip",
-        "concat",
-        "cond",
-        "const",
-        "coreml_update_state",
-        "crop",
-        "depth_to_space",
-        "expand_dims",
-        "fill_like",
-        "floor",
-        "gather",
-        "gather_along_axis",
-        "gather_nd",
-        "identity",
-        "list_gather",
-        "list_read",
-        "list_scatter",
-        "list_write",
-        "max_pool",
-        "maximum",
-        "minimum",
-        "non_maximum_suppression",
-        "pad",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "read_state",
-        "reduce_max",
-        "reduce_min",
-        "relu",
-        "relu6",
-        "reshape",
-        "reshape_like",
-        "reverse",
-        "reverse_sequence",
-        "round",
-        "select",
-        "sign",
-        "slice_by_index",
-        "slice_by_size",
-        "slice_update",
-        "sliding_windows",
-        "space_to_batch",
-        "space_to_depth",
-        "split",
-        "squeeze",
-        "stack",
-        "tile",
-        "topk",
-        "transpose",
-        "upsample_nearest_neighbor",
-        "while_loop",
-    }
+    "abs band_part batch_to_space ceil clip concat cond const coreml_update_state crop "
+    "depth_to_space expand_dims fill_like floor gather gather_along_axis gather_nd "
+    "identity list_gather list_read list_scatter list_write max_pool maximum minimum "
+    "non_maximum_suppression pad pixel_shuffle pixel_unshuffle read_state reduce_max "
+    "reduce_min relu relu6 reshape reshape_like reverse reverse_sequence round select "
+    "sign slice_by_index slice_by_size slice_update sliding_windows space_to_batch "
+    "space_to_depth split squeeze stack tile topk transpose upsample_nearest_neighbor "
+    "while_loop".split()
 )
 
 #: Ops that must run each time, whatever they are given.
 _UNFOLDABLE_OPS = frozenset(
-    {
-        "cond",
-        "coreml_update_state",
-        "make_list",
-        "list_gather",
-        "list_length",
-        "list_read",
-        "list_scatter",
-        "list_write",
-        "random_bernoulli",
-        "random_categorical",
-        "random_normal",
-        "random_uniform",
-        "read_state",
-        "while_loop",
-    }
+    "cond coreml_update_state make_list list_gather list_length list_read list_scatter "
+    "list_write random_bernoulli random_categorical random_normal random_uniform "
+    "read_state while_loop".split()
 )
 
 #: The most elements of a folded result that is no weight.

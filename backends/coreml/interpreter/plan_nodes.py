@@ -155,15 +155,11 @@ def peak_elements(block: Block, alive: int = 0) -> int:
         for inner in step.blocks:
             most = max(most, peak_elements(inner, alive))
         for out in step.outputs:
-            sizes[out.slot] = _fixed_elements(out)
+            sizes[out.slot] = math.prod(out.shape) if out.shape is not None else 0
             alive += sizes[out.slot]
         most = max(most, alive)
         alive -= sum(sizes.pop(slot, 0) for slot in step.dead)
     return most
-
-
-def _fixed_elements(out: StepOutput) -> int:
-    return math.prod(out.shape) if out.shape is not None else 0
 
 
 def check_shape(shape: Iterable[int], what: str) -> None:

@@ -34,8 +34,8 @@ __all__ = [
 _Reduce = Callable[[Tensor, list[int], bool], Tensor]
 
 
-def _reduction(reduce: _Reduce) -> Callable[..., Tensor]:
-    """The kernel of a reduction.
+def _reduction(name: str, reduce: _Reduce) -> Callable[..., Tensor]:
+    """Register the kernel of a reduction.
 
     An empty ``axes`` reduces nothing, while torch takes it for all axes: then each element is
     reduced by itself.
@@ -47,40 +47,16 @@ def _reduction(reduce: _Reduce) -> Callable[..., Tensor]:
             return reduce(x.unsqueeze(-1), [-1], False)
         return reduce(x, wanted, truth(keep_dims))
 
-    return compute
+    return kernel(name)(compute)
 
 
 def _real(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.double()
 
 
-def _l1_norm(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return x.abs().sum(axes, keepdim=keep)
-
-
 def _l2_norm(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(_real(x), dim=axes, keepdim=keep)
     return norm
-
-
-def _log_sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return torch.log(_real(x.sum(axes, keepdim=keep)))
-
-
-def _log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return torch.logsumexp(_real(x), axes, keepdim=keep)
-
-
-def _max(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return torch.amax(x, axes, keepdim=keep)
-
-
-def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return torch.mean(_real(x), axes, keepdim=keep)
-
-
-def _min(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return torch.amin(x, axes, keepdim=keep)
 
 
 def _prod(x: Tensor, axes: list[int], keep: bool) -> Tensor:
@@ -89,34 +65,34 @@ def _prod(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     return x
 
 
-def _sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return torch.sum(x, axes, keepdim=keep)
-
-
-def _sum_square(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return torch.sum(x * x, axes, keepdim=keep)
-
-
 #: Sum of magnitudes.
-reduce_l1_norm = kernel("reduce_l1_norm")(_reduction(_l1_norm))
+reduce_l1_norm = _reduction("reduce_l1_norm", lambda x, axes, keep: x.abs().sum(axes, keepdim=keep))
 #: Root of the sum of squares.
-reduce_l2_norm = kernel("reduce_l2_norm")(_reduction(_l2_norm))
+reduce_l2_norm = _reduction("reduce_l2_norm", _l2_norm)
 #: Natural logarithm of the sum; of a negative sum NaN.
-reduce_log_sum = kernel("reduce_log_sum")(_reduction(_log_sum))
+reduce_log_sum = _reduction(
+    "reduce_log_sum", lambda x, axes, keep: torch.log(_real(x.sum(axes, keepdim=keep)))
+)
 #: Natural logarithm of the sum of exponentials, with the largest taken out first.
-reduce_log_sum_exp = kernel("reduce_log_sum_exp")(_reduction(_log_sum_exp))
+reduce_log_sum_exp = _reduction(
+    "reduce_log_sum_exp", lambda x, axes, keep: torch.logsumexp(_real(x), axes, keepdim=keep)
+)
 #: The largest.
-reduce_max = kernel("reduce_max")(_reduction(_max))
+reduce_max = _reduction("reduce_max", lambda x, axes, keep: torch.amax(x, axes, keepdim=keep))
 #: The mean.
-reduce_mean = kernel("reduce_mean")(_reduction(_mean))
+reduce_mean = _reduction(
+    "reduce_mean", lambda x, axes, keep: torch.mean(_real(x), axes, keepdim=keep)
+)
 #: The smallest.
-reduce_min = kernel("reduce_min")(_reduction(_min))
+reduce_min = _reduction("reduce_min", lambda x, axes, keep: torch.amin(x, axes, keepdim=keep))
 #: The product.
-reduce_prod = kernel("reduce_prod")(_reduction(_prod))
+reduce_prod = _reduction("reduce_prod", _prod)
 #: The sum.
-reduce_sum = kernel("reduce_sum")(_reduction(_sum))
+reduce_sum = _reduction("reduce_sum", lambda x, axes, keep: torch.sum(x, axes, keepdim=keep))
 #: Sum of squares.
-reduce_sum_square = kernel("reduce_sum_square")(_reduction(_sum_square))
+reduce_sum_square = _reduction(
+    "reduce_sum_square", lambda x, axes, keep: torch.sum(x * x, axes, keepdim=keep)
+)
 
 
 @kernel("reduce_argmax")

@@ -1,7 +1,7 @@
-"""What edgeserve teaches coremltools: names, operators that it translates wrongly, and a watch.
+"""Additions to coremltools: node names, corrected translations of operators, argument checks.
 
-Each module of this package is one of them. They stand in for coremltools' own from the first export
-on, in the process that exports.
+Each module of this package is one of them. They replace coremltools' own from the first export on,
+in the exporting process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["register_lowerings"]
 
 
 def register_lowerings() -> None:
-    """Put our translations into coremltools' table, and the watch around all; once is enough.
+    """Register the translations in coremltools' table, and wrap all with the check; once.
 
     ``grid_sampler_2d`` takes ``grid_sampler``'s arguments, an ``alias`` is its input.
     """

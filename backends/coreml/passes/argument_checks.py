@@ -1,13 +1,12 @@
-"""Checks of arguments: none may get lost in coremltools, and no node may be taken for one.
+"""Checks of arguments that coremltools would drop, or confuse with nodes.
 
-Exported programs give many arguments by name. coremltools' translations look for the names that
-their authors thought of, and leave out any other without a word: ``x.add(y, alpha=2)`` becomes
-``x + y``. Here each translation is watched, and a name that it never asked for is an error.
+Exported programs give many arguments by name. coremltools' translations read only the names that
+their authors expected and silently ignore any other: ``x.add(y, alpha=2)`` becomes ``x + y``. Here
+each translation is wrapped, and an argument that it never read is an error.
 
-coremltools also keeps the values of nodes and the words that operators are given (``"floor"``,
-``"tanh"``, an equation) in one list: after ``floor(x)``, whose node is called ``floor``, the
-rounding mode of a division is taken for that node's value. Nodes that meet a word get another
-name.
+coremltools also keeps the values of nodes and string arguments (``"floor"``, ``"tanh"``, an
+equation) in one table: after ``floor(x)``, whose node is named ``floor``, the rounding mode of a
+division would be that node's value. Nodes with such a name are renamed.
 """
 
 from __future__ import annotations
@@ -22,25 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["check_unread_keywords", "rename_ambiguous_nodes"]
 
 
-#: Names that say where and how a tensor lies in memory, or what its dtype already says.
+#: Arguments about memory, or about a dtype that is known already.
 _IGNORED = frozenset(
-    {
-        "copy",
-        "device",
-        "dtype",
-        "generator",
-        "implicit",
-        "layout",
-        "memory_format",
-        "non_blocking",
-        "out",
-        "pin_memory",
-    }
+    "copy device dtype generator implicit layout memory_format non_blocking out pin_memory".split()
 )
 
 
 class _TrackedKeywords(dict[str, Any]):
-    """Keyword arguments that remember which were asked for."""
+    """Keyword arguments that record which of them were read."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         super().__init__(given)
@@ -60,7 +48,7 @@ class _TrackedKeywords(dict[str, Any]):
 
 
 def check_unread_keywords(table: dict[str, Callable[..., Any]]) -> None:
-    """Put the watch around every translation of a table that has none yet."""
+    """Wrap every translation of a table that is not wrapped yet."""
     for name, function in table.items():
         if not hasattr(function, "watched_by_edgeserve"):
             table[name] = _tracked(function)
@@ -82,16 +70,16 @@ def _tracked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rename_ambiguous_nodes(program: ExportedProgram) -> bool:
-    """Rename in place each node whose name is a word that some operator is given.
+    """Rename in place each node whose name is a string argument of some operator.
 
     Returns:
         Whether there was one.
     """
     nodes = list(program.graph.nodes)
     words = {word for node in nodes for word in _words((node.args, node.kwargs))}
-    met = [node for node in nodes if node.name in words]
+    ambiguous = [node for node in nodes if node.name in words]
     taken = words | {node.name for node in nodes}
-    for node in met:
+    for node in ambiguous:
         old, new = node.name, _free(node.name, taken)
         node._rename(new)
         taken.add(node.name)
@@ -99,7 +87,7 @@ def rename_ambiguous_nodes(program: ExportedProgram) -> bool:
         for spec in program.graph_signature.input_specs:
             if getattr(spec.arg, "name", None) == old:
                 spec.arg.name = node.name
-    return bool(met)
+    return bool(ambiguous)
 
 
 def _free(name: str, taken: set[str]) -> str:

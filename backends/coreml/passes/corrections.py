@@ -1,6 +1,6 @@
-"""Uses of operators that coremltools knows and cannot translate, in words that it can.
+"""Corrections for uses of operators that coremltools knows but translates wrongly.
 
-A rule that has nothing to correct leaves the operator as it is.
+A rule that does not apply leaves the operator as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ATEN = torch.ops.aten
 
 
 def _pad(x: Tensor, pad: list[int], value: float = 0.0) -> Any:
-    """Padding by less than nothing cuts off."""
+    """Negative padding crops."""
     if min(pad, default=0) >= 0:
         return NotImplemented
     for place, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
@@ -34,7 +34,7 @@ def _pad(x: Tensor, pad: list[int], value: float = 0.0) -> Any:
 
 
 def _diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Looked up by place in the two axes laid out as one."""
+    """A gather in the two axes, flattened into one."""
     flat = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = flat.shape[-2:]
     first = max(0, -offset)

@@ -1,9 +1,9 @@
-"""Which torch operators reach coremltools whole, and what becomes of those that it does not know.
+"""The torch operators that coremltools gets whole, and the decomposition of all others.
 
-Taken apart into core ATen, attention becomes thirty operations with tests for masks that hide
+In core ATen, attention becomes thirty operations with tests for masks that hide
 everything, each linear layer gains two reshapes, and an LSTM is unrolled step by step. coremltools
 has translations of its own for these: the programs are a third as long and convert in half the
-time. What it knows neither whole nor in core ATen is taken apart further, as PyTorch's tables say.
+time. Operators known neither whole nor in core ATen are decomposed further by PyTorch's tables.
 """
 
 from __future__ import annotations
@@ -20,27 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["decompose", "is_known"]
 
 #: Operators of ATen that coremltools translates as they are.
-_WHOLE = (
-    "adaptive_avg_pool1d.default",
-    "adaptive_avg_pool2d.default",
-    "group_norm.default",
-    "hardsigmoid.default",
-    "hardswish.default",
-    "instance_norm.default",
-    "layer_norm.default",
-    "linear.default",
-    "lstm.input",
-    "matmul.default",
-    "mish.default",
-    "pixel_shuffle.default",
-    "pixel_unshuffle.default",
-    "relu6.default",
-    "silu.default",
-    "upsample_nearest2d.default",
+_WHOLE = tuple(
+    "adaptive_avg_pool1d.default adaptive_avg_pool2d.default group_norm.default "
+    "hardsigmoid.default hardswish.default instance_norm.default layer_norm.default "
+    "linear.default lstm.input matmul.default mish.default pixel_shuffle.default "
+    "pixel_unshuffle.default relu6.default silu.default upsample_nearest2d.default".split()
 )
 
-#: What coremltools has translations for that cannot work: they call builders that are not there, or
-#: wait for arguments that no exported program gives.
+#: Translations of coremltools that cannot work: they call missing builders, or need arguments that
+#: no exported program has.
 _BROKEN = ("aten::acosh", "aten::asinh", "aten::norm.Scalar")
 
 
@@ -49,7 +37,7 @@ def decompose(program: ExportedProgram, whole: bool) -> ExportedProgram:
 
     Args:
         program: With fixed sizes.
-        whole: Keep what coremltools translates as it is.
+        whole: Keep operators whole that coremltools translates.
     """
     import torch
     from torch.export import default_decompositions

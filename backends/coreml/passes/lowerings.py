@@ -22,8 +22,8 @@ def _gelu(context: Any, node: Any) -> None:
     from coremltools.converters.mil import Builder
 
     x, *given = _inputs(context, node)
-    said = given[0] if given else _keyword(node, "approximate", "none")
-    word = said if isinstance(said, str) else said.val
+    declared = given[0] if given else _keyword(node, "approximate", "none")
+    word = declared if isinstance(declared, str) else declared.val
     context.add(Builder.gelu(x=x, mode=_MODES[word], name=node.name))
 
 

@@ -121,18 +121,6 @@ def _polar(size: Tensor, angle: Tensor) -> ComplexPair:
     return ComplexPair(size * torch.cos(angle), size * torch.sin(angle))
 
 
-def _exp(z: ComplexPair) -> ComplexPair:
-    return _polar(torch.exp(z.re), z.im)
-
-
-def _log(z: ComplexPair) -> ComplexPair:
-    return ComplexPair(torch.log(_abs(z)), _angle(z))
-
-
-def _square(z: ComplexPair) -> ComplexPair:
-    return _mul(z, z)
-
-
 def _power(z: ComplexPair, exponent: Any) -> Any:
     if isinstance(exponent, int) and 1 <= exponent <= 8:
         made = z
@@ -142,10 +130,6 @@ def _power(z: ComplexPair, exponent: Any) -> Any:
     if isinstance(exponent, complex) or not isinstance(exponent, int | float):
         return NotImplemented
     return _polar(_abs(z) ** exponent, _angle(z) * exponent)
-
-
-def _as_complex(x: Tensor) -> ComplexPair:
-    return ComplexPair(x.select(-1, 0), x.select(-1, 1))
 
 
 def _sign(z: ComplexPair) -> ComplexPair:
@@ -183,50 +167,11 @@ def _same(z: ComplexPair) -> ComplexPair:
 
 
 #: What does the same to both parts.
-_BY_PARTS = (
-    "_unsafe_view",
-    "alias",
-    "cat",
-    "chunk",
-    "clone",
-    "contiguous",
-    "cumsum",
-    "detach",
-    "diagonal",
-    "expand",
-    "fft_fftshift",
-    "fft_ifftshift",
-    "flatten",
-    "flip",
-    "gather",
-    "index",
-    "index_select",
-    "mean",
-    "movedim",
-    "mT",
-    "narrow",
-    "constant_pad_nd",
-    "permute",
-    "repeat",
-    "reshape",
-    "roll",
-    "select",
-    "slice",
-    "split",
-    "split_with_sizes",
-    "squeeze",
-    "stack",
-    "sum",
-    "swapaxes",
-    "t",
-    "transpose",
-    "tril",
-    "triu",
-    "unbind",
-    "unflatten",
-    "unfold",
-    "unsqueeze",
-    "view",
+_BY_PARTS = tuple(
+    "_unsafe_view alias cat chunk clone contiguous cumsum detach diagonal expand fft_fftshift "
+    "fft_ifftshift flatten flip gather index index_select mean movedim mT narrow "
+    "constant_pad_nd permute repeat reshape roll select slice split split_with_sizes squeeze "
+    "stack sum swapaxes t transpose tril triu unbind unflatten unfold unsqueeze view".split()
 )
 
 #: Rules by operator, of tensors, numbers and `ComplexPair`; `NotImplemented` leaves it as it is.
@@ -240,7 +185,7 @@ COMPLEX_RULES: dict[Any, Callable[..., Any]] = {
         )
     },
     **FFT_RULES,
-    _ATEN.view_as_complex.default: _as_complex,
+    _ATEN.view_as_complex.default: lambda x: ComplexPair(x.select(-1, 0), x.select(-1, 1)),
     _ATEN.view_as_real.default: lambda z: torch.stack([z.re, z.im], -1),
     _ATEN.complex.default: ComplexPair,
     _ATEN.polar.default: _polar,
@@ -265,10 +210,10 @@ COMPLEX_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.div.Tensor: _div,
     _ATEN.div.Scalar: _div,
     _ATEN.reciprocal.default: _reciprocal,
-    _ATEN.square.default: _square,
+    _ATEN.square.default: lambda z: _mul(z, z),
     _ATEN.pow.Tensor_Scalar: _power,
-    _ATEN.exp.default: _exp,
-    _ATEN.log.default: _log,
+    _ATEN.exp.default: lambda z: _polar(torch.exp(z.re), z.im),
+    _ATEN.log.default: lambda z: ComplexPair(torch.log(_abs(z)), _angle(z)),
     _ATEN.sqrt.default: lambda z: _power(z, 0.5),
     _ATEN.sgn.default: _sign,
     _ATEN.matmul.default: _bilinear_rule(torch.matmul),

@@ -1,4 +1,4 @@
-"""Operators that a format does not know, taken apart as PyTorch's own tables, or ours, say."""
+"""Decompose operators that a format does not know, by PyTorch's own tables or edgeserve's."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 __all__ = ["decompose_unsupported"]
 
-#: What one table leaves may be in another; more rounds than this have never helped.
+#: The result of one table may need another; more rounds than this have never helped.
 _MAX_ROUNDS = 4
 
 
 def decompose_unsupported(
     program: ExportedProgram, is_known: Callable[[Any], bool]
 ) -> ExportedProgram:
-    """The program without the operators that are not known, as far as PyTorch has words for them.
+    """The program without unknown operators, as far as there are decompositions.
 
     Args:
         program: To start from.
@@ -42,7 +42,7 @@ def _targets(program: ExportedProgram) -> set[Any]:
 
 
 def _decomposition(target: Any) -> Callable[..., Any] | None:
-    """How PyTorch computes an operator by others; None where it has no words for that."""
+    """The decomposition of an operator; None if there is none."""
     from torch._C import DispatchKey
     from torch._decomp import decomposition_table
     from torch._ops import OpOverload

@@ -108,20 +108,8 @@ def _asinh(x: Tensor) -> Tensor:
     return torch.sign(x) * torch.log1p(size + size * size / (torch.sqrt(size * size + 1) + 1))
 
 
-def _acosh(x: Tensor) -> Tensor:
-    return torch.log(x + torch.sqrt(x * x - 1))
-
-
-def _erfc(x: Tensor) -> Tensor:
-    return 1 - torch.erf(x)
-
-
 def _trunc(x: Tensor) -> Tensor:
     return torch.where(x < 0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else x.clone()
-
-
-def _frac(x: Tensor) -> Tensor:
-    return x - _trunc(x)
 
 
 def _signbit(x: Tensor) -> Tensor:
@@ -144,10 +132,6 @@ def _fmax(x: Tensor, y: Tensor) -> Tensor:
 
 def _fmin(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(x != x, y, torch.where(y != y, x, torch.minimum(x, y)))
-
-
-def _hypot(x: Tensor, y: Tensor) -> Tensor:
-    return torch.sqrt(x * x + y * y)
 
 
 def _fmod(x: Tensor, y: Any) -> Tensor:
@@ -264,7 +248,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     **SIGNAL_RULES,
     **LINALG_RULES,
     **SPECIAL_RULES,
-    _ATEN.acosh.default: _acosh,
+    _ATEN.acosh.default: lambda x: torch.log(x + torch.sqrt(x * x - 1)),
     _ATEN.asinh.default: _asinh,
     _ATEN._cdist_forward.default: _cdist,
     _ATEN.atan2.default: _atan2,
@@ -272,15 +256,15 @@ RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.cdist.default: _cdist,
     _ATEN.copysign.Scalar: _copysign,
     _ATEN.copysign.Tensor: _copysign,
-    _ATEN.erfc.default: _erfc,
+    _ATEN.erfc.default: lambda x: 1 - torch.erf(x),
     _ATEN.erfinv.default: _erfinv,
     _ATEN.exp2.default: _exp2,
     _ATEN.fmax.default: _fmax,
     _ATEN.fmin.default: _fmin,
     _ATEN.fmod.Scalar: _fmod,
     _ATEN.fmod.Tensor: _fmod,
-    _ATEN.frac.default: _frac,
-    _ATEN.hypot.default: _hypot,
+    _ATEN.frac.default: lambda x: x - _trunc(x),
+    _ATEN.hypot.default: lambda x, y: torch.sqrt(x * x + y * y),
     _ATEN.logaddexp2.default: _logaddexp2,
     _ATEN.round.decimals: _round,
     _ATEN.norm.Scalar: _norm,

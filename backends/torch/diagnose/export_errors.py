@@ -1,7 +1,7 @@
-"""What `torch.export` says when it refuses a module, in one line, with the module and a remedy.
+"""Coded errors for failures of `torch.export`: one line, with the module and a remedy.
 
-Python's own frames tell which module it was: the ``self`` of each frame that is a module of the
-tree. The innermost one that ran where torch refused something or specialized a size is named.
+The module is found in Python's own frames, whose ``self`` may be a module of the tree. The
+innermost one that ran where torch raised an error or specialized a size is named.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SizeOrigin:
     """Where a size was fixed.
 
     Attributes:
-        module: As `named` says it.
+        module: As `module_label` gives it.
         line: The user's ``file:line``; None where no line of theirs is known.
     """
 
@@ -77,9 +77,9 @@ def _innermost_module(frames: Iterable[FrameType], root: torch.nn.Module) -> str
 
 @contextlib.contextmanager
 def record_fixed_sizes(root: torch.nn.Module, folder: Path) -> Iterator[dict[int, SizeOrigin]]:
-    """Notes where a trace fixes a symbolic size at a number: for each number the first place.
+    """Record where a trace fixes a symbolic size: the first location for each number.
 
-    Torch itself says the number alone, after the trace.
+    Torch itself reports only the number, after the trace.
 
     Args:
         root: The module that is traced.
@@ -116,7 +116,7 @@ _CONSTRAINT = re.compile(r"^\s*- (.+)$", re.MULTILINE)
 _SPECIALIZED = re.compile(r"You marked (.+) as dynamic but .*constant \((\d+)\)")
 _SUGGESTED = re.compile(r"Suggested fixes:\n((?:[ \t]+\S.*\n?)+)")
 _OPERATOR = re.compile(r"aten\.\w+")
-#: Ends of what `Place.module` says of torch's recurrent layers.
+#: Endings of `SizeOrigin.module` for torch's recurrent layers.
 _RECURRENT = tuple(f"({kind})" for kind in ("RNN", "LSTM", "GRU"))
 _OUT_OF_RANGE = re.compile(r"\d+ not in range \[\S+, \S+\]")
 
@@ -145,15 +145,18 @@ def export_error(
             wanted="dimensions that may take any size in their range",
             got=_violations(text, places),
             hint=_dimension_hint(text, places),
-            source_line=where or _fixed_at(text, places),
+            source_line=where or next((each.line for each in _origins_in(text, places)), None),
         )
     by_values = "data-dependent" in text or "data dependent" in text
     if by_values or type(error).__name__ == "DataDependentOutputException":
+        owner = module_of_error(error, module)
+        named = _OPERATOR.match(text)
+        by = f" ({named[0]})" if named else ""
         return ConvertError(
             "EDGE-CONVERT-014",
-            _forward(error, module),
+            f"forward of {owner}" if owner else "forward",
             wanted="the same path for every input",
-            got=_data_dependence(error),
+            got=f"control flow that depends on the values of a tensor{by}",
             hint="replace the `if`, .item() or torch.equal on a tensor's values by torch.where or "
             "arithmetic",
             source_line=where,
@@ -168,32 +171,13 @@ def export_error(
     )
 
 
-def _data_dependence(error: Exception) -> str:
-    """What depends on values: the operator, where torch names one alone."""
-    named = _OPERATOR.match(str(error))
-    by = f" ({named[0]})" if named else ""
-    return f"a choice that depends on the values of a tensor{by}"
-
-
-def _forward(error: Exception, module: torch.nn.Module) -> str:
-    """Whose forward it is, where that is known."""
-    owner = module_of_error(error, module)
-    return f"forward of {owner}" if owner else "forward"
-
-
-def _fixed_at(text: str, places: Mapping[int, SizeOrigin]) -> str | None:
-    """The user's line that fixed the first of the dimensions that cannot vary."""
-    found = _origins_in(text, places)
-    return found[0].line if found else None
-
-
 def _origins_in(text: str, places: Mapping[int, SizeOrigin]) -> list[SizeOrigin]:
-    """Where the dimensions that the text calls constant were fixed, as far as that is known."""
+    """The known origins of the dimensions that torch reports as constant."""
     return [places[int(size)] for _, size in _SPECIALIZED.findall(text) if int(size) in places]
 
 
 def _constraint(line: str, places: Mapping[int, SizeOrigin]) -> str:
-    """One constraint, shorter than torch says it; with the module that fixes a dimension."""
+    """One constraint in short form, with the module that fixes the dimension."""
     fixed = _SPECIALIZED.match(line)
     if not fixed:
         return line.split(". If you're using")[0].rstrip(".")
@@ -203,7 +187,7 @@ def _constraint(line: str, places: Mapping[int, SizeOrigin]) -> str:
 
 
 def _violations(text: str, places: Mapping[int, SizeOrigin]) -> str:
-    """The constraints that do not hold, joined in one line; each once."""
+    """The violated constraints in one line, each once."""
     lines = _CONSTRAINT.findall(text)
     found = list(dict.fromkeys(_constraint(line, places) for line in lines))
     if not found:
@@ -227,9 +211,9 @@ def _dimension_hint(text: str, places: Mapping[int, SizeOrigin]) -> str:
 
 @contextlib.contextmanager
 def full_stack_traces() -> Iterator[None]:
-    """Have torch note every frame of the user's for each op, not those of ``forward`` alone.
+    """Let torch record every user frame of each op, not only those of ``forward``.
 
-    Without this an op of a function that forward calls bears forward's line, not its own.
+    Otherwise an op in a function that forward calls has forward's line, not its own.
     """
     original = TracerBase._filter_traceback_frames
 

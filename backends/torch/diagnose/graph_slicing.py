@@ -1,10 +1,10 @@
-"""A program cut into parts that stand alone: each takes what the whole would hand it.
+"""Slices of an exported program that run on their own, with the inputs of the whole program.
 
-    cut = Dissection(program, examples)
-    part = cut.part(cut.units[3:5])      # a module of two ops, with the tensors that reach them
+    slicer = GraphSlicer(program, examples)
+    part = slicer.part(slicer.units[3:5])  # a module of two ops, with the tensors that reach them
 
-A unit is an op together with the nodes that take its results apart. Sizes are those of the
-examples: what depends on them is a number in a part.
+A unit is an op together with the nodes that unpack its results. Sizes are those of the examples:
+values that depend on them are constants in a slice.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from edgeserve.backends.torch.passes import remove_asserts
 from edgeserve.backends.torch.passes.fx_utils import functional, tensor_of
 from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.backends.torch.program.io import log_warnings
+from edgeserve.backends.torch.program.run import NodeRecorder
 
 __all__ = ["CannotSlice", "GraphSlice", "GraphSlicer", "OpGroup"]
 
 
 class CannotSlice(Exception):
-    """These units make no module: nothing but tensors and numbers may pass an edge."""
+    """These units cannot form a module: only tensors and numbers may cross its border."""
 
 
 @dataclass(frozen=True)
 class OpGroup:
-    """An op and what takes its results apart.
+    """An op with the nodes that unpack its results.
 
     Attributes:
         nodes: The op first.
@@ -45,7 +46,7 @@ class OpGroup:
 
     @property
     def operator(self) -> str:
-        """As the exported program calls it: ``aten.det.default``."""
+        """Its name in the exported program: ``aten.det.default``."""
         return str(self.nodes[0].target)
 
     @property
@@ -60,7 +61,7 @@ class GraphSlice:
 
     Attributes:
         module: Takes tensors by position, returns a tuple of tensors.
-        examples: What reaches it where the whole runs on its own examples.
+        examples: Its inputs when the whole program runs on its examples.
         operators: Of its units, in order.
     """
 
@@ -89,7 +90,7 @@ class GraphSlicer:
         """Some units alone, in the program's order.
 
         Raises:
-            CannotCut: something that is neither a tensor nor a number passes an edge, or nothing
+            CannotSlice: something that is neither a tensor nor a number passes an edge, or nothing
                 of theirs is used elsewhere.
         """
         chosen = sorted(units, key=self.units.index)
@@ -108,21 +109,27 @@ class GraphSlicer:
         return GraphSlice(made, tuple(values[n] for n in given), tuple(u.operator for u in chosen))
 
     def _values(self, wanted: set[fx.Node]) -> dict[fx.Node, Any]:
-        """What these nodes give where the whole runs on its examples."""
-        recorder = _ValueRecorder(self._module, wanted)
+        """The values of these nodes when the whole program runs on its examples."""
+
+        def record(node: fx.Node, value: Any) -> Any:
+            if node not in wanted:
+                return None
+            return value.clone() if isinstance(value, torch.Tensor) else value
+
+        recorder = NodeRecorder(self._module, record)
         buffers = BufferSnapshot(self._module)
         with torch.no_grad():
             recorder.run(*(tensor.clone() for tensor in self._examples))
         buffers.restore()
-        return recorder.found
+        return {node: recorder.records.get(node) for node in wanted}
 
 
 def _functional(module: fx.GraphModule, examples: Sequence[torch.Tensor]) -> fx.GraphModule:
-    """Without operators that write to their arguments, where torch can trace it anew."""
+    """Without operators that mutate their arguments, if torch can trace the graph again."""
     try:
         return functional(module, examples)
-    except Exception as error:  # torch raises many kinds; most programs can be cut as they are
-        print(f"cut as it is: {error!r:.200}", flush=True)
+    except Exception as error:  # torch raises many kinds; most programs can be sliced as they are
+        print(f"slicing without functionalization: {error!r:.200}", flush=True)
         return module
 
 
@@ -141,21 +148,6 @@ def _unpacks(node: fx.Node) -> bool:
     """Whether a node picks from what an op returned, not from a list in the graph."""
     first = node.args[0] if node.args else None
     return node.target is operator.getitem and isinstance(first, fx.Node)
-
-
-class _ValueRecorder(fx.Interpreter):
-    """Runs a graph and keeps what some of its nodes give."""
-
-    def __init__(self, module: fx.GraphModule, wanted: set[fx.Node]) -> None:
-        super().__init__(module)
-        self._wanted = wanted
-        self.found: dict[fx.Node, Any] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n in self._wanted:
-            self.found[n] = value.clone() if isinstance(value, torch.Tensor) else value
-        return value
 
 
 class _SliceBuilder:

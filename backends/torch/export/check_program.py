@@ -1,7 +1,7 @@
-"""Proof that an exported program answers as its module does, before anything is made from it.
+"""Compare an exported program with its module before it is converted.
 
-A trace follows one path. Where a module chooses by size or by value, the program is right for the
-traced example and wrong for others; here it is run on the user's own examples, on those it was
+A trace follows one path. Where a module branches by size or by value, the program is right for the
+traced example and wrong for others; here it runs on the user's own examples, on those it was
 traced with, and on the smallest that its declared ranges allow.
 """
 
@@ -37,8 +37,8 @@ def check_program(
     Args:
         program: As traced.
         flat: The module with its examples.
-        first: What the module answered to its examples before anything else had run it.
-        probes: Further inputs, on which the module is asked now.
+        first: The module's outputs for its examples, from the very first call.
+        probes: Further inputs; the module runs on them here.
         folder: The user's folder, so that an error can name the user's own line.
 
     Raises:
@@ -56,7 +56,7 @@ def check_program(
             raise ConvertError(
                 "EDGE-CONVERT-012",
                 f"forward at {_sizes(probe)}",
-                wanted="an answer, as dynamic_shapes says",
+                wanted="outputs for every size that dynamic_shapes allows",
                 got=one_line(error),
                 hint="raise the smallest size in dynamic_shapes to one that forward takes",
                 source_line=line_of_error(error, folder),
@@ -76,20 +76,21 @@ def check_program(
 
 
 _BRANCH = (
-    "forward takes another path at this size or value: remove that branch, or narrow dynamic_shapes"
+    "forward branches differently at this size or value: remove that branch, or narrow"
+    " dynamic_shapes"
 )
 _NESTED = (
-    "nn.TransformerEncoder leaves out masked places when it is run, which an export does not:"
+    "nn.TransformerEncoder skips masked positions in eager mode, which an export does not:"
     " make it with enable_nested_tensor=False"
 )
 _NONDETERMINISTIC = (
-    "the module itself answers otherwise when it is asked again at this size or value: make the"
-    " random numbers or the state behind that an input"
+    "the module is not deterministic at this size or value: make its"
+    " random numbers or its state an input"
 )
 
 
 def _branch_hint(module: torch.nn.Module) -> str:
-    """What to do where a module takes another path than its program."""
+    """The hint for a module that takes another branch than its program."""
     nested = any(
         isinstance(part, torch.nn.TransformerEncoder) and part.use_nested_tensor
         for part in module.modules()
@@ -97,19 +98,27 @@ def _branch_hint(module: torch.nn.Module) -> str:
     return _NESTED if nested else _BRANCH
 
 
-def describe_difference(wanted: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:
-    """What differs, in words; empty when the answers are the same."""
+def describe_difference(
+    wanted: Sequence[torch.Tensor], got: Sequence[torch.Tensor], tolerance: float = TOLERANCE
+) -> str:
+    """The first difference beyond a tolerance, in words; empty if there is none.
+
+    Args:
+        wanted: The expected outputs.
+        got: The outputs to compare with them.
+        tolerance: Largest difference allowed, relative to each output's largest value.
+    """
     for i, (ours, theirs) in enumerate(zip(wanted, got, strict=True)):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             return f"output {i} is {_tensor_type(theirs)}, not {_tensor_type(ours)}"
         if not ours.numel() or torch.equal(ours, theirs):
             continue
         if not ours.is_floating_point():
-            return f"output {i} holds other {ours.dtype} values"
+            return f"output {i} has different {ours.dtype} values"
         finite = ours.double().nan_to_num(0.0, 0.0, 0.0)
         scale = max(float(finite.abs().max()), 1e-6)
         if not torch.allclose(
-            theirs.double(), ours.double(), rtol=0.0, atol=TOLERANCE * scale, equal_nan=True
+            theirs.double(), ours.double(), rtol=0.0, atol=tolerance * scale, equal_nan=True
         ):
             off = (theirs.double() - ours.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
             return f"output {i} off by {float(off):.3g} at a scale of {scale:.3g}"
@@ -124,7 +133,7 @@ def _mismatch_error(probe: Sequence[torch.Tensor], got: str, hint: str) -> Conve
     return ConvertError(
         "EDGE-CONVERT-017",
         f"exported program at {_sizes(probe)}",
-        wanted="the module's own answers",
+        wanted="the module's own outputs",
         got=got,
         hint=hint,
     )

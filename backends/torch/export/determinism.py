@@ -1,9 +1,9 @@
-"""Whether a module answers the same when it is called twice; checked before anything else runs it.
+"""Check that a module is deterministic, before anything else runs it.
 
-A file answers each call as if it were the first. A module that remembers its calls, or draws
-random numbers, has no such answer. The very first answers are kept: whatever running it has
-changed since, the exported program is held against those. A program whose constants are the
-example inputs themselves, kept by forward and then traced, is rejected for the same reason.
+An artifact answers each call as if it were the first. A module with state between calls, or with
+random numbers, cannot be exported that way. The outputs of the very first call are kept: the
+exported program is compared with them, whatever later calls changed. A program whose constants
+are the example inputs themselves, kept by forward and then traced, is rejected for the same reason.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["FirstRun", "check_deterministic", "reject_captured_inputs", "statefu
 _NAMES = 4
 
 _OUTSIDE = (
-    "nothing that the module holds has changed: a global, a closure, a generator of its own, the"
-    " clock or memory that was never written"
+    "no attribute of the module has changed: check globals, closures, its own generators, the"
+    " clock and uninitialized memory"
 )
 
 
 @dataclass(frozen=True)
 class FirstRun:
-    """What a module said when it was first asked.
+    """The first call of a module on its examples.
 
     Attributes:
-        names: Of its outputs.
-        tensors: Its answers to the examples.
-        state: What it held before that.
-        notes: What calls change in it without changing the answers.
+        names: Names of the outputs.
+        tensors: The outputs.
+        state: The module's state before the call.
+        notes: Changes of the module's state that do not change its outputs.
     """
 
     names: tuple[str, ...]
@@ -53,14 +53,14 @@ class FirstRun:
 
 
 def check_deterministic(flat: FlatModule, folder: Path) -> FirstRun:
-    """Call a module twice on its examples, with the same random numbers; buffers are put back.
+    """Call a module twice on its examples, with the same random numbers; buffers are restored.
 
-    A third call, with other random numbers, is made only where some were drawn; two or three more
-    where buffers or attributes have changed.
+    A third call, with another seed, is made only if random numbers were used; two or three more if
+    buffers or attributes have changed.
 
     Raises:
         ConvertError: EDGE-CONVERT-012 the first call fails, -016 it returns no tensors, -017 the
-        answers hang on random numbers, -030 on the calls before.
+        outputs depend on random numbers, -030 on earlier calls.
     """
     state, buffers = ModuleSnapshot(flat.module), BufferSnapshot(flat.module)
     with preserve_rng():
@@ -70,7 +70,8 @@ def check_deterministic(flat: FlatModule, folder: Path) -> FirstRun:
         attributes = state.changed()
         seed_all(0)
         differs = _rerun_difference(flat, first)
-        if differs and not (changed := _changed_names(attributes, buffers, state)):
+        changed = tuple(dict.fromkeys([*buffers.changed(), *attributes, *state.changed()]))
+        if differs and not changed:
             _reject_random(flat, first, drawn, folder)
         left = buffers.copies(buffers.changed())
         restored = buffers.restore()
@@ -88,7 +89,7 @@ def check_deterministic(flat: FlatModule, folder: Path) -> FirstRun:
     if carried or set_up:
         kept = [*carried, *set_up]
         raise stateful_module_error(
-            flat, kept, "what one call leaves there enters the next answer", folder
+            flat, kept, "state left by one call changes the next output", folder
         )
     return FirstRun(names, first, state, tuple(_notes(flat, restored, filled, untold, folder)))
 
@@ -102,7 +103,7 @@ def _first_run(flat: FlatModule, folder: Path) -> tuple[tuple[str, ...], tuple[t
         raise ConvertError(
             "EDGE-CONVERT-012",
             "forward",
-            wanted="an answer to its own example inputs",
+            wanted="outputs for the example inputs",
             got=one_line(error),
             hint="make module(*example_inputs) work in eval mode on the CPU",
             source_line=line_of_error(error, folder),
@@ -110,7 +111,7 @@ def _first_run(flat: FlatModule, folder: Path) -> tuple[tuple[str, ...], tuple[t
 
 
 def _rerun_difference(flat: FlatModule, first: Sequence[torch.Tensor]) -> str:
-    """How another call on the examples differs from the first, in words; empty if it does not."""
+    """The difference of another call on the examples from the first, in words; empty if none."""
     try:
         answers = flat.run(flat.examples)[1]
     except Exception as error:  # it worked once
@@ -126,7 +127,7 @@ def _is_lazy_fill(
     buffers: BufferSnapshot,
     left: dict[str, torch.Tensor],
 ) -> bool:
-    """Fill buffers again where an attribute tells forward that they were filled already."""
+    """Restore lazily filled buffers if an attribute marks them as filled already."""
     seed_all(0)
     empty = bool(left) and bool(_rerun_difference(flat, first))
     buffers.restore()
@@ -136,16 +137,10 @@ def _is_lazy_fill(
     return True
 
 
-def _changed_names(
-    attributes: Sequence[str], buffers: BufferSnapshot, state: ModuleSnapshot
-) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*buffers.changed(), *attributes, *state.changed()]))
-
-
 def _reject_random(
     flat: FlatModule, first: Sequence[torch.Tensor], drawn: Sequence[str], folder: Path
 ) -> None:
-    """Refuse if other random numbers give another answer; says which op drew them, and where."""
+    """Reject a module whose outputs depend on the seed; the error names the op and its line."""
     seed_all(1)
     with RngRecorder(flat.module, folder) as draws:
         differs = _rerun_difference(flat, first)
@@ -157,7 +152,7 @@ def _reject_random(
     raise ConvertError(
         "EDGE-CONVERT-017",
         "forward draws random numbers",
-        wanted="the same answer to the same inputs",
+        wanted="the same outputs for the same inputs",
         got=f"{what}: {differs}",
         hint="make the random numbers an input of forward, or leave them out in eval mode"
         " (F.dropout takes training=self.training)",
@@ -168,21 +163,21 @@ def _reject_random(
 def stateful_module_error(
     flat: FlatModule, names: Sequence[str], why: str, folder: Path
 ) -> ConvertError:
-    """The refusal of a module that keeps state from call to call, in these attributes."""
+    """The error for a module that keeps state between calls, in these attributes."""
     lines = [assignment_line(flat.module, name, folder) for name in names[:_NAMES]]
-    told = [
+    described = [
         f"{name!r} ({line})" if line else repr(name)
         for name, line in zip(names[:_NAMES], lines, strict=True)
     ]
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    kept = f"state in {', '.join(told)}{more}" if told else _OUTSIDE
+    kept = f"state in {', '.join(described)}{more}" if described else _OUTSIDE
     return ConvertError(
         "EDGE-CONVERT-030",
         "forward keeps state",
-        wanted="answers that do not depend on the calls before",
+        wanted="outputs that do not depend on earlier calls",
         got=f"{kept}; {why}",
-        hint="pass the state in as an input of forward and return it as an output; what is set up"
-        " once: call the module in the factory before it is returned",
+        hint="pass the state as an input of forward and return it as an output; for one-time setup,"
+        " call the module once in the factory",
         source_line=next(filter(None, lines), None),
     )
 
@@ -198,20 +193,20 @@ def _is_tensor(module: torch.nn.Module, name: str) -> bool:
 def _carried_state(
     flat: FlatModule, first: Sequence[torch.Tensor], names: Sequence[str]
 ) -> tuple[str, ...]:
-    """Those of the changed tensors that take something of one call's inputs into the next answer.
+    """The changed tensors through which one call's inputs influence the next call's outputs.
 
-    The same inputs twice do not show it: a cache gets the same line written again. So the tensors
-    are given other content, which must change the answer, and the inputs other values, which must
-    change what is left behind. A statistic fails the first, a table made on demand the second.
+    Two calls with the same inputs do not show it: a cache gets the same entry written again. So the
+    tensors get other content, which must change the outputs, and the inputs other values, which
+    must change the state left behind. A statistic fails the first, a lazily made table the second.
     """
     if not names:
         return ()
     kept = BufferSnapshot(flat.module, names)
     try:
         kept.fill({name: _perturbed(tensor) for name, tensor in kept.copies(names).items()})
-        harmless = not _rerun_difference(flat, first)
+        ignored = not _rerun_difference(flat, first)
         kept.restore()
-        if harmless:
+        if ignored:
             return ()
         flat.run(flat.examples)
         left = kept.copies(names)
@@ -219,7 +214,7 @@ def _carried_state(
         flat.run([_perturbed(tensor) for tensor in flat.examples])
         now = kept.copies(names)
     except Exception as error:  # forward may not take such inputs
-        print(f"whether calls depend on each other was not found: {one_line(error)}", flush=True)
+        print(f"check for state between calls failed: {one_line(error)}", flush=True)
         return ()
     finally:
         kept.restore()
@@ -232,9 +227,9 @@ def _input_dependent_setup(
     state: ModuleSnapshot,
     attributes: Sequence[str],
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Attributes that the first call sets by its inputs, and those of which that is not known.
+    """Attributes that the first call sets from its inputs, and those for which it is unknown.
 
-    The first call is made once more, with other inputs, and then the examples are asked for.
+    The first call is repeated with other inputs, followed by a call with the examples.
     """
     if not attributes:
         return (), ()
@@ -245,7 +240,7 @@ def _input_dependent_setup(
         theirs = [name for name in ours.changed() if name in attributes]
         differs = bool(theirs) and bool(_rerun_difference(flat, first))
     except Exception as error:  # forward may not take such inputs
-        print(f"what its first call sets up was not found: {one_line(error)}", flush=True)
+        print(f"check for input-dependent setup failed: {one_line(error)}", flush=True)
         return (), attributes
     finally:
         buffers.restore()
@@ -254,7 +249,7 @@ def _input_dependent_setup(
 
 
 def _perturbed(tensor: torch.Tensor) -> torch.Tensor:
-    """Other values of the same kind: integers stay among those that were there, if they differ."""
+    """Other values of the same kind; integers are reordered where that changes them."""
     if tensor.is_floating_point() or tensor.is_complex():
         return tensor * 0.75 + 0.125
     turned = tensor.flip(list(range(tensor.dim())))
@@ -274,18 +269,20 @@ def _notes(
 ) -> list[str]:
     notes = []
     if filled:
-        notes.append(f"buffers {list(filled)} are kept as the first call of forward filled them")
+        notes.append(
+            f"buffers {list(filled)} keep the values that the first call of forward gave them"
+        )
     elif buffers:
         notes.append(
-            f"forward changes its buffers {list(buffers)}: a change is not kept between runs"
+            f"forward changes its buffers {list(buffers)}: changes are not kept between runs"
         )
     others = [name for name in attributes if name not in buffers]
     if others:
         line = assignment_line(flat.module, others[0], folder)
         where = f" ({line})" if line else ""
         notes.append(
-            f"forward sets {others[:_NAMES]}{where}: what its first call on the examples left"
-            " there may have entered the program"
+            f"forward sets {others[:_NAMES]}{where}: values from its first call on the examples"
+            " may be part of the program"
         )
     return notes
 
@@ -297,13 +294,13 @@ def reject_captured_inputs(
     inputs: Sequence[Sequence[torch.Tensor]],
     folder: Path,
 ) -> None:
-    """Refuse a program that holds an input it was traced with, or that the module was first asked.
+    """Reject a program with a constant that equals an input of its trace or of the first call.
 
     Args:
         program: As traced.
         flat: Its module.
-        first: What the module held before it was asked at all; that may equal an input.
-        inputs: The inputs that the module has been given.
+        first: The module's first call; its earlier state may equal an input.
+        inputs: The inputs that the module was called with.
         folder: The user's folder, so that an error can name the user's own line.
 
     Raises:

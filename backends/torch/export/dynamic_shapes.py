@@ -1,8 +1,8 @@
-"""Dynamic dimensions: from what the user writes to what `torch.export` takes, and back to names.
+"""Dynamic dimensions: from the user's declaration to `torch.export`'s form, and back to names.
 
-A user writes, for each input, which axes may vary: ``{"image": {0: "batch"}}``, with a name, a
-``(name, low, high)`` or a `torch.export.Dim`. What comes back is a `Signature`: every dynamic axis
-by the user's name, with the range for which the trace holds.
+A user declares for each input which axes may vary: ``{"image": {0: "batch"}}``, with a name, a
+``(name, low, high)`` or a `torch.export.Dim`. The resulting `Signature` has every dynamic axis
+under the user's name, with the range for which the trace is valid.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
     "parse_dynamic_shapes",
 ]
 
-#: Stands for "no upper bound" in a signature's ranges.
+#: "No upper bound" in a signature's ranges.
 UNBOUNDED = 2**31 - 1
 
-#: For one input: axis -> what torch.export is told about it.
+#: For one input: axis -> its dynamic shape for torch.export.
 Axes = dict[int, Any]
 
 
@@ -59,34 +59,34 @@ def parse_dynamic_shapes(
     unknown = set(shapes) - set(arguments) - set(names)
     if unknown:
         raise _bad("dynamic_shapes", f"names among {list(names)}", f"{sorted(map(str, unknown))}")
-    found = []
+    parsed = []
     for leaf, name in zip(inputs, names, strict=True):
-        said = shapes[name] if name in shapes else _descend(shapes, leaf)
-        found.append(_axes(said, name, leaf.value.dim(), made))
-    return tuple(found)
+        spec = shapes[name] if name in shapes else _descend(shapes, leaf)
+        parsed.append(_axes(spec, name, leaf.value.dim(), made))
+    return tuple(parsed)
 
 
-def _descend(said: Any, leaf: Leaf) -> Any:
-    """Follow a leaf's path into nested shapes; None anywhere means that all below is fixed."""
+def _descend(spec: Any, leaf: Leaf) -> Any:
+    """Follow a leaf's path into nested shapes; None means that everything below is fixed."""
     for key in leaf.path:
-        if said is None:
+        if spec is None:
             return None
-        if isinstance(said, Mapping):
-            said = said.get(key)
+        if isinstance(spec, Mapping):
+            spec = spec.get(key)
         else:
-            said = said[key] if isinstance(key, int) and key < len(said) else None
-    return said
+            spec = spec[key] if isinstance(key, int) and key < len(spec) else None
+    return spec
 
 
-def _axes(said: Any, name: str, rank: int, made: dict[str, Dim]) -> Axes:
-    if said is None:
+def _axes(spec: Any, name: str, rank: int, made: dict[str, Dim]) -> Axes:
+    if spec is None:
         return {}
-    if isinstance(said, Mapping):
-        pairs = list(said.items())
-    elif isinstance(said, Sequence) and not isinstance(said, str) and len(said) == rank:
-        pairs = list(enumerate(said))
+    if isinstance(spec, Mapping):
+        pairs = list(spec.items())
+    elif isinstance(spec, Sequence) and not isinstance(spec, str) and len(spec) == rank:
+        pairs = list(enumerate(spec))
     else:
-        raise _bad(name, f"a dict of axes below {rank}", repr(said))
+        raise _bad(name, f"a dict of axes below {rank}", repr(spec))
     axes: Axes = {}
     for axis, dim in pairs:
         if not isinstance(axis, int) or not -rank <= axis < rank:
@@ -96,28 +96,28 @@ def _axes(said: Any, name: str, rank: int, made: dict[str, Dim]) -> Axes:
     return axes
 
 
-def _dim(said: Any, name: str, made: dict[str, Dim]) -> Any:
+def _dim(spec: Any, name: str, made: dict[str, Dim]) -> Any:
     """One axis: a fixed size (None or int), a name, (name, low, high), a Dim or a Dim hint."""
-    if said is None or isinstance(said, int) or said == Dim.STATIC:
+    if spec is None or isinstance(spec, int) or spec == Dim.STATIC:
         return None
-    if isinstance(said, Dim):
-        return made.setdefault(said.__name__, said)
-    if not isinstance(said, str | tuple | list):
-        return said  # Dim.AUTO and Dim.DYNAMIC; torch refuses anything else with its own words
-    word, low, high = (said, 1, None) if isinstance(said, str) else _triple(said, name)
+    if isinstance(spec, Dim):
+        return made.setdefault(spec.__name__, spec)
+    if not isinstance(spec, str | tuple | list):
+        return spec  # Dim.AUTO and Dim.DYNAMIC; torch rejects anything else itself
+    word, low, high = (spec, 1, None) if isinstance(spec, str) else _triple(spec, name)
     if word not in made:
         try:
             made[word] = Dim(word, min=low, max=high)
         except AssertionError as error:
-            raise _bad(name, "an identifier and a range that rises", str(error)) from error
+            raise _bad(name, "an identifier and an increasing range", str(error)) from error
     return made[word]
 
 
-def _triple(said: Sequence[Any], name: str) -> tuple[str, int, int]:
-    kinds = tuple(type(part) for part in said)
+def _triple(spec: Sequence[Any], name: str) -> tuple[str, int, int]:
+    kinds = tuple(type(part) for part in spec)
     if kinds != (str, int, int):
-        raise _bad(name, '("batch", 1, 8): a name, the smallest and the largest size', repr(said))
-    return said[0], said[1], said[2]
+        raise _bad(name, '("batch", 1, 8): a name, the smallest and the largest size', repr(spec))
+    return spec[0], spec[1], spec[2]
 
 
 def _bad(thing: str, wanted: str, got: str) -> ConvertError:
@@ -131,10 +131,10 @@ def _bad(thing: str, wanted: str, got: str) -> ConvertError:
 
 
 def expand_unit_dims(tensors: Sequence[torch.Tensor], axes: Sequence[Axes]) -> list[torch.Tensor]:
-    """Examples to trace with: every dynamic axis of size 1 repeated to size 2.
+    """Examples for the trace: every dynamic axis of size 1 repeated to size 2.
 
-    `torch.export` takes a size of 0 or 1 in the example for a constant, so a model exported with
-    one photo would take one photo for ever. Axes that share a dimension grow together.
+    `torch.export` treats a size of 0 or 1 in the example as a constant, so a model exported with
+    one photo would always take one photo. Axes that share a dimension grow together.
     """
     derived = {d.root.__name__ for per in axes for d in per.values() if hasattr(d, "root")}
     made = []
@@ -155,7 +155,7 @@ def expand_unit_dims(tensors: Sequence[torch.Tensor], axes: Sequence[Axes]) -> l
 def min_size_examples(
     tensors: Sequence[torch.Tensor], axes: Sequence[Axes]
 ) -> list[torch.Tensor] | None:
-    """The examples cut to the smallest size that each dimension allows; None if that is them."""
+    """The examples cut to the smallest allowed sizes; None if they have these already."""
     cut = []
     for tensor, per in zip(tensors, axes, strict=True):
         for axis, dim in per.items():
@@ -170,7 +170,7 @@ def min_size_examples(
 
 @dataclass
 class DimNames:
-    """Names of the trace's symbols: the user's where given, else made of tensor and axis."""
+    """Names of the trace's symbols: the user's, or made from tensor and axis."""
 
     ranges: Mapping[Any, Any]
 
@@ -199,7 +199,7 @@ class DimNames:
         return name
 
     def _range(self, expression: Any) -> tuple[int, int]:
-        """Smallest and largest value of a rising expression of one symbol."""
+        """Smallest and largest value of an increasing expression of one symbol."""
         symbol = next(iter(expression.free_symbols))
         span = self.ranges[symbol]
         low = int(expression.subs(symbol, max(1, int(span.lower))))

@@ -1,8 +1,8 @@
-"""From a module to an exported program: traced once, checked against the module, named.
+"""Export a module: trace it, compare the program with the module, assign names.
 
-The program is flat (tensors in by position, a tuple out) and bears names and ranges that a
-person gave. Every format is made from it. Modules that cannot be traced as they are come first:
-compiled ones are unwrapped, scripted and quantized ones are rejected.
+The program is flat (tensors in by position, a tuple out) and has the user's names and ranges.
+Every format is converted from it. Compiled modules are unwrapped first; scripted and quantized
+modules are rejected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FLOAT = ("FloatFunctional", "FXFloatFunctional")
 
 
 def unwrap_compiled(module: nn.Module) -> nn.Module:
-    """The module as it was before ``torch.compile``, also inside: that changes no answer."""
+    """The module without ``torch.compile``, submodules included; its outputs are the same."""
     module = _original(module)
     for part in list(module.modules()):
         if getattr(part, "_compiled_call_impl", None) is not None:
@@ -71,7 +71,7 @@ def _original(module: nn.Module) -> nn.Module:
 
 
 def reject_unsupported_modules(module: nn.Module) -> None:
-    """Refuse what holds code or numbers that no trace can follow.
+    """Reject modules that cannot be traced.
 
     Raises:
         ConvertError: EDGE-CONVERT-028 a TorchScript module, -029 a quantized one.
@@ -98,15 +98,15 @@ def reject_unsupported_modules(module: nn.Module) -> None:
 
 
 def _scripted_label(path: str, part: torch.jit.ScriptModule) -> str:
-    """As `named`, with the class that was scripted: all scripted ones are of the same class."""
+    """`module_label` with the class before scripting: all scripted modules share one class."""
     kind = getattr(part, "original_name", type(part).__name__)
     return f"{path} ({kind})" if path else str(kind)
 
 
 def _is_quantized(part: nn.Module) -> bool:
-    """Whether a module is of a quantized package of torch: it computes on packed integers.
+    """Whether a module belongs to a quantized package of torch and computes on packed integers.
 
-    The packages' reference modules compute with floats.
+    Reference modules of these packages compute with floats.
     """
     words = type(part).__module__.split(".")
     inside = words[0] == "torch" and "quantized" in words and "reference" not in words
@@ -115,15 +115,15 @@ def _is_quantized(part: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What a factory may say about the export.
+    """Options of an export that a factory may set.
 
     Attributes:
         dynamic_shapes: See `edgeserve.backends.torch.export.dynamic_shapes.parse_dynamic_shapes`.
         input_names: Names for the inputs, in order; empty: from forward's arguments.
         output_names: Names for the outputs, in order; empty: from what forward returns.
         probes: Further inputs to compare the program on: tensors in the order of the inputs.
-        shapes: "dynamic" refuses what cannot vary as ``dynamic_shapes`` says; "auto" fixes it at
-            the example's size, with a note.
+        shapes: For dimensions that cannot vary as ``dynamic_shapes`` declares: "dynamic" fails,
+            "auto" fixes them at the example's size, with a note.
     """
 
     dynamic_shapes: object = None
@@ -134,14 +134,14 @@ class ExportOptions:
 
 
 def export_module(
-    module: torch.nn.Module, examples: object, wishes: ExportOptions, folder: Path
+    module: torch.nn.Module, examples: object, options: ExportOptions, folder: Path
 ) -> Program:
-    """Export a module and prove the result against it on the example inputs.
+    """Export a module and compare the program with it on the example inputs.
 
     Args:
         module: Moved to the CPU, to eval mode and, from half precision, to float32.
         examples: A tuple or dict of tensors, nested as forward takes them.
-        wishes: Names and dynamic dimensions.
+        options: Names and dynamic dimensions.
         folder: The user's folder, so that errors can name the user's own lines.
 
     Raises:
@@ -155,32 +155,32 @@ def export_module(
         module, _prepare_examples(examples, half=any("half precision" in note for note in notes))
     )
     notes += [f"input {leaf.name!r} is fixed at {leaf.value!r}" for leaf in flat.constants]
-    names = _chosen_names("input", wishes.input_names, flat.names)
+    names = _chosen_names("input", options.input_names, flat.names)
     _check_dtypes(names, flat)
     first = check_deterministic(flat, folder)
     notes += first.notes
-    output_names = _output_names(first, names, wishes)
-    axes = parse_dynamic_shapes(wishes.dynamic_shapes, flat.inputs, names)
-    traced, axes, fixed = _traced(DeclaredDims(flat, names, axes, folder), first, wishes)
-    notes += [*fixed, *filter(None, [traced.way.note])]
+    output_names = _output_names(first, names, options)
+    axes = parse_dynamic_shapes(options.dynamic_shapes, flat.inputs, names)
+    traced, axes, fixed = _traced(DeclaredDims(flat, names, axes, folder), first, options)
+    notes += [*fixed, *filter(None, [traced.strategy.note])]
     arrays = {name: leaf.value.numpy() for name, leaf in zip(names, flat.inputs, strict=True)}
     signature = _signature(traced.program, names, output_names, axes)
     return Program(traced.program, signature, arrays, tuple(notes))
 
 
 def _traced(
-    declared: DeclaredDims, first: FirstRun, wishes: ExportOptions
+    declared: DeclaredDims, first: FirstRun, options: ExportOptions
 ) -> tuple[Traced, tuple[Axes, ...], list[str]]:
-    """The program, the axes that are open in it, and notes on those that are not as asked."""
+    """The program, its dynamic axes, and notes on the axes that had to be fixed."""
 
     def attempt(axes: tuple[Axes, ...]) -> Traced:
         with log_warnings(), full_stack_traces():
-            return _checked(declared, first, axes, wishes.probes)
+            return _checked(declared, first, axes, options.probes)
 
     try:
         return attempt(declared.axes), declared.axes, []
     except ConvertError as refused:
-        if wishes.shapes == "dynamic":
+        if options.shapes == "dynamic":
             raise
         made, axes, notes = relax_dynamic_dims(attempt, declared, refused)
     for note in notes:
@@ -194,14 +194,16 @@ def _checked(
     axes: tuple[Axes, ...],
     probes: Sequence[Sequence[torch.Tensor]],
 ) -> Traced:
-    """Traced with these axes open, and compared with the module on all inputs of such sizes."""
+    """Traced with these axes dynamic, and compared with the module on all inputs that fit."""
     flat, folder = declared.flat, declared.folder
     widened = expand_unit_dims(flat.examples, axes)
     with flat.flat_forward(declared.names) as module:
         shapes = [per or None for per in axes]
         traced = trace(module, widened, shapes, folder)
     reject_captured_inputs(traced.program, flat, first, [flat.examples, widened], folder)
-    traced.program._example_inputs = None  # saved as a pickle they would be; ours lie beside it
+    traced.program._example_inputs = (
+        None  # they would be saved as a pickle; ours are saved separately
+    )
     fitting = [probe for probe in probes if has_fixed_sizes(probe, flat.examples, axes)]
     asked = [*_probes(flat, axes, widened), *fitting]
     check_program(traced.program, flat, first.tensors, asked, folder)
@@ -209,7 +211,7 @@ def _checked(
 
 
 def _prepare(module: torch.nn.Module) -> list[str]:
-    """Put a module in eval mode, on the CPU, in float32; what was changed is noted."""
+    """Put a module in eval mode, on the CPU, in float32; notes on the changes."""
     notes = []
     tensors = [*module.parameters(), *module.buffers()]
     if any(tensor.is_meta for tensor in tensors):
@@ -242,7 +244,7 @@ def _prepare_examples(examples: object, half: bool) -> object:
 
 
 def _check_dtypes(names: list[str], flat: FlatModule) -> None:
-    """Examples are kept, and callers feed, as numpy arrays."""
+    """Reject dtypes that numpy does not have: examples and feeds are numpy arrays."""
     for name, tensor in zip(names, flat.examples, strict=True):
         if dtype_word(tensor.dtype, name) == "bfloat16":
             raise ConvertError(
@@ -255,7 +257,7 @@ def _check_dtypes(names: list[str], flat: FlatModule) -> None:
 
 
 def _chosen_names(kind: str, wanted: Sequence[str], found: list[str]) -> list[str]:
-    """The given names where there are any: as many as there are tensors, all different."""
+    """The given names, if any: one for each tensor, all different."""
     if wanted and (len(wanted) != len(found) or len(set(wanted)) != len(wanted) or not all(wanted)):
         raise _bad_names(kind, f"{len(found)} different names", str(list(wanted)))
     return list(wanted) or found
@@ -271,12 +273,12 @@ def _bad_names(kind: str, wanted: str, got: str) -> ConvertError:
     )
 
 
-def _output_names(first: FirstRun, inputs: list[str], wishes: ExportOptions) -> list[str]:
+def _output_names(first: FirstRun, inputs: list[str], options: ExportOptions) -> list[str]:
     """Name what the module returned."""
-    names = _chosen_names("output", wishes.output_names, list(first.names))
+    names = _chosen_names("output", options.output_names, list(first.names))
     if both := set(inputs) & set(names):
-        if wishes.output_names:
-            raise _bad_names("output", "names that no input bears", f"{sorted(both)}")
+        if options.output_names:
+            raise _bad_names("output", "names that no input has", f"{sorted(both)}")
         names = [f"{name}_out" if name in both else name for name in names]
     return unique_names(names, frozenset(inputs))
 
@@ -284,7 +286,7 @@ def _output_names(first: FirstRun, inputs: list[str], wishes: ExportOptions) -> 
 def _probes(
     flat: FlatModule, axes: tuple[Axes, ...], widened: list[torch.Tensor]
 ) -> list[list[torch.Tensor]]:
-    """Inputs to compare on besides the user's own: the widened ones, the smallest allowed."""
+    """Further inputs for the comparison: the widened examples, the smallest sizes allowed."""
     probes = []
     if any(a.shape != b.shape for a, b in zip(widened, flat.examples, strict=True)):
         probes.append(widened)

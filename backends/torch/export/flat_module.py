@@ -1,4 +1,4 @@
-"""A module seen as a flat function: named tensors in by position, a tuple of tensors out."""
+"""A module as a flat function: named tensors in by position, a tuple of tensors out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Parameter = inspect.Parameter
 
 @dataclass(frozen=True)
 class ModuleOutputs:
-    """What a module returned: names and tensors in order."""
+    """A module's outputs: names and tensors in order."""
 
     names: tuple[str, ...]
     tensors: tuple[torch.Tensor, ...]
@@ -43,7 +43,7 @@ class FlatModule:
         signature: Of its own forward.
         arguments: Example arguments of forward by name, nested as forward takes them.
         inputs: The tensor leaves of ``arguments``, in order.
-        constants: The other leaves that are not None: they stay what they are in the examples.
+        constants: The other leaves that are not None, fixed at their values in the examples.
     """
 
     module: torch.nn.Module
@@ -63,7 +63,7 @@ class FlatModule:
         return unique_names([leaf.name for leaf in self.inputs])
 
     def call(self, tensors: Sequence[torch.Tensor]) -> ModuleOutputs:
-        """Call the module as it is; neither the tensors nor its buffers are changed by that.
+        """Call the module as it is; neither the tensors nor its buffers change.
 
         Raises:
             ConvertError: EDGE-CONVERT-016.
@@ -77,7 +77,7 @@ class FlatModule:
     def run(
         self, tensors: Sequence[torch.Tensor]
     ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
-        """Names and copies of what the module returns; its buffers stay as that left them.
+        """Names and copies of the module's outputs; its buffers keep their changes.
 
         Raises:
             ConvertError: EDGE-CONVERT-016.
@@ -89,7 +89,7 @@ class FlatModule:
 
     @contextlib.contextmanager
     def flat_forward(self, names: Sequence[str]) -> Iterator[torch.nn.Module]:
-        """The module with a flat forward whose arguments bear ``names``; put back at the end.
+        """The module with a flat forward whose arguments have these names; restored at the end.
 
         Only ``forward`` is replaced, on this one object: names of parameters and submodules, and
         with them the exported program's, stay the user's own.
@@ -125,7 +125,7 @@ class FlatModule:
 
 
 def _python_names(names: Sequence[str]) -> list[str]:
-    """Names that may stand in a Python signature; only torch sees them."""
+    """Valid names for a Python signature; only torch sees them."""
     safe = [
         name if name.isidentifier() and not keyword.iskeyword(name) else f"input_{i}"
         for i, name in enumerate(names)

@@ -1,9 +1,9 @@
-"""Which dynamic dimensions of a program may be padded with zeros: tried, not supposed.
+"""Determine which dynamic dimensions of a program may be padded with zeros, by running it.
 
-A file of fixed sizes answers a smaller input truthfully only if what is added at the end of it
-does not reach the answers before it. A convolution over time keeps to itself, an attention
-without a mask does not. Which it is follows from no single operator, so the program is run both
-ways: each trial makes inputs of some size and sees whether padding them changes the answers.
+An artifact of fixed sizes is right for a smaller input only if padding at its end does not change
+the outputs before it. That holds for a convolution over time, not for attention without a mask. It
+follows from no single operator, so the program runs both ways: each probe makes inputs of some
+size and checks whether padding them changes the outputs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from edgeserve.backends.torch.export.check_program import describe_difference
 from edgeserve.backends.torch.export.dynamic_shapes import UNBOUNDED
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 from edgeserve.backends.torch.program.io import log_warnings
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-#: How far apart two answers may be, relative to the largest: the same kernels at two sizes.
+#: Largest difference of two outputs, relative to the largest: the same kernels at two sizes.
 _TOLERANCE = 1e-5
 
 Tensors = list[torch.Tensor]
@@ -44,7 +45,7 @@ Run = Callable[[Tensors], Tensors]
 
 
 def stateless_runner(program: ExportedProgram) -> Run:
-    """The program as a function that keeps no state between calls and leaves its inputs alone."""
+    """The program as a function without state between calls that does not change its inputs."""
     module: Any = program.module()
     buffers = BufferSnapshot(module)
 
@@ -94,8 +95,8 @@ def _random_like(
     """Floats of both signs, all negative, all positive, or large; others from the example."""
     if example.dtype.is_floating_point:
         values = torch.rand(shape, generator=generator, dtype=torch.float64)
-        ways = (values * 2 - 1, -values - 0.01, values + 0.01, (values * 2 - 1) * 100)
-        return ways[kind].to(example.dtype)
+        variants = (values * 2 - 1, -values - 0.01, values + 0.01, (values * 2 - 1) * 100)
+        return variants[kind].to(example.dtype)
     flat = example.reshape(-1)
     if not flat.numel():
         return torch.zeros(shape, dtype=example.dtype)
@@ -109,7 +110,7 @@ def _random_like(
 def zeroed_except(
     signature: Signature, inputs: Tensors, dim: str, places: Mapping[int, slice]
 ) -> Tensors:
-    """The inputs, some of them zero but at some places along a dimension."""
+    """The inputs, some of them zero except at some positions along a dimension."""
     made = list(inputs)
     for which, place in places.items():
         axis = signature.inputs[which].shape.index(dim)
@@ -128,21 +129,22 @@ def padding_agrees(
     padding: Mapping[str, Tokenize] = MappingProxyType({}),
     tolerance: float = _TOLERANCE,
 ) -> bool:
-    """Whether inputs filled up to a larger size are answered as they are themselves."""
+    """Whether inputs padded to a larger size give the outputs of the unpadded inputs."""
     right = run(inputs)
     named = list(zip(signature.inputs, inputs, strict=True))
     size = next(x.shape[spec.shape.index(dim)] for spec, x in named if dim in spec.shape)
     got = run([_padded(spec, x, dim, larger, padding.get(spec.name)) for spec, x in named])
     left = any(step.padding == "left" for step in padding.values())
     start = larger - size if left else 0
-    specs = zip(signature.outputs, right, got, strict=True)
-    return all(_same(r, _cropped(spec, g, dim, start, size), tolerance) for spec, r, g in specs)
+    pairs = zip(signature.outputs, got, strict=True)
+    cropped = [_cropped(spec, tensor, dim, start, size) for spec, tensor in pairs]
+    return not describe_difference(right, cropped, tolerance)
 
 
 def _padded(
     spec: TensorSpec, tensor: torch.Tensor, dim: str, larger: int, step: Tokenize | None
 ) -> torch.Tensor:
-    """With zeros at the end, or as the step of a text says."""
+    """Padded with zeros at the end, or as the tokenize step specifies."""
     for axis, name in enumerate(spec.shape):
         if name == dim:
             shape = list(tensor.shape)
@@ -162,24 +164,12 @@ def _cropped(
     return tensor
 
 
-def _same(right: torch.Tensor, got: torch.Tensor, tolerance: float) -> bool:
-    if right.shape != got.shape:
-        return False
-    if not right.dtype.is_floating_point:
-        return torch.equal(right, got)
-    finite = right.double().nan_to_num(0.0, 0.0, 0.0)
-    scale = max(float(finite.abs().max()) if finite.numel() else 0.0, 1e-6)
-    return torch.allclose(
-        got.double(), right.double(), rtol=0.0, atol=tolerance * scale, equal_nan=True
-    )
-
-
-#: How far apart answers may be where an input of zeros is tried, relative to the largest: what
-#: that changes is far larger than rounding.
+#: Largest difference of outputs for an input of zeros, relative to the largest: the effect of the
+#: zeros is far larger than rounding.
 _EMPTY_TOLERANCE = 1e-4
-#: Numbers that the inputs of one trial may hold.
+#: Largest number of elements of the inputs of one probe.
 _MAX_ELEMENTS = 1 << 21
-#: Longest size that is tried.
+#: Largest size that is probed.
 _MAX_SIZE = 256
 
 
@@ -189,27 +179,27 @@ def paddable_dims(
     examples: Sequence[torch.Tensor],
     candidates: Sequence[str],
 ) -> tuple[str, ...]:
-    """Those of some dimensions in which zeros at an input's end change no answer before them.
+    """The candidates along which zeros at an input's end change no output before them.
 
-    Each is tried alone, at its smallest size, a prime and one below its largest, filled up by one
-    and by many, with inputs of both signs and small and large values, and with masks: inputs that
-    are zero but at the first place, the last, or every other. All zero is `nonempty_inputs`'s
-    matter.
+    Each is probed alone, at its smallest size, a prime and one below its largest, padded by one and
+    by many, with inputs of both signs and small and large values, and with masks: inputs that are
+    zero except at the first position, the last, or every other. `nonempty_inputs` probes inputs
+    that are all zero.
 
     Args:
         program: Flat, as `edgeserve.backends.torch.export.export.export_module` makes it.
         signature: Its names and ranges.
         examples: One tensor for each input; integers are drawn from their values.
-        candidates: Dimensions to try.
+        candidates: Dimensions to probe.
     """
     own = {dim for spec in signature.inputs for dim in spec.shape if isinstance(dim, str)}
     given = {dim for spec in signature.outputs for dim in spec.shape if isinstance(dim, str)}
-    if not candidates or not given <= own:  # an answer whose size is not one of the inputs'
+    if not candidates or not given <= own:  # an output size that is not one of the inputs'
         return ()
     with log_warnings(), torch.no_grad():
         run = stateless_runner(program)
         return tuple(
-            dim for dim in candidates if all(_trial_results(run, signature, examples, dim))
+            dim for dim in candidates if all(_probe_results(run, signature, examples, dim))
         )
 
 
@@ -220,17 +210,17 @@ def nonempty_inputs(
     dims: Sequence[str],
     padding: Mapping[str, Tokenize],
 ) -> tuple[str, ...]:
-    """Inputs whose rows may not be all zero where a dimension is filled up.
+    """Inputs whose rows must not be all zero if a dimension is padded.
 
-    A mask of zeros is the usual one: with scores of `finfo.min` everywhere, a softmax spreads over
-    all places alike, those that were added too. Padding is exact for every other mask.
+    The usual case is a mask of zeros: with scores of `finfo.min` everywhere, a softmax is uniform
+    over all positions, including padding. Padding is exact for every other mask.
 
     Args:
         program: As for `paddable_dims`.
         signature: Its names and ranges.
         examples: One tensor for each input.
-        dims: Dimensions that are filled up.
-        padding: How inputs of text are.
+        dims: Dimensions that are padded.
+        padding: The tokenize step of each text input.
     """
     found: set[str] = set()
     with log_warnings(), torch.no_grad():
@@ -247,7 +237,7 @@ def _changed_when_empty(
     dim: str,
     padding: Mapping[str, Tokenize],
 ) -> set[str]:
-    """Those that, all zero, let what is added along a dimension into the answers."""
+    """The inputs that, if all zero, let padding along a dimension change the outputs."""
     sizes = dim_sizes(signature, examples)
     low, high = signature.dims[dim]
     size = max(1, low, min(sizes[dim], high - 1))
@@ -261,26 +251,28 @@ def _changed_when_empty(
         try:
             return padding_agrees(run, signature, zeroed, dim, larger, padding, _EMPTY_TOLERANCE)
         except Exception as error:  # torch raises many kinds
-            print(f"{list(empty)} may not be zero: {type(error).__name__} at {size} and {larger}")
+            print(
+                f"{list(empty)} must not be all zero: {type(error).__name__} at {size} and {larger}"
+            )
             return False
 
-    if size >= larger or not same(()):  # then it is not the zeros that make the difference
+    if size >= larger or not same(()):  # then the zeros are not the cause
         return set()
     found = {name for name in holders if not same([name])}
     return found if found or same(holders) else set(holders)
 
 
-def _trial_results(
+def _probe_results(
     run: Any, signature: Signature, examples: Sequence[torch.Tensor], dim: str
 ) -> Iterator[bool]:
-    """Whether each trial of one dimension shows the same answers."""
+    """Whether each probe of one dimension gives the same outputs."""
     low, high = signature.dims[dim]
     base = dim_sizes(signature, examples)
     tried = False
     for size, larger in _size_pairs(max(1, low), min(high, max(_MAX_SIZE, base[dim]))):
         if element_count(signature, base | {dim: larger}) > _MAX_ELEMENTS:
             continue
-        for inputs in _trial_inputs(signature, examples, base | {dim: size}, dim):
+        for inputs in _probe_inputs(signature, examples, base | {dim: size}, dim):
             tried = True
             try:
                 yield padding_agrees(run, signature, inputs, dim, larger)
@@ -291,10 +283,10 @@ def _trial_results(
     yield tried
 
 
-def _trial_inputs(
+def _probe_inputs(
     signature: Signature, examples: Sequence[torch.Tensor], sizes: Mapping[str, int], dim: str
 ) -> Iterator[Tensors]:
-    """Inputs of one size: of each kind of values, then masked in each way that keeps a place."""
+    """Inputs of one size: with each kind of values, then with each mask that keeps a position."""
     for kind in range(4):
         yield random_inputs(signature, examples, sizes, kind)
     whole = random_inputs(signature, examples, sizes, 0)
@@ -304,7 +296,7 @@ def _trial_inputs(
     for which in holders:
         for place in (slice(0, 1), slice(-1, None), slice(0, None, 2)):
             yield zeroed_except(signature, whole, dim, {which: place})
-        if len(holders) > 1:  # masks that have no place in common
+        if len(holders) > 1:  # masks without a common position
             yield zeroed_except(
                 signature,
                 whole,
@@ -314,7 +306,7 @@ def _trial_inputs(
 
 
 def _size_pairs(low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Sizes and larger ones that they are filled up to."""
+    """Sizes and the larger sizes that they are padded to."""
     prime = next((n for n in range(low + 1, high) if n > 2 and _is_prime(n)), low)
     for size in sorted({low, prime, (low + high) // 2}):
         for larger in sorted({size + 1, min(high, 2 * size + 3), high}):
@@ -327,7 +319,7 @@ def _is_prime(number: int) -> bool:
 
 
 def bounded_dynamic_dims(signature: Signature) -> tuple[str, ...]:
-    """Dynamic dimensions beside the batch, those without an upper end left out."""
+    """Dynamic dimensions except the batch and those without an upper bound."""
     return tuple(
         name
         for name, (low, high) in signature.dims.items()

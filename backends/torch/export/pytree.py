@@ -1,4 +1,4 @@
-"""Names for what goes in and comes out: tensors in any nesting of tuples, dicts and dataclasses.
+"""Names of inputs and outputs: tensors in any nesting of tuples, dicts and dataclasses.
 
 The exported program is flat: it takes tensors by position and gives a tuple of tensors. Here nested
 values become such lists, each leaf with a name made of the keys that lead to it.
@@ -49,7 +49,7 @@ def _items(value: Any) -> list[tuple[str | int, Any]] | None:
 
 
 def tree_leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
-    """All leaves of a nesting, in order; what is no container is a leaf."""
+    """All leaves of a nesting, in order; everything but a container is a leaf."""
     items = _items(value)
     if items is None:
         yield Leaf(path, value)
@@ -77,7 +77,7 @@ def bind_inputs(module: torch.nn.Module, examples: object) -> dict[str, Any]:
     """Example inputs as forward's arguments by name, in the order of forward's parameters.
 
     Args:
-        module: Whose forward is meant.
+        module: The module with the forward.
         examples: A tuple or list (by position) or a dict (by name).
 
     Raises:
@@ -96,7 +96,7 @@ def bind_inputs(module: torch.nn.Module, examples: object) -> dict[str, Any]:
         )
     except (TypeError, ValueError) as error:
         raise _bad_examples(
-            "what forward takes",
+            "the arguments of forward",
             str(error),
             "give one example for each argument of forward that has no default",
         ) from error
@@ -113,7 +113,7 @@ def bind_inputs(module: torch.nn.Module, examples: object) -> dict[str, Any]:
 
 
 def _check_input(leaf: Leaf) -> None:
-    """Inputs are tensors; a Python constant is allowed and stays what it is."""
+    """Reject inputs that are neither tensors nor Python constants."""
     value = leaf.value
     if value is None or isinstance(value, bool | int | float | str):
         return
@@ -137,12 +137,12 @@ def _bad_examples(wanted: str, got: str, hint: str) -> ConvertError:
 
 
 def name_outputs(value: Any) -> tuple[list[str], list[torch.Tensor]]:
-    """Name what a module returned: "output" for one tensor, "output_0" by position, else by key.
+    """Name a module's outputs: "output" for one tensor, "output_0" by position, else by key.
 
-    None is left out, as it is by callers that return an optional part.
+    None, as for an optional output, is omitted.
 
     Raises:
-        ConvertError: EDGE-CONVERT-016, something in it is no tensor, or there is none.
+        ConvertError: EDGE-CONVERT-016, a value is not a tensor, or there is none.
     """
     found = [leaf for leaf in tree_leaves(value) if leaf.value is not None]
     for leaf in found:
@@ -177,7 +177,7 @@ def _bad_outputs(got: str) -> ConvertError:
 
 
 def unique_names(names: list[str], taken: frozenset[str] = frozenset()) -> list[str]:
-    """The same names, a number appended to each that was there before."""
+    """The same names, with a number appended to repeated ones."""
     used: set[str] = set(taken)
     made = []
     for name in names:

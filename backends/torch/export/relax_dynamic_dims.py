@@ -1,12 +1,12 @@
 """Dimensions that an export cannot leave dynamic: fixed at the example's sizes, with a note.
 
-First everything is fixed. Where that works, the dimensions are opened again one after the other,
-in the order they were declared, and those stay open with which the export works: a batch is kept
-where only a length cannot vary.
+First all dimensions are fixed. If that works, they are made dynamic again one by one, in the order
+of their declaration, and stay dynamic if the export still works: a batch stays dynamic where only
+a length cannot vary.
 
-The note names the user's line at which the module leaves its path when a size changes. For that
-the module is run at two sizes with Python's own tracing of instructions: the last one that both
-runs share is the branch; where the second run raises, its line is where the size is fixed.
+The note names the user's line at which the module branches when a size changes. For that the
+module runs at two sizes under Python's instruction tracing: the last instruction that both runs
+share is the branch; if the second run raises, the size is fixed at its line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgeserve.user_lines import line_of_error, user_line
 __all__ = ["DYNAMIC_HINT", "DeclaredDims", "branch_line", "has_fixed_sizes", "relax_dynamic_dims"]
 
 
-#: Most instructions that are kept of a run: loops over a long input run through millions.
+#: Maximum number of recorded instructions: loops over a long input execute millions.
 _MAX_INSTRUCTIONS = 200_000
 
 #: An instruction of the user's or a package's code: file, line, offset in its function.
@@ -43,11 +43,11 @@ _Callable = Callable[[Sequence[torch.Tensor]], object]
 def branch_line(
     call: _Callable, here: Sequence[torch.Tensor], there: Sequence[torch.Tensor], folder: Path
 ) -> str | None:
-    """Where a run on ``there`` leaves the path of a run on ``here``; None where it does not.
+    """The line where a run on ``there`` branches off a run on ``here``; None if it does not.
 
     Args:
         call: Runs the module.
-        here: Inputs that it answers.
+        here: Inputs that it accepts.
         there: The same inputs at another size.
         folder: The user's folder.
     """
@@ -68,7 +68,7 @@ def branch_line(
 def _executed(
     call: _Callable, inputs: Sequence[torch.Tensor], folder: Path
 ) -> tuple[list[_Instruction], Exception | None]:
-    """The instructions in the order they ran, and what was raised at the end."""
+    """The instructions in execution order, and the exception at the end, if any."""
     seen: list[_Instruction] = []
     known: dict[str, bool] = {}
 
@@ -94,21 +94,21 @@ def _executed(
     return seen, None
 
 
-#: What a failed export says that a fixed size may answer: forward does not take a declared size, a
-#: dimension cannot vary, a choice by size that torch takes for one by value, a line it cannot
-#: trace, another path at another size.
+#: Errors of an export that a fixed size may avoid: forward rejects a declared size, a dimension
+#: cannot vary, a branch by size that torch takes for one by value, a line that it cannot trace,
+#: another branch at another size.
 _FIXABLE = tuple(f"EDGE-CONVERT-{number}" for number in ("012", "013", "014", "015", "017"))
 
-#: Of these, the ones whose hint says how the dimension could stay open.
+#: Those whose hint says how the dimension could stay dynamic.
 _HINTED = ("EDGE-CONVERT-012", "EDGE-CONVERT-013")
 
-#: How the note tells to refuse instead.
-DYNAMIC_HINT = "--shapes dynamic refuses instead"
+#: The note's advice for a failure instead.
+DYNAMIC_HINT = "--shapes dynamic fails instead"
 
-#: Most dimensions that are opened again.
+#: Maximum number of dimensions that are made dynamic again.
 _MAX_TRIES = 6
 
-#: Sizes by which a dimension is moved to find the line that fixes it.
+#: Changes of a size that are probed to find the line that fixes it.
 _SIZE_STEPS = (1, -1)
 
 Made = TypeVar("Made")
@@ -116,7 +116,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class DeclaredDims:
-    """What was asked for.
+    """The declared dynamic dimensions.
 
     Attributes:
         flat: The module with its examples.
@@ -132,7 +132,7 @@ class DeclaredDims:
 
     @cached_property
     def places(self) -> dict[str, list[tuple[int, int]]]:
-        """For each dimension, in order, the inputs and axes where it stands."""
+        """The inputs and axes of each dimension, in order."""
         found: dict[str, list[tuple[int, int]]] = {}
         for i, per in enumerate(self.axes):
             for axis, dim in per.items():
@@ -163,12 +163,11 @@ def relax_dynamic_dims(
 
     Args:
         attempt: Exports with these axes open, and checks the result.
-        declared: What was asked for.
-        refused: What the export said with all of them open.
+        declared: The declared dimensions.
+        refused: The error of the export with all of them dynamic.
 
     Returns:
-        What ``attempt`` made, the axes that are open in it, and a note for each dimension that is
-        not.
+        The result of ``attempt``, its dynamic axes, and a note for each fixed dimension.
 
     Raises:
         ConvertError: ``refused``, where a fixed size does not help or is none that was declared.
@@ -177,13 +176,13 @@ def relax_dynamic_dims(
         raise refused
     made = _try(attempt, declared.only(()))
     if isinstance(made, ConvertError):
-        print(f"with fixed sizes too: {made}", flush=True)
+        print(f"export with fixed sizes failed as well: {made}", flush=True)
         raise refused
     kept: list[str] = []
     why = dict.fromkeys(declared.places, refused)
     for dim in list(declared.places)[:_MAX_TRIES]:
         if len(kept) + 1 == len(declared.places):
-            break  # all of them, which was refused
+            break  # all of them, which failed before
         wider = _try(attempt, declared.only([*kept, dim]))
         if isinstance(wider, ConvertError):
             why[dim] = wider
@@ -203,7 +202,7 @@ def _try(
 
 
 def _can_fix(declared: DeclaredDims) -> bool:
-    """Whether there is something to fix, at sizes that were declared."""
+    """Whether there are dimensions to fix, and the examples lie in their ranges."""
     ranges = [
         dim.min <= tensor.shape[axis] <= dim.max
         for per, tensor in zip(declared.axes, declared.flat.examples, strict=True)
@@ -216,7 +215,7 @@ def _can_fix(declared: DeclaredDims) -> bool:
 def has_fixed_sizes(
     probe: Sequence[torch.Tensor], examples: Sequence[torch.Tensor], axes: Sequence[Axes]
 ) -> bool:
-    """Whether inputs have the examples' sizes wherever no size may vary."""
+    """Whether inputs have the examples' sizes in all fixed dimensions."""
     return all(
         p.dim() == e.dim() and all(p.shape[a] == e.shape[a] for a in range(e.dim()) if a not in per)
         for p, e, per in zip(probe, examples, axes, strict=True)
@@ -227,17 +226,17 @@ def _note(declared: DeclaredDims, dim: str, refused: ConvertError) -> str:
     sizes = " and ".join(map(str, declared.sizes(dim)))
     line = refused.source_line or _branch_line_of(declared, dim)
     where = f" at {line}" if line else ""
-    known = f"{dim} = {sizes} " in refused.hint  # torch advises what is done here
+    known = f"{dim} = {sizes} " in refused.hint  # torch advises exactly this
     advice = refused.hint.partition("; ")[2] if known else refused.hint
     hint = f" ({advice})" if advice and refused.code in _HINTED else ""
     return (
-        f"dimension {dim!r} is fixed at {sizes}, the example's size: exporting it dynamic was"
-        f" refused, {refused.code} {refused.got}{where}{hint}; {DYNAMIC_HINT}"
+        f"dimension {dim!r} is fixed at {sizes}, the example's size: dynamic export"
+        f" failed, {refused.code} {refused.got}{where}{hint}; {DYNAMIC_HINT}"
     )
 
 
 def _branch_line_of(declared: DeclaredDims, dim: str) -> str | None:
-    """The user's line that fixes a dimension: where the module leaves its path at another size."""
+    """The user's line that fixes a dimension: where the module branches at another size."""
     examples = declared.flat.examples
     axes = declared.only([dim])
     others = [_resized(examples, axes, by) for by in _SIZE_STEPS]
@@ -252,7 +251,7 @@ def _branch_line_of(declared: DeclaredDims, dim: str) -> str | None:
 def _resized(
     tensors: Sequence[torch.Tensor], axes: Sequence[Axes], by: int
 ) -> list[torch.Tensor] | None:
-    """The tensors with some axes longer or shorter by one place; None where that is not allowed."""
+    """The tensors with some axes longer or shorter by one; None if that is out of range."""
     made = []
     for tensor, per in zip(tensors, axes, strict=True):
         for axis, dim in per.items():

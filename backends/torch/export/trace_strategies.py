@@ -1,8 +1,8 @@
-"""Ways from a module to an exported program, in the order they are tried.
+"""Strategies for tracing a module into an exported program, in the order they are tried.
 
-Each follows forward once, with sizes as symbols where they may vary. `torch.jit.trace` is none of
-them: it keeps the path that the example's *values* take and says nothing of it, and a program is
-what every later comparison is made with.
+Each follows forward once, with symbolic sizes where they may vary. `torch.jit.trace` is not among
+them: it silently keeps the branches that the example's *values* take, and every later comparison
+is made with the program.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = ["STRATEGIES", "TraceStrategy", "Traced", "trace"]
 
 @dataclass(frozen=True)
 class TraceStrategy:
-    """One way of tracing.
+    """One strategy.
 
     Attributes:
-        name: As the log says it.
-        from_one: Whether a dynamic size may be 1: branches on that are then noticed, and a few
-            modules cannot be traced so.
-        bytecode: Read forward's bytecode (TorchDynamo, ``strict=True``) in place of running it:
-            that takes numpy in forward, and less of what other libraries do.
-        note: What the report says where this way won.
+        name: Its name in the log.
+        allow_size_one: Whether a dynamic size may be 1: branches on size 1 are then noticed, and a
+            few modules cannot be traced.
+        bytecode: Read forward's bytecode (TorchDynamo, ``strict=True``) instead of running it: that
+            supports numpy in forward, but fewer constructs of other libraries.
+        note: The report's note about an export by this strategy.
     """
 
     name: str
@@ -55,69 +55,69 @@ STRATEGIES = (
     ),
 )
 
-#: What another way of following forward may get over: torch could not trace a line.
+#: torch could not trace a line, which another strategy may be able to.
 _UNTRACED = "EDGE-CONVERT-015"
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A program and the way that made it."""
+    """A program and the strategy that traced it."""
 
     program: ExportedProgram
-    way: TraceStrategy
+    strategy: TraceStrategy
 
 
 def trace(
     module: torch.nn.Module, examples: Sequence[torch.Tensor], shapes: Sequence[Any], folder: Path
 ) -> Traced:
-    """Trace a module by the first of `STRATEGIES` that works; the log tells how each of them went.
+    """Trace a module by the first of `STRATEGIES` that succeeds; the log has each result.
 
     Args:
         module: With a flat forward.
         examples: Its inputs, by position.
-        shapes: For each of them what `torch.export` is told about its axes, or None.
+        shapes: The dynamic shapes of each input for `torch.export`, or None.
         folder: The user's folder, so that the error can name the user's own line.
 
     Raises:
-        ConvertError: EDGE-CONVERT-013 to -015: what the last way by running forward said.
+        ConvertError: EDGE-CONVERT-013 to -015, from the last strategy that runs forward.
     """
-    said: ConvertError | None = None
+    refusal: ConvertError | None = None
     cause: Exception | None = None
-    for way in STRATEGIES:
-        if not _is_worth_trying(way, any(shapes), said):
+    for strategy in STRATEGIES:
+        if not _is_worth_trying(strategy, any(shapes), refusal):
             continue
         places: dict[int, SizeOrigin] = {}
         try:
             with record_fixed_sizes(module, folder) as places:
-                program = _trace(way, module, examples, shapes)
+                program = _trace(strategy, module, examples, shapes)
         except Exception as error:  # torch raises many kinds here
-            print(f"way {way.name!r} failed: {one_line(error)}", flush=True)
-            if said is None or not way.bytecode:
-                said, cause = export_error(error, folder, module, places), error
+            print(f"trace strategy {strategy.name!r} failed: {one_line(error)}", flush=True)
+            if refusal is None or not strategy.bytecode:
+                refusal, cause = export_error(error, folder, module, places), error
             continue
-        print(f"way {way.name!r} worked", flush=True)
-        return Traced(program, way)
-    assert said is not None  # the first way is always tried
-    raise said from cause
+        print(f"trace strategy {strategy.name!r} succeeded", flush=True)
+        return Traced(program, strategy)
+    assert refusal is not None  # the first strategy is always tried
+    raise refusal from cause
 
 
-def _is_worth_trying(way: TraceStrategy, dynamic: bool, said: ConvertError | None) -> bool:
-    """Whether a way can do what the ones before it could not."""
-    if said is None:
+def _is_worth_trying(strategy: TraceStrategy, dynamic: bool, refusal: ConvertError | None) -> bool:
+    """Whether a strategy can succeed where the ones before it failed."""
+    if refusal is None:
         return True
-    return said.code == _UNTRACED if way.bytecode else dynamic
+    return refusal.code == _UNTRACED if strategy.bytecode else dynamic
 
 
 def _trace(
-    way: TraceStrategy,
+    strategy: TraceStrategy,
     module: torch.nn.Module,
     examples: Sequence[torch.Tensor],
     shapes: Sequence[Any],
 ) -> ExportedProgram:
-    with symbolic_config.patch(backed_size_oblivious=way.allow_size_one):  # type: ignore[attr-defined]
+    with symbolic_config.patch(backed_size_oblivious=strategy.allow_size_one):  # type: ignore[attr-defined]
         program = torch.export.export(
-            module, tuple(examples), dynamic_shapes=tuple(shapes), strict=way.bytecode
+            module, tuple(examples), dynamic_shapes=tuple(shapes), strict=strategy.bytecode
         )
-    if way.bytecode:
+    if strategy.bytecode:
         torch._dynamo.reset()  # it would keep the module alive
     return program

@@ -16,20 +16,9 @@ from edgeserve.user_lines import user_line
 __all__ = ["assignment_line"]
 
 #: Methods of Python's containers that change them; torch's own end in one underscore.
-_CHANGING = {
-    "add",
-    "append",
-    "appendleft",
-    "clear",
-    "discard",
-    "extend",
-    "insert",
-    "pop",
-    "popleft",
-    "remove",
-    "setdefault",
-    "update",
-}
+_CHANGING = set(
+    "add append appendleft clear discard extend insert pop popleft remove setdefault update".split()
+)
 _SETTERS = {"setattr", "register_buffer"}
 
 
@@ -51,7 +40,7 @@ def assignment_line(module: torch.nn.Module, name: str, folder: Path) -> str | N
 
 
 def _assignments(cls: type, attribute: str) -> Iterator[tuple[str, int]]:
-    """In forward and in what it calls first: other methods may only prepare the module."""
+    """In forward and its callees first: other methods may only prepare the module."""
     methods: dict[str, FunctionType] = {}
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] in ("torch", "builtins"):
@@ -74,14 +63,14 @@ def _in_function(method: object, attribute: str) -> Iterator[tuple[str, int]]:
         path = inspect.getsourcefile(method)  # type: ignore[arg-type]
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, TypeError, SyntaxError):
-        return  # written in a shell, or made by a decorator
+        return  # typed into a shell, or created by a decorator
     for node in ast.walk(tree):
         if path and _assigns(node, attribute):
             yield path, start + getattr(node, "lineno", 1) - 1
 
 
 def _assigns(node: ast.AST, attribute: str) -> bool:
-    """Whether a piece of code sets the attribute, an item of it, or calls what changes it."""
+    """Whether a syntax node sets the attribute or an item of it, or calls a mutating method."""
     if isinstance(node, ast.Assign | ast.Delete):
         return any(_is_target(target, attribute) for target in node.targets)
     if isinstance(node, ast.AugAssign | ast.AnnAssign):

@@ -1,4 +1,4 @@
-"""Random numbers in forward: whether any are drawn, and by which op, module and line."""
+"""Random numbers in forward: whether any are used, and by which op, module and line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["RngRecorder", "preserve_rng", "rng_used", "seed_all"]
 
 @contextlib.contextmanager
 def preserve_rng() -> Iterator[None]:
-    """Put the generators of torch, Python and numpy back as they were."""
+    """Restore the generators of torch, Python and numpy afterwards."""
     kept = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:
         yield
@@ -32,7 +32,7 @@ def preserve_rng() -> Iterator[None]:
 
 
 def seed_all(number: int) -> dict[str, bytes]:
-    """Seed all three, for one call to draw what another drew; their state, for `rng_used`."""
+    """Seed all three generators; their states, for `rng_used`."""
     torch.default_generator.manual_seed(number)
     random.seed(number)
     np.random.seed(number)
@@ -40,7 +40,7 @@ def seed_all(number: int) -> dict[str, bytes]:
 
 
 def rng_used(states: dict[str, bytes]) -> list[str]:
-    """Names of the generators that something was drawn from."""
+    """Names of the generators that were used."""
     now = _rng_states()
     return [name for name, state in states.items() if now[name] != state]
 
@@ -54,10 +54,10 @@ def _rng_states() -> dict[str, bytes]:
 
 
 class RngRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, notes the first op that draws random numbers.
+    """While active, records the first op that uses random numbers.
 
     Attributes:
-        op: Its name, as torch has it; empty while there was none.
+        op: Its name in torch; empty until there is one.
         module: Dotted name of the innermost module that it ran in; empty: the outermost one.
         line: The user's ``file:line``, or None.
     """

@@ -1,8 +1,8 @@
-"""What a module holds, so that a change made by a run is seen and undone.
+"""Snapshots of a module's state, to detect and undo changes made by a run.
 
 `BufferSnapshot` copies buffers: running a module may change them, exporting it must not.
-`ModuleSnapshot` marks everything else without a copy: numbers and texts are noted by value,
-containers by their items, tensors by their version counter, anything else by identity.
+`ModuleSnapshot` records everything else without a copy: numbers and strings by value, containers
+by their items, tensors by their version counter, anything else by identity.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["BufferSnapshot", "ModuleSnapshot"]
 
 
 class BufferSnapshot:
-    """Remembers all buffers of a module, and puts back those that a run changed or replaced.
+    """Copies of all buffers of a module, to restore those that a run changed or replaced.
 
     Args:
         module: Whose buffers.
-        also: Dotted names of attributes that hold tensors, to be treated as buffers are.
+        also: Dotted names of tensor attributes to treat like buffers.
     """
 
     def __init__(self, module: torch.nn.Module, also: Sequence[str] = ()) -> None:
@@ -32,7 +32,7 @@ class BufferSnapshot:
         self._versions = {name: held._version for name, held in found.items()}
 
     def changed(self) -> tuple[str, ...]:
-        """Names of those that were changed or replaced since."""
+        """Names of the buffers that have changed or been replaced since."""
         return tuple(
             name
             for name, (buffer, _) in self._kept.items()
@@ -40,7 +40,7 @@ class BufferSnapshot:
         )
 
     def restore(self) -> tuple[str, ...]:
-        """Put all back, at next to no cost when nothing changed; the names of what had changed."""
+        """Restore all, almost free if nothing changed; the names of the changed ones."""
         changed = self.changed()
         for name in changed:
             buffer, copy = self._kept[name]
@@ -54,7 +54,7 @@ class BufferSnapshot:
         return changed
 
     def fits(self, content: Mapping[str, torch.Tensor]) -> bool:
-        """Whether `fill` can take these: of the same shapes and dtypes."""
+        """Whether `fill` accepts these: same shapes and dtypes."""
         kept = {name: self._kept[name][0] for name in content}
         return all(
             kept[name].shape == new.shape and kept[name].dtype == new.dtype
@@ -62,13 +62,13 @@ class BufferSnapshot:
         )
 
     def fill(self, content: Mapping[str, torch.Tensor]) -> None:
-        """Give these other content."""
+        """Overwrite these buffers."""
         with torch.no_grad():
             for name, new in content.items():
                 self._kept[name][0].copy_(new)
 
     def copies(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """What these hold now."""
+        """Copies of the current values."""
         return {name: self._now(name).detach().clone() for name in names}
 
     def _now(self, name: str) -> torch.Tensor:
@@ -77,10 +77,10 @@ class BufferSnapshot:
         return found
 
 
-#: What torch itself keeps in every module; weights and buffers are looked at apart.
+#: Attributes of every module; weights and buffers are handled separately.
 _TORCH_ATTRIBUTES = {*vars(torch.nn.Module()), "forward"}
 
-#: Deepest nesting and most items of one container that are looked at.
+#: Maximum nesting depth and number of items of one container that are compared.
 _DEPTH, _ITEMS = 4, 1000
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -102,20 +102,19 @@ class ModuleSnapshot:
         self._hooks = [(hooks, dict(hooks)) for hooks in _hooks(module)]
 
     def changed(self) -> tuple[str, ...]:
-        """Dotted names of what was set, replaced or changed since, but buffers that were there.
+        """Dotted names of what was set, replaced or changed since, except existing buffers.
 
-        `edgeserve.backends.torch.module_state.snapshot.BufferSnapshot` tells of those, and puts
-        them back.
+        `BufferSnapshot` reports and restores those.
         """
         now = dict(_marked(self._module))
         names = [*now, *(name for name in self._marks if name not in now)]
         return tuple(n for n in names if self._marks.get(n, _MISSING) != now.get(n, _MISSING))
 
     def restore(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Give attributes the values they had, where these are as they were; names of the others.
+        """Restore attributes whose old values are unchanged; the names of the others.
 
-        A number can be put back, a list that was appended to cannot. Hooks are put back always:
-        who hangs them up at the first call and notes that in an attribute would do so twice.
+        A number can be restored, a list that was appended to cannot. Hooks are always restored: a
+        module that registers them at the first call would otherwise register them twice.
         """
         for hooks, held in self._hooks:
             hooks.clear()
@@ -135,7 +134,7 @@ class ModuleSnapshot:
         return tuple(left)
 
     def tensors(self) -> list[torch.Tensor]:
-        """Tensors that stood in attributes, whatever they hold by now."""
+        """Tensors that were attributes, with their current content."""
         return [held for mark in self._marks.values() for held in _tensors_in(mark)]
 
 
@@ -148,7 +147,7 @@ def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
 
 
 def _hooks(module: torch.nn.Module) -> Iterator[dict[int, Any]]:
-    """All that torch calls before and after forward, and which of these want what."""
+    """The dicts of hooks before and after forward, and of their options."""
     for _, part in _parts(module):
         for name, value in vars(part).items():
             if name in _TORCH_ATTRIBUTES and "forward" in name and isinstance(value, dict):
@@ -169,7 +168,7 @@ def _marked(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _mark(value: Any, known: dict[int, Any], depth: int = 0) -> Any:
-    """Something that equals the same mark of later, unless the value has changed."""
+    """An object that equals a later mark of the same value unless the value has changed."""
     if isinstance(value, _PLAIN):
         return type(value), repr(value)
     if isinstance(value, torch.Tensor):
@@ -198,7 +197,7 @@ def _contents(value: Any, known: dict[int, Any], depth: int) -> Any:
 
 
 class _IdentityMark:
-    """Equal to another mark of the very same object, which it keeps alive."""
+    """Equal to another mark of the same object, which it keeps alive."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -210,7 +209,7 @@ class _IdentityMark:
 
 
 class _TensorMark:
-    """A tensor at this state of its content; equal to another tensor with the same numbers."""
+    """A tensor at its current version; equal to another tensor with the same numbers."""
 
     __hash__ = None  # type: ignore[assignment]
 

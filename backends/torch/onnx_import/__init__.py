@@ -1,4 +1,4 @@
-"""An ONNX graph as a PyTorch module: the way from a finished file to formats that PyTorch reaches.
+"""An ONNX graph as a PyTorch module: the route from an ONNX file to the other formats.
 
 One table (`edgeserve.backends.torch.onnx_import.table`) says for each operator what PyTorch does
 instead; its entries stand in one file a family. What has none is refused by name, and what comes

@@ -1,4 +1,4 @@
-"""From a file to a module: sizes fixed, what is constant computed, node by node put together."""
+"""Build a module from a file: fix sizes, fold constants, translate node by node."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def import_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> OnnxModule:
 
 
 def _fix_sizes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Write sizes into a model's inputs and forget what was said of others."""
+    """Set the sizes of a model's inputs and clear all other shapes."""
     for value in model.graph.input:
         if value.name in shapes:
             shape = value.type.tensor_type.shape
@@ -64,7 +64,7 @@ def _fix_sizes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
 
 
 def _folded(model: ModelProto) -> ModelProto:
-    """The same model with everything computed that does not depend on its inputs' values."""
+    """The model with everything folded that does not depend on its inputs' values."""
     import onnx
     import onnxruntime
 
@@ -87,7 +87,7 @@ def _folded(model: ModelProto) -> ModelProto:
 
 
 def _inlined(model: ModelProto) -> ModelProto:
-    """Functions in the place of their calls, those of ONNX itself where the table lacks them."""
+    """Inline functions, and those operators of ONNX that the table lacks and that are functions."""
     import onnx
     from onnx import inliner
 

@@ -65,10 +65,6 @@ def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     return torch.mean(x.double(), axes, keepdim=keep).to(x.dtype)
 
 
-def _log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return torch.logsumexp(x, axes, keepdim=keep)
-
-
 _REDUCTIONS: dict[str, _Reduce] = {
     "ReduceMax": lambda x, axes, keep: torch.amax(x, axes, keepdim=keep),
     "ReduceMin": lambda x, axes, keep: torch.amin(x, axes, keepdim=keep),
@@ -79,7 +75,7 @@ _REDUCTIONS: dict[str, _Reduce] = {
     "ReduceL1": lambda x, axes, keep: _sum(x.abs(), axes, keep),
     "ReduceL2": lambda x, axes, keep: torch.sqrt(_sum(x * x, axes, keep)),
     "ReduceLogSum": lambda x, axes, keep: torch.log(_sum(x, axes, keep)),
-    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceLogSumExp": lambda x, axes, keep: torch.logsumexp(x, axes, keepdim=keep),
 }
 
 

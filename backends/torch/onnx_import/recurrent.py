@@ -52,19 +52,13 @@ def _check(node: OnnxNode, x: Tensor, lengths: Tensor | None) -> None:
         raise node.refuse("sequences of different lengths")
 
 
-def _start(node: OnnxNode, state: Tensor | None, x: Tensor, r: Tensor) -> Tensor:
-    if state is not None:
-        return state
-    return torch.zeros((r.shape[0], x.shape[1], r.shape[-1]), dtype=x.dtype)
-
-
 def _run(
     node: OnnxNode,
     x: Tensor,
     w: Tensor,
     r: Tensor,
     b: Tensor | None,
-    states: list[Tensor],
+    states: list[Tensor | None],
     gates: tuple[int, ...],
 ) -> tuple[Tensor, ...]:
     """The outputs as ONNX has them: [steps, directions, batch, hidden], and the last states."""
@@ -72,7 +66,9 @@ def _run(
     x = x.flip(0) if backwards else x
     both, flat = w.shape[0] == 2, _parameters(node, w, r, b, gates)
     call: Any = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN": torch.rnn_tanh}[node.op]
-    hidden = states if node.op == "LSTM" else states[0]
+    zeros = torch.zeros((r.shape[0], x.shape[1], r.shape[-1]), dtype=x.dtype)
+    initial = [zeros if state is None else state for state in states]
+    hidden = initial if node.op == "LSTM" else initial[0]
     y, *last = call(x, hidden, flat, b is not None, 1, 0.0, False, both, False)
     y = y.flip(0) if backwards else y
     steps, rows = x.shape[0], x.shape[1]
@@ -95,8 +91,7 @@ def _lstm(
     _check(node, x, torch.zeros(0) if node.has(4) else None)
     if peepholes is not None:
         raise node.refuse("peepholes")
-    states = [_start(node, h, x, r), _start(node, c, x, r)]
-    return _run(node, x, w, r, b, states, _LSTM)
+    return _run(node, x, w, r, b, [h, c], _LSTM)
 
 
 @op("GRU", host=(4,))
@@ -113,7 +108,7 @@ def _gru(
     _check(node, x, torch.zeros(0) if node.has(4) else None)
     if not node.get("linear_before_reset", 0):
         raise node.refuse("linear_before_reset 0: PyTorch's layer resets after the product")
-    return _run(node, x, w, r, b, [_start(node, h, x, r)], _GRU)
+    return _run(node, x, w, r, b, [h], _GRU)
 
 
 @op("RNN", host=(4,))
@@ -127,4 +122,4 @@ def _rnn(
     h: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     _check(node, x, torch.zeros(0) if node.has(4) else None)
-    return _run(node, x, w, r, b, [_start(node, h, x, r)], _RNN)
+    return _run(node, x, w, r, b, [h], _RNN)

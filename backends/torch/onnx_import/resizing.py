@@ -114,7 +114,9 @@ def _resized(
             index = _ROUND[near](where).clip(0, x.shape[axis] - 1).astype(np.int64)
             x = x.index_select(axis, torch.from_numpy(index))
         else:
-            x = _mixed(x, axis, _matrix(node, where, x.shape[axis], mode))
+            matrix = _matrix(node, where, x.shape[axis], mode)
+            weights = torch.from_numpy(matrix.astype(np.float32)).to(x.dtype)
+            x = torch.matmul(x.movedim(axis, -1), weights.t()).movedim(-1, axis)
     return x
 
 
@@ -139,11 +141,6 @@ def _by_torch(
         corners = place == "align_corners"
         return functional.interpolate(x, sizes[2:], mode="bilinear", align_corners=corners)
     return None
-
-
-def _mixed(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
-    weights = torch.from_numpy(matrix.astype(np.float32)).to(x.dtype)
-    return torch.matmul(x.movedim(axis, -1), weights.t()).movedim(-1, axis)
 
 
 def _matrix(node: OnnxNode, where: np.ndarray, size: int, mode: str) -> np.ndarray:

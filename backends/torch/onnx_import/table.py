@@ -1,4 +1,4 @@
-"""What PyTorch does for each ONNX operator: the table, and what an entry is told of its node."""
+"""The PyTorch translation of each ONNX operator: the table, and the node that an entry gets."""
 
 from __future__ import annotations
 

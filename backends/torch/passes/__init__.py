@@ -1,8 +1,8 @@
-"""Rewrites of an exported graph that formats may ask for: small, exact and about no architecture.
+"""Passes over an exported graph, applied per format: small, exact and architecture-independent.
 
-A rewrite edits the plain graph of ``program.module()`` and tells whether it changed anything; the
-caller then exports that module again, so that torch itself redoes shapes and signature. Each lies
-in a module of its own name. None changes what the module answers but by float rounding.
+A pass edits the plain graph of ``program.module()`` and returns whether it changed anything; the
+caller then exports that module again, so that torch itself recomputes shapes and signature. No pass
+changes the module's outputs beyond float rounding.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ Pass = Callable[[fx.GraphModule], bool]
 
 
 def apply_passes(module: fx.GraphModule, rewrites: Iterable[Pass]) -> tuple[str, ...]:
-    """Apply rewrites in order.
+    """Apply passes in order.
 
     Returns:
-        Names of those that changed something.
+        Names of the passes that changed the graph.
     """
     changed = []
     for rewrite in rewrites:
@@ -101,10 +101,10 @@ def apply_passes(module: fx.GraphModule, rewrites: Iterable[Pass]) -> tuple[str,
 
 
 def apply_passes_in_place(program: ExportedProgram, rewrites: Iterable[Pass]) -> tuple[str, ...]:
-    """Apply rewrites to a program without another trace; such as store no tensors.
+    """Apply passes that store no tensors to a program, without another trace.
 
     Returns:
-        Names of those that changed something.
+        Names of the passes that changed the graph.
     """
     output = program.graph.output_node()
     before = [node.name for node in output.all_input_nodes]

@@ -1,21 +1,19 @@
-"""Canonicalize a graph.
+"""Canonicalize a graph: no assertions, no no-ops, operators and outputs that all formats know.
 
-No checks, no no-ops, operators and outputs in forms that all formats know.
+Assertions are removed: they held when the module was exported. So are aliases, detachments and
+dropout outside training, which return their input unchanged.
 
-Checks are removed: what they check was checked when the module was exported. Aliases,
-detachments and dropout outside training hand their input on as it is, and go too.
+``x.new_zeros(s)`` becomes ``full`` with the dtype of ``x``; ``a & b`` on tensors becomes
+``bitwise_and``, and ``logical_and`` for booleans; torch's own test whether all of a tensor is true
+becomes ``all``. PyTorch's ``ReLU6`` is a ``hardtanh`` with two numbers. Converters know ``relu6``
+as an activation, which they fuse with the layer before it, but do not recognize the clip. A clip of
+floats with integer bounds makes one of them fail.
 
-``x.new_zeros(s)`` is ``full`` with the dtype of ``x``; ``a & b`` on tensors is ``bitwise_and``,
-and ``logical_and`` where both are truth values; torch's own test whether all of a tensor is true
-is ``all``. PyTorch's ``ReLU6`` is a ``hardtanh`` with two numbers. Converters know ``relu6`` as
-an activation, which they fuse with the layer before it, and take a clip for something else. A
-clip whose bounds are written as integers, though its values are not, stops one of them.
+``contiguous()`` of a contiguous tensor disappears when a program is traced again, say with
+attention decomposed. The views after it then see other strides and are illegal. A copy with a
+memory format always remains, and a reshape is valid for any strides.
 
-``contiguous()`` of a tensor that is so already is no operator of its own when a program is
-traced again, say with attention decomposed. The views behind it then meet other strides and are
-illegal. A copy with a memory format is always there, and a reshape holds whatever the strides.
-
-Outputs get a dtype that a format has, and an operator of their own.
+Outputs get a dtype of the format, and an operator of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import kept_meta
+from edgeserve.backends.torch.passes.fx_utils import is_float, kept_meta
 
 __all__ = [
     "canonicalize_clip_bounds",
@@ -101,7 +99,7 @@ _ALIASES: dict[Any, Any] = {
     _ATEN._is_any_true.default: _ATEN.any.default,
 }
 
-#: What operators on bits are where there is but one.
+#: Logical operators that replace bitwise ones on booleans.
 _LOGICAL: dict[Any, Any] = {
     _ATEN.bitwise_and.Tensor: _ATEN.logical_and.default,
     _ATEN.bitwise_or.Tensor: _ATEN.logical_or.default,
@@ -109,7 +107,7 @@ _LOGICAL: dict[Any, Any] = {
     _ATEN.bitwise_not.default: _ATEN.logical_not.default,
 }
 
-#: What ``new_...`` fills a tensor with; None: the number that it is given.
+#: The fill value of ``new_...``; None: its own argument.
 _NEW: dict[Any, float | None] = {
     _ATEN.new_zeros.default: 0,
     _ATEN.new_ones.default: 1,
@@ -119,7 +117,7 @@ _NEW: dict[Any, float | None] = {
 
 
 def canonicalize_ops(module: fx.GraphModule) -> bool:
-    """Rename what has a plain name; the values' dtypes must be known (``meta["val"]``)."""
+    """Replace aliases of operators; the values' dtypes must be known (``meta["val"]``)."""
     changed = False
     for node in list(module.graph.nodes):
         if node.target in _ALIASES:
@@ -137,7 +135,7 @@ def _is_bool(node: fx.Node) -> bool:
 
 
 def _fill(node: fx.Node, number: float | None) -> None:
-    """Make ``new_...(x, size[, number])`` a ``full(size, number)``."""
+    """Replace ``new_...(x, size[, number])`` by ``full(size, number)``."""
     value = node.meta["val"]
     filler: Any = node.args[2] if number is None else number
     if value.dtype is torch.bool and isinstance(filler, int | float):
@@ -185,18 +183,13 @@ def canonicalize_clip_bounds(module: fx.GraphModule) -> bool:
     changed = False
     for node in module.graph.find_nodes(op="call_function", target=_ATEN.hardtanh.default):
         x, *bounds = node.args
-        if any(isinstance(bound, int) for bound in bounds) and _is_float(x):
+        if any(isinstance(bound, int) for bound in bounds) and is_float(x):
             node.args = (x, *(float(bound) for bound in bounds))
             changed = True
     return changed
 
 
-def _is_float(node: object) -> bool:
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-#: What stands for a dtype where only float32 and int32 come out.
+#: The replacements of output dtypes where only float32 and int32 are allowed.
 _OUTPUT_DTYPES = {
     torch.bool: torch.int32,
     torch.uint8: torch.int32,
@@ -210,18 +203,18 @@ _OUTPUT_DTYPES = {
 
 
 def outputs_need_sizes(module: fx.GraphModule) -> bool:
-    """Whether `normalize_outputs` has to be told the sizes: an output would be one value twice."""
+    """Whether `normalize_outputs` needs fixed sizes: a value would be an output twice."""
     given: Any = module.graph.output_node().args[0]
     own = [node for node in given if node.meta["val"].dtype not in _OUTPUT_DTYPES]
     return len(set(own)) < len(own) or any(node.op != "call_function" for node in own)
 
 
 def normalize_outputs(module: fx.GraphModule) -> bool:
-    """Make every output float32 or int32, and the result of an operator that makes nothing else.
+    """Make every output float32 or int32, and the only result of its operator.
 
-    An input, a constant or an earlier output given back as it is would be one value with two names,
-    which some converters cannot write. Where that is so (`outputs_need_sizes`) the graph's values
-    must have fixed sizes (`with_sizes`).
+    An input, a constant or an earlier output returned unchanged would be one value with two names,
+    which some converters cannot write. For such graphs (`outputs_need_sizes`) values must have
+    fixed sizes (`with_sizes`).
     """
     output = module.graph.output_node()
     given: Any = output.args[0]

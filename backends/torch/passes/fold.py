@@ -1,8 +1,8 @@
 """Fold constants, and batch normalization into the convolution before it.
 
 Position grids, masks, anchors and sines of frequencies are computed from numbers alone, often in
-64 bits or with operators that a format lacks. PyTorch computes them now, and the file holds the
-result. What is made of weights stays: a folded copy of them would double the file.
+64 bits or with operators that a format lacks. They are computed here, and the artifact stores the
+result. Values computed from weights are not folded: the copy would double the file.
 
 In eval mode batch normalization is ``(y - mean) / sqrt(var + eps) * weight + bias`` per channel,
 with constants: a convolution with scaled weights and another bias does the same. Converters do
@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, tensor_of
+from edgeserve.backends.torch.passes.fx_utils import add_tensor, is_mutable, tensor_of
 
 __all__ = ["MAX_FOLDED_BYTES", "fold_batch_norm", "fold_constants"]
 
 
-#: A result of more bytes than this is left to the format, which may make it anew in each run.
+#: Larger results are not folded, and may be computed again in each run.
 MAX_FOLDED_BYTES = 4 << 20
 
 _PYTHON_OPERATORS = (operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv)
@@ -46,7 +46,7 @@ def fold_constants(module: fx.GraphModule, largest: int = MAX_FOLDED_BYTES) -> b
 
 
 def _known(module: fx.GraphModule, largest: int) -> dict[fx.Node, Any]:
-    """The values of nodes that rest on constants only."""
+    """The values of nodes that depend on constants only."""
     known: dict[fx.Node, Any] = {}
     written = _written(module)
     for node in module.graph.nodes:
@@ -64,13 +64,13 @@ def _known(module: fx.GraphModule, largest: int) -> dict[fx.Node, Any]:
 
 
 def _written(module: fx.GraphModule) -> set[fx.Node]:
-    """Nodes whose memory some operator writes to, itself or through a view of it.
+    """Nodes whose memory some operator writes to, directly or through a view.
 
-    What they hold depends on when it is read.
+    Their values depend on the time of reading.
     """
     found: set[fx.Node] = set()
     for node in module.graph.nodes:
-        place: Any = node if _mutable(node) else None
+        place: Any = node if is_mutable(node) else None
         while isinstance(place, fx.Node) and place not in found:
             found.add(place)
             place = next(iter(place.args), None)
@@ -81,28 +81,23 @@ def _written(module: fx.GraphModule) -> set[fx.Node]:
     }
 
 
-def _mutable(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return bool(schema and schema.is_mutable)
-
-
 def _foldable(node: fx.Node, known: dict[fx.Node, Any]) -> bool:
     if any(read not in known for read in node.all_input_nodes):
         return False
     if isinstance(node.target, torch._ops.OpOverload):
         random = torch.Tag.nondeterministic_seeded in node.target.tags
-        return not random and not _mutable(node)
+        return not random and not is_mutable(node)
     return node.target in _PYTHON_OPERATORS
 
 
 def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
-    """The value; None where PyTorch cannot tell it."""
+    """The value; None if PyTorch cannot compute it."""
     args = fx.map_arg(node.args, known.__getitem__)
     kwargs = fx.map_arg(node.kwargs, known.__getitem__)
     try:
         with torch.no_grad():
             return node.target(*args, **kwargs)  # type: ignore[operator]
-    except Exception:  # torch raises many kinds; the format will say what is wrong
+    except Exception:  # torch raises many kinds; the format reports the error
         return None
 
 
@@ -114,7 +109,7 @@ def _bytes(value: Any) -> int:
 
 
 def _store(module: fx.GraphModule, node: fx.Node, value: Any, known: dict[fx.Node, Any]) -> None:
-    """Put a value where a node was read; readers that are constant themselves go as well."""
+    """Replace a node by its value for all readers that are not constant themselves."""
     if isinstance(value, torch.Tensor):
         held = add_tensor(module, "constant", value.detach().contiguous().clone(), node)
         held.meta |= {key: kept for key, kept in node.meta.items() if key != "val"}

@@ -1,13 +1,12 @@
-"""Writes to memory without a write: to inputs, to buffers, and under a mask.
+"""Replace in-place writes: to inputs, to buffers, and under a mask.
 
-``x.mul_(2)`` on an input changes the caller's tensor in PyTorch. A file's inputs are read only:
-a run changes copies of them, its answers are the same, the write to the caller is left out. A
-run also changes copies of the model's buffers, so that one run knows nothing of another: a
-format either has no state or has one of its own, which callers would have to hand in and out.
+``x.mul_(2)`` on an input changes the caller's tensor in PyTorch. An artifact's inputs are read
+only: a run changes copies of them, with the same outputs, and the write to the caller is dropped. A
+run also changes copies of the model's buffers, so that runs are independent: a format either has no
+state or its own kind, which callers would have to pass.
 
-``x[mask] = v`` with a mask of truth values is ``index_put``: PyTorch counts the true places
-first, which no fixed graph can. Where the value is not one for each true place, ``where`` gives
-the same.
+``x[mask] = v`` with a boolean mask is ``index_put``: PyTorch counts the true elements first, which
+no static graph can. If the value is not one for each true element, ``where`` gives the same.
 """
 
 from __future__ import annotations
@@ -17,7 +16,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert, kept_meta, tensor_of
+from edgeserve.backends.torch.passes.fx_utils import (
+    arguments_of,
+    insert,
+    is_mutable,
+    kept_meta,
+    read_through_copy,
+    tensor_of,
+)
 
 __all__ = ["functionalize_buffers", "functionalize_inputs", "lower_masked_write"]
 
@@ -34,32 +40,20 @@ def functionalize_inputs(module: fx.GraphModule) -> bool:
     reached = {place for node in module.graph.nodes for place in _written_by(node)}
     written = [node for node in inputs if node in reached]
     for node in written:
-        with module.graph.inserting_before(_after_inputs(inputs)):
-            copy = module.graph.call_function(_ATEN.clone.default, (node,))
-        copy.meta |= {key: node.meta[key] for key in ("val", "stack_trace") if key in node.meta}
-        node.replace_all_uses_with(copy)
-        copy.args = (node,)
+        read_through_copy(node, inputs[-1].next)
     return bool(written)
 
 
-def _after_inputs(inputs: list[fx.Node]) -> fx.Node:
-    """The first node after all inputs."""
-    node = inputs[-1].next
-    while node.op == "placeholder":
-        node = node.next
-    return node
-
-
 def _written_by(node: fx.Node) -> list[fx.Node]:
-    """What a node writes to, and what those are views of or were written as."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
+    """The nodes that a node writes to, and those that they are views of."""
+    if not is_mutable(node):
         return []
     found: list[fx.Node] = []
-    for place, argument in enumerate(schema.arguments):
+    arguments = arguments_of(node)
+    for argument in node.target._schema.arguments:  # type: ignore[union-attr]
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
-        given: Any = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+        given: Any = arguments.get(argument.name)
         for each in given if isinstance(given, list | tuple) else (given,):
             while isinstance(each, fx.Node):
                 found.append(each)
@@ -68,7 +62,7 @@ def _written_by(node: fx.Node) -> list[fx.Node]:
 
 
 def _viewed(node: fx.Node) -> Any:
-    """What a node may share its memory with; None where it makes memory of its own."""
+    """The node that a node may share memory with; None if it allocates its own."""
     schema = getattr(node.target, "_schema", None)
     if schema is not None and not any(each.alias_info for each in schema.returns):
         return None
@@ -81,20 +75,11 @@ def functionalize_buffers(module: fx.GraphModule) -> bool:
 
     The next export turns writes to a copy into new values.
     """
-    if not any(_writes(node) for node in module.graph.nodes):
+    if not any(map(is_mutable, module.graph.nodes)):
         return False
     for node in module.graph.find_nodes(op="get_attr"):
-        with module.graph.inserting_after(node):
-            copy = module.graph.call_function(_ATEN.clone.default, (node,))
-        copy.meta |= {key: node.meta[key] for key in ("val", "stack_trace") if key in node.meta}
-        node.replace_all_uses_with(copy)
-        copy.args = (node,)
+        read_through_copy(node, node.next)
     return True
-
-
-def _writes(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return bool(schema and schema.is_mutable)
 
 
 _IN_PLACE = _ATEN.index_put_.default
@@ -114,7 +99,7 @@ def lower_masked_write(module: fx.GraphModule) -> bool:
 
 
 def _where(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
-    """The choice that stands for a write; None where there is none."""
+    """The ``where`` that replaces a write; None if there is none."""
     x: Any = node.args[0]
     indices: Any = node.args[1]
     value: Any = node.args[2]
@@ -147,7 +132,7 @@ def _value(module: fx.GraphModule, node: Any) -> torch.Tensor | None:
 
 
 def _is_choice(into: torch.Tensor, axis: int, mask: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether a value does not tell one true place from another."""
+    """Whether a value is the same for all true elements."""
     if mask.dtype != torch.bool or not mask.dim() or value.dtype != into.dtype:
         return False
     behind = into.dim() - axis - mask.dim()

@@ -1,8 +1,7 @@
-"""What passes need of a graph: tensors behind nodes, sizes, and new nodes that keep their origin.
+"""Graph utilities for passes: tensors and arguments of nodes, sizes, new nodes with their origin.
 
-Every node's ``meta["val"]`` is its tensor as traced; `with_sizes` traces it anew for fixed
-sizes. `inline` puts what a function of tensors computes into a graph, in the place of one of its
-nodes.
+Every node's ``meta["val"]`` is its traced tensor; `with_sizes` traces the graph again for fixed
+sizes. `inline` traces a function of tensors into a graph, in place of one of its nodes.
 """
 
 from __future__ import annotations
@@ -24,10 +23,14 @@ from edgeserve.backends.torch.program.io import log_warnings
 
 __all__ = [
     "add_tensor",
+    "arguments_of",
     "functional",
     "inline",
     "insert",
+    "is_float",
+    "is_mutable",
     "kept_meta",
+    "read_through_copy",
     "shape_of",
     "tensor_of",
     "with_sizes",
@@ -36,17 +39,16 @@ __all__ = [
 
 _ATEN = torch.ops.aten
 
-#: Metadata that tells of a node's value, not of where it comes from.
+#: Metadata about a node's value, not about its origin.
 _VALUE_META = ("val", "tensor_meta", "example_value", "unbacked_bindings", "torch_fn")
 
 
 def functional(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> fx.GraphModule:
-    """The graph without operators that write to their arguments, traced anew for these inputs.
+    """The graph without operators that write to their arguments, traced again for these inputs.
 
-    Where there are none it is the graph itself.
+    Returns the graph itself if it has none.
     """
-    schemas = (getattr(node.target, "_schema", None) for node in module.graph.nodes)
-    if not any(schema and schema.is_mutable for schema in schemas):
+    if not any(map(is_mutable, module.graph.nodes)):
         return module
     with log_warnings():
         program = torch.export.export(module, tuple(inputs)).run_decompositions({})
@@ -62,13 +64,13 @@ def with_sizes(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> fx.Gra
     buffers = BufferSnapshot(copied)
     with torch.no_grad():
         _SizePropagation(copied, mode).propagate(*inputs)
-    buffers.restore()  # what a forward does to its buffers happens even in a trial without numbers
+    buffers.restore()  # a forward with fake tensors changes buffers too
     _inline_sizes(copied)
     return copied
 
 
 class _SizePropagation(FakeTensorProp):
-    """Values without numbers, also of the operator that looks at numbers it does not need."""
+    """Fake tensor propagation that also supports ``istft``, which reads values it does not need."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is not _ATEN.istft.default:
@@ -96,7 +98,7 @@ def _signal(
 
 
 def _inline_sizes(module: fx.GraphModule) -> None:
-    """Put the sizes themselves where nodes computed them."""
+    """Replace nodes that compute sizes by the sizes."""
     for node in list(module.graph.nodes):
         number = node.meta.get("val")
         if node.op != "call_function" or type(number) not in (int, float, bool):
@@ -115,6 +117,35 @@ def shape_of(node: object) -> tuple[int, ...] | None:
         return None
     sizes = tuple(value.shape)
     return sizes if all(isinstance(size, int) for size in sizes) else None
+
+
+def is_float(node: object) -> bool:
+    """Whether a node's value is a floating point tensor."""
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def is_mutable(node: fx.Node) -> bool:
+    """Whether a node's operator writes to one of its arguments."""
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema and schema.is_mutable)
+
+
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a node's operator by schema name, defaults where the node gives none."""
+    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
+    given = {each.name: value for each, value in zip(schema, node.args, strict=False)}
+    return defaults | given | dict(node.kwargs)
+
+
+def read_through_copy(node: fx.Node, before: fx.Node) -> None:
+    """Let all readers of a node read a clone of it, which is made before another node."""
+    with node.graph.inserting_before(before):
+        copied = node.graph.call_function(_ATEN.clone.default, (node,))
+    copied.meta |= {key: node.meta[key] for key in ("val", "stack_trace") if key in node.meta}
+    node.replace_all_uses_with(copied)
+    copied.args = (node,)
 
 
 def tensor_of(module: fx.GraphModule, node: object) -> torch.Tensor | None:
@@ -136,7 +167,7 @@ def add_tensor(module: fx.GraphModule, name: str, tensor: torch.Tensor, before: 
 
 
 def insert(at: fx.Node, operator: Any, *arguments: Any) -> fx.Node:
-    """A call before a node, which passes for a part of it: it keeps its origin, not its value."""
+    """A call before a node, with the node's origin but not its value."""
     with at.graph.inserting_before(at):
         made = at.graph.call_function(operator, arguments)
     made.meta = {key: value for key, value in at.meta.items() if key not in _VALUE_META}
@@ -144,23 +175,23 @@ def insert(at: fx.Node, operator: Any, *arguments: Any) -> fx.Node:
 
 
 def kept_meta(node: fx.Node) -> dict[str, Any]:
-    """The metadata for a node that takes this one's place: its origin and its value."""
+    """The metadata for a replacement of a node: its origin and its value."""
     return {key: value for key, value in node.meta.items() if key not in _VALUE_META[1:]}
 
 
 def inline(
     module: fx.GraphModule, at: fx.Node, function: Callable[..., Any], arguments: Any
 ) -> Any:
-    """Trace a function on the values of nodes, and put its operators before a node.
+    """Trace a function on the values of nodes, and insert its operators before a node.
 
     Args:
         module: The graph's; tensors that the function makes are stored in it.
-        at: The node that the new ones pass for a part of.
-        function: Takes tensors in the places of nodes; gives tensors in any tree.
-        arguments: Its arguments: a tree of nodes, whose ``meta["val"]`` is known, and of constants.
+        at: The node whose origin the new nodes get.
+        function: Takes tensors for nodes; returns a tree of tensors.
+        arguments: A tree of nodes, whose ``meta["val"]`` is known, and of constants.
 
     Returns:
-        What the function gives, nodes in the places of tensors.
+        The function's result, with nodes for tensors.
     """
     leaves, tree = tree_flatten(arguments, is_leaf=lambda each: isinstance(each, fx.Node))
     nodes = [each for each in leaves if isinstance(each, fx.Node)]

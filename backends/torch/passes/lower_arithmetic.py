@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert
+from edgeserve.backends.torch.passes.fx_utils import insert, is_float
 
 __all__ = ["lower_alpha", "lower_division", "preserve_tiny_constants"]
 
@@ -103,7 +103,7 @@ def lower_division(module: fx.GraphModule) -> bool:
     """Replace divisions of floating point numbers that round down."""
     changed = False
     for node in list(module.graph.nodes):
-        if node.target in _DIVISIONS and _rounds_down(node) and _is_float(node):
+        if node.target in _DIVISIONS and _rounds_down(node) and is_float(node):
             node.replace_all_uses_with(_floor_quotient(node))
             module.graph.erase_node(node)
             changed = True
@@ -114,11 +114,6 @@ def _rounds_down(node: fx.Node) -> bool:
     if node.target in (_ATEN.floor_divide.default, _ATEN.floor_divide.Scalar):
         return True
     return node.kwargs.get("rounding_mode") == "floor"
-
-
-def _is_float(node: fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _floor_quotient(node: fx.Node) -> fx.Node:

@@ -41,7 +41,7 @@ def lower_complex(module: fx.GraphModule) -> bool:
         read = [each for each in node.all_input_nodes if each in pairs]
         if node.op == "get_attr" and _is_complex(node):
             pairs[node] = _stored(module, node)
-        elif node.op == "call_function" and (read or _is_complex(node) or _is_transform(node)):
+        elif node.op == "call_function" and (read or _is_complex(node) or node.target in FFT_RULES):
             changed = _lowered(module, node, pairs) or changed
         elif node.op == "output":
             _rejoin(node, pairs)
@@ -54,10 +54,6 @@ def lower_complex(module: fx.GraphModule) -> bool:
 def _is_complex(node: fx.Node) -> bool:
     dtype = getattr(node.meta.get("val"), "dtype", None)
     return isinstance(dtype, torch.dtype) and dtype.is_complex
-
-
-def _is_transform(node: fx.Node) -> bool:
-    return node.target in FFT_RULES
 
 
 def _stored(module: fx.GraphModule, node: fx.Node) -> ComplexPair:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, insert, shape_of
+from edgeserve.backends.torch.passes.fx_utils import add_tensor, insert, is_float, shape_of
 
 __all__ = ["lower_as_strided", "roll_by_slices", "unfold_by_convolution"]
 
@@ -114,16 +114,12 @@ def unfold_by_convolution(module: fx.GraphModule) -> bool:
     for node in list(module.graph.nodes):
         replace = {_ATEN.im2col.default: _unfold, _ATEN.col2im.default: _fold}.get(node.target)
         sizes = shape_of(node.args[0]) if replace else None
-        if replace is None or sizes is None or not _is_float(node.args[0]):
+        if replace is None or sizes is None or not is_float(node.args[0]):
             continue
         node.replace_all_uses_with(replace(module, node, sizes))
         module.graph.erase_node(node)
         changed = True
     return changed
-
-
-def _is_float(node: fx.Node) -> bool:
-    return bool(node.meta["val"].is_floating_point())
 
 
 def _ones(module: fx.GraphModule, node: fx.Node, kernel: list[int]) -> fx.Node:

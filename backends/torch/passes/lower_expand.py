@@ -65,37 +65,13 @@ def _same_without(user: fx.Node, expansion: fx.Node) -> bool:
 _REPEAT = _ATEN.repeat.default
 
 #: Operators that only see the same numbers in another shape.
-_SEE_THROUGH = {
-    "_unsafe_view",
-    "clone",
-    "contiguous",
-    "flatten",
-    "reshape",
-    "squeeze",
-    "to",
-    "unflatten",
-    "unsqueeze",
-    "view",
-}
-_REORDERING = {
-    "adjoint",
-    "baddbmm",
-    "bmm",
-    "einsum",
-    "linear",
-    "mT",
-    "matmul",
-    "mm",
-    "movedim",
-    "moveaxis",
-    "numpy_T",
-    "permute",
-    "scaled_dot_product_attention",
-    "swapaxes",
-    "swapdims",
-    "t",
-    "transpose",
-}
+_SEE_THROUGH = set(
+    "_unsafe_view clone contiguous flatten reshape squeeze to unflatten unsqueeze view".split()
+)
+_REORDERING = set(
+    "adjoint baddbmm bmm einsum linear mT matmul mm movedim moveaxis numpy_T permute "
+    "scaled_dot_product_attention swapaxes swapdims t transpose".split()
+)
 
 
 def expand_to_cat(module: fx.GraphModule) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, insert, shape_of
+from edgeserve.backends.torch.passes.fx_utils import add_tensor, arguments_of, insert, shape_of
 
 __all__ = ["lower_adaptive_pool", "lower_divisor", "pool_by_slices"]
 
@@ -38,16 +38,12 @@ def lower_divisor(module: fx.GraphModule) -> bool:
     changed = False
     for node in list(module.graph.nodes):
         rank = _POOLS.get(node.target)
-        if rank is None or (divisor := _argument(node, 6, "divisor_override")) is None:
+        if rank is None or (divisor := arguments_of(node).get("divisor_override")) is None:
             continue
-        if not _argument(node, 4, "ceil_mode"):
+        if not arguments_of(node).get("ceil_mode"):
             _scale_pool(node, rank, divisor)
             changed = True
     return changed
-
-
-def _argument(node: fx.Node, place: int, name: str) -> Any:
-    return node.args[place] if len(node.args) > place else node.kwargs.get(name)
 
 
 def _scale_pool(node: fx.Node, rank: int, divisor: int) -> None:

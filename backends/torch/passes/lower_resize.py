@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, insert, shape_of
+from edgeserve.backends.torch.passes.fx_utils import add_tensor, arguments_of, insert, shape_of
 
 __all__ = ["resize_by_lookup", "resize_by_matrices"]
 
@@ -96,15 +96,10 @@ def resize_by_matrices(module: fx.GraphModule) -> bool:
     return changed
 
 
-def _named(node: fx.Node) -> dict[str, Any]:
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-
-
 def _cuts_off(node: fx.Node) -> bool:
     """Whether a factor was given that is not that of the sizes: PyTorch samples by the factor."""
     before, after = shape_of(node.args[0]) or (), shape_of(node) or ()
-    pairs = zip(_scales(_named(node)), before[-2:], after[-2:], strict=True)
+    pairs = zip(_scales(arguments_of(node)), before[-2:], after[-2:], strict=True)
     return any(scale is not None and scale * old != new for scale, old, new in pairs)
 
 
@@ -130,7 +125,7 @@ def _weights(node: fx.Node, before: int, after: int, axis: int) -> torch.Tensor:
     hot = torch.eye(before, dtype=torch.float64)[:, None]
     wide = (2, before) if axis == -1 else (before, 2)
     image = hot.unsqueeze(2 if axis == -1 else 3).expand(before, 1, *wide).contiguous()
-    arguments = _named(node)
+    arguments = arguments_of(node)
     scale = _scales(arguments)[axis]
     size, scales = ([2, after], [None, scale]) if axis == -1 else ([after, 2], [scale, None])
     call = node.target._overloadpacket.default  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert, shape_of
+from edgeserve.backends.torch.passes.fx_utils import arguments_of, insert, shape_of
 
 __all__ = [
     "MAX_AXES",
@@ -238,21 +238,11 @@ def _called(node: fx.Node, change: Callable[[fx.Node], Any], **named: Any) -> fx
     return made
 
 
-def _has(node: fx.Node, name: str) -> bool:
-    return name in [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-
-
-def _argument(node: fx.Node, name: str, default: Any = None) -> Any:
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    place = names.index(name)
-    return node.args[place] if place < len(node.args) else node.kwargs.get(name, default)
-
-
 def _reduce(node: fx.Node) -> bool:
     """Reduced axes that are neighbours become one, and so do kept ones."""
     x: Any = node.args[0]
     sizes = sizes_of(x)
-    dims = _argument(node, "dim") if _has(node, "dim") else None
+    dims = arguments_of(node).get("dim")
     if dims in (None, []):
         return _substitute(
             node, _called(node, lambda arg: reshaped(node, x, [-1]) if arg is x else arg)
@@ -268,19 +258,15 @@ def _reduce(node: fx.Node) -> bool:
     return _substitute(node, made)
 
 
-def _along(name: str = "dim", default: int = 0) -> Callable[[fx.Node], bool]:
+def _along_one(node: fx.Node) -> bool:
     """An operator along one axis: three axes are enough."""
-
-    def lower(node: fx.Node) -> bool:
-        x: Any = node.args[0]
-        axis = _argument(node, name, default) if _has(node, name) else None
-        if axis is None:  # over all elements
-            return _reduce(node)
-        low = reshaped(node, x, around(sizes_of(x), int(axis)))
-        made = _called(node, lambda arg: low if arg is x else arg, **{name: 1})
-        return _handed_on(node, made)
-
-    return lower
+    x: Any = node.args[0]
+    axis = arguments_of(node).get("dim")
+    if axis is None:  # over all elements
+        return _reduce(node)
+    low = reshaped(node, x, around(sizes_of(x), int(axis)))
+    made = _called(node, lambda arg: low if arg is x else arg, dim=1)
+    return _handed_on(node, made)
 
 
 def _handed_on(node: fx.Node, made: fx.Node) -> bool:
@@ -300,7 +286,7 @@ def _handed_on(node: fx.Node, made: fx.Node) -> bool:
 
 def _cat(node: fx.Node) -> bool:
     parts: Any = node.args[0]
-    axis = int(_argument(node, "dim", 0))
+    axis = int(arguments_of(node)["dim"])
     low = [reshaped(node, part, around(sizes_of(part), axis)) for part in parts]
     return _substitute(node, insert(node, _ATEN.cat.default, low, 1))
 
@@ -308,7 +294,7 @@ def _cat(node: fx.Node) -> bool:
 def _pad(node: fx.Node) -> bool:
     made: Any = node.args[0]
     widths: Any = node.args[1]
-    value = _argument(node, "value", 0)
+    value = arguments_of(node).get("value")
     now = list(sizes_of(made))
     for place in range(len(widths) // 2):
         before, behind = widths[2 * place : 2 * place + 2]
@@ -348,58 +334,15 @@ def _matmul(node: fx.Node) -> bool:
     return _substitute(node, insert(node, _ATEN.bmm.default, *low))
 
 
-_VIEWS = (
-    "view",
-    "reshape",
-    "_unsafe_view",
-    "unsqueeze",
-    "squeeze",
-    "clone",
-    "contiguous",
-    "flatten",
-    "unflatten",
-    "alias",
-    "detach",
-    "view_copy",
-    "squeeze_copy",
-    "unsqueeze_copy",
-    "lift_fresh_copy",
+_VIEWS = tuple(
+    "view reshape _unsafe_view unsqueeze squeeze clone contiguous flatten unflatten alias "
+    "detach view_copy squeeze_copy unsqueeze_copy lift_fresh_copy".split()
 )
-_REDUCTIONS = (
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "any",
-    "all",
-    "var",
-    "std",
-    "logsumexp",
-    "linalg_vector_norm",
-)
-_ALONG_ONE = (
-    "_softmax",
-    "_log_softmax",
-    "softmax",
-    "log_softmax",
-    "select",
-    "slice",
-    "index_select",
-    "max",
-    "min",
-    "argmax",
-    "argmin",
-    "cumsum",
-    "cumprod",
-    "unbind",
-    "split",
-    "split_with_sizes",
-    "prod",
-    "select_copy",
-    "slice_copy",
-    "unbind_copy",
-    "split_copy",
-    "split_with_sizes_copy",
+_REDUCTIONS = tuple("sum mean amax amin any all var std logsumexp linalg_vector_norm".split())
+_ALONG_ONE = tuple(
+    "_softmax _log_softmax softmax log_softmax select slice index_select max min argmax "
+    "argmin cumsum cumprod unbind split split_with_sizes prod select_copy slice_copy "
+    "unbind_copy split_copy split_with_sizes_copy".split()
 )
 
 _TABLE: dict[str, Callable[[fx.Node], bool]] = {
@@ -407,7 +350,7 @@ _TABLE: dict[str, Callable[[fx.Node], bool]] = {
     **dict.fromkeys(("permute", "permute_copy", "transpose", "transpose_copy"), _permute_op),
     **dict.fromkeys(("expand", "expand_copy", "broadcast_to"), _expand),
     **dict.fromkeys(_REDUCTIONS, _reduce),
-    **dict.fromkeys(_ALONG_ONE, _along()),
+    **dict.fromkeys(_ALONG_ONE, _along_one),
     **dict.fromkeys(("_to_copy", "to"), _pointwise),
     **dict.fromkeys(("layer_norm", "native_layer_norm", "linear", "rms_norm"), _last_axes),
     "cat": _cat,

@@ -1,8 +1,8 @@
-"""An exported program with dynamic sizes, for one choice of them, without another trace.
+"""Specialize an exported program with dynamic sizes for one choice of them, without a trace.
 
 Tracing a transformer takes seconds, and a file with five lengths of text needs five programs that
 differ in a few numbers. Sizes are computed by nodes of their own (``sym_size`` and arithmetic on
-it); here each of those becomes the number that it is.
+it); here each of them is replaced by its number.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _fill_in(
 
 
 def _symbols(inputs: Sequence[fx.Node], shapes: Sequence[tuple[int, ...]]) -> dict[Any, int]:
-    """What each of the program's symbols is for these shapes."""
+    """The value of each of the program's symbols for these shapes."""
     symbols: dict[Any, int] = {}
     later = []
     for node, shape in zip(inputs, shapes, strict=True):
@@ -82,7 +82,7 @@ def _symbols(inputs: Sequence[fx.Node], shapes: Sequence[tuple[int, ...]]) -> di
 
 
 def _number(value: Any, symbols: Mapping[Any, int]) -> Any:
-    """The number that a symbolic one is."""
+    """The value of a symbolic number."""
     if not isinstance(value, _Symbolic):
         return value
     known = value.node.expr.subs(symbols)
@@ -91,7 +91,7 @@ def _number(value: Any, symbols: Mapping[Any, int]) -> Any:
 
 
 def _replace(node: fx.Node, number: Any) -> None:
-    """Put a number wherever a node is read, and remove the node."""
+    """Replace a node by a number for all its readers, and remove it."""
     for user in list(node.users):
         user.args = fx.map_arg(user.args, lambda read: number if read is node else read)
         user.kwargs = fx.map_arg(user.kwargs, lambda read: number if read is node else read)

@@ -1,9 +1,9 @@
-"""Give zero where attention sees nothing, as PyTorch does.
+"""Return zero for fully masked rows of attention, as PyTorch does.
 
-With padding on the left, or in a window of its neighbours, a query may have no key that its mask
-lets it see. PyTorch's answer is zero. Formats divide zero by zero there, or look at all keys, and
-what is not a number spreads to every other row in the next layer. Here such a row sees everything,
-and its answer is then replaced by zero.
+With padding on the left, or with windowed attention, all keys of a query may be masked. PyTorch
+returns zero for it. Formats divide zero by zero there, or attend to all keys, and NaN spreads to
+every other row in the next layer. Here such a row attends to all keys, and its output is then
+replaced by zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an exported program holds: ops and weights to show, and what enters the model's identity.
+"""The content of an exported program: ops and weights to show, and the model's identity.
 
 The identity is each weight's bytes and the graph as text without metadata. The text names
 operators, arguments and the flow between them; it holds no file path, line number, module
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def dtype_word(dtype: torch.dtype, owner: str) -> DType:
-    """Our word for a torch dtype.
+    """The name of a torch dtype in edgeserve.
 
     Raises:
         ConvertError: EDGE-CONVERT-027, a dtype that no format here has (complex, quantized,
@@ -85,7 +85,7 @@ def weights_of(program: ExportedProgram) -> tuple[Weight, ...]:
 
 
 def _hashed_weight(name: str, tensor: torch.Tensor) -> Weight:
-    """Complex numbers are told as what they lie in memory as: pairs of real ones."""
+    """The hash of a weight; complex numbers are hashed as pairs of real ones, as in memory."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     dtype = dtype_word(tensor.dtype, name)
@@ -170,7 +170,7 @@ def inspect_program(artifact: Artifact, root: Path) -> Graph:
     return Graph(
         inputs=artifact.io.inputs,
         outputs=artifact.io.outputs,
-        ops=tuple(_op(node) for node in calls),
+        ops=tuple(map(_op, calls)),
         weights=_weights(program),
     )
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.program.npz_io import EXAMPLES, npz_bytes
+from edgeserve.backends.torch import EXAMPLES
+from edgeserve.data.npz_io import write_arrays
 from edgeserve.errors import BackendError
 from edgeserve.files import LOCAL, Fs, describe, staged_file, write_atomic
 from edgeserve.types.artifact import Artifact, FileEntry
@@ -34,7 +35,7 @@ class Program:
         program: Flat: takes the signature's inputs by position, returns a tuple of its outputs.
         signature: Names, dtypes, shapes and ranges.
         examples: The caller's own example inputs, by name.
-        notes: What the export had to change or give up.
+        notes: Changes and limitations of the export.
     """
 
     program: ExportedProgram
@@ -46,11 +47,13 @@ class Program:
 def write_program(program: Program, out: Path, fs: Fs = LOCAL) -> tuple[FileEntry, FileEntry]:
     """Write ``model.pt2`` and ``examples.npz`` into ``out``; their entries, relative to it."""
     with staged_file(out / PROGRAM, fs) as temporary, temporary.open("xb") as saved:
-        with log_warnings():  # a tensor at a time: in memory they would all be there twice
+        with log_warnings():  # tensor by tensor: in memory, all would exist twice
             torch.export.save(program.program, saved)
         saved.flush()
         os.fsync(saved.fileno())
-    write_atomic(out / EXAMPLES, npz_bytes(program.examples), fs)
+    # In C order: an array in another order would give other bytes.
+    examples = {name: np.asarray(x, order="C") for name, x in program.examples.items()}
+    write_atomic(out / EXAMPLES, write_arrays(examples), fs)
     return describe(out, PROGRAM), describe(out, EXAMPLES)
 
 
@@ -75,7 +78,7 @@ def load_program(artifact: Artifact, root: Path) -> ExportedProgram:
 
 @contextlib.contextmanager
 def log_warnings() -> Iterator[None]:
-    """Let warnings of torch and its converters go to the log, whatever the caller makes of them."""
+    """Send warnings of torch and its converters to the log, whatever the caller's filter is."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         yield

@@ -1,11 +1,11 @@
-"""Is a foreign ``.pt2`` data only? Seen with the standard library, before torch reads a byte.
+"""Check with the standard library that a foreign ``.pt2`` is data only, before torch reads it.
 
 Three things in such a file can run code of its author: pickles (for weights, constants and example
 inputs), native code and custom objects, and text that torch evaluates or resolves to Python objects
 (symbolic sizes through sympy's eval, guards through exec, operator names through getattr). Here
 every member must be known, every pickle may only rebuild tensors, every such text must fit a strict
-pattern; guards are dropped. What torch then loads is a fresh archive that holds only what was
-checked.
+pattern; guards are dropped. torch then loads a new archive with only the
+checked members.
 """
 
 from __future__ import annotations
@@ -54,18 +54,7 @@ _GLOBALS = {
 }
 
 #: Opcodes that build data; the ones that call (REDUCE, NEWOBJ) can only call what GLOBAL named.
-_BAD_OPCODES = {
-    "STACK_GLOBAL",
-    "INST",
-    "OBJ",
-    "NEWOBJ",
-    "NEWOBJ_EX",
-    "EXT1",
-    "EXT2",
-    "EXT4",
-    "BUILD",
-    "PERSID",
-}
+_BAD_OPCODES = set("STACK_GLOBAL INST OBJ NEWOBJ NEWOBJ_EX EXT1 EXT2 EXT4 BUILD PERSID".split())
 
 _TARGET = re.compile(
     r"torch\.ops\.(aten|prim|prims|higher_order|quantized_decomposed)\.[A-Za-z_]\w*(\.\w+)?"
@@ -81,53 +70,12 @@ _UNSAFE_OPERATOR = re.compile(
 _EXPRESSION = re.compile(r"[\w\s'+\-*/(),=<>.%]*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SYMBOL = re.compile(r"(s|u|zuf|zf|zs)\d+")
-_SYMPY = {
-    "Symbol",
-    "Integer",
-    "Rational",
-    "Float",
-    "positive",
-    "nonnegative",
-    "integer",
-    "True",
-    "False",
-    "Add",
-    "Mul",
-    "Pow",
-    "Max",
-    "Min",
-    "Mod",
-    "PythonMod",
-    "FloorDiv",
-    "CleanDiv",
-    "CeilDiv",
-    "ModularIndexing",
-    "Where",
-    "CeilToInt",
-    "FloorToInt",
-    "TruncToInt",
-    "IntTrueDiv",
-    "FloatTrueDiv",
-    "ToFloat",
-    "RoundToInt",
-    "Identity",
-    "PowByNatural",
-    "LShift",
-    "RShift",
-    "Eq",
-    "Ne",
-    "Lt",
-    "Le",
-    "Gt",
-    "Ge",
-    "And",
-    "Or",
-    "Not",
-    "floor",
-    "ceiling",
-    "oo",
-    "int_oo",
-}
+_SYMPY = set(
+    "Symbol Integer Rational Float positive nonnegative integer True False Add Mul Pow Max "
+    "Min Mod PythonMod FloorDiv CleanDiv CeilDiv ModularIndexing Where CeilToInt FloorToInt "
+    "TruncToInt IntTrueDiv FloatTrueDiv ToFloat RoundToInt Identity PowByNatural LShift "
+    "RShift Eq Ne Lt Le Gt Ge And Or Not floor ceiling oo int_oo".split()
+)
 
 _TREE_TYPES = {None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict"}
 

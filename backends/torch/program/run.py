@@ -1,12 +1,11 @@
 """The reference session: an exported program run by PyTorch on the CPU.
 
-With it come the number of threads that PyTorch computes with, and the ranges that a program's
-nodes take while it runs, for which no tensor is kept.
+Also the number of threads of PyTorch, and recorders of the values or ranges of a program's nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,21 @@ import numpy as np
 import torch
 from torch import fx
 
+from edgeserve.backends.checks import unknown_taps
 from edgeserve.backends.graph import ActivationRange, channel_axis
 from edgeserve.backends.session import Session, numpy_dtype
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 from edgeserve.backends.torch.program.io import load_program
 from edgeserve.environment import usable_cores
-from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 
-__all__ = ["RangeRecorder", "TorchSession", "fused_outputs", "torch_threads"]
+__all__ = ["NodeRecorder", "TorchSession", "fused_outputs", "record_range", "torch_threads"]
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Give torch this many threads for a while; it has one setting for the whole process."""
+    """Let torch use this many threads for a while; the setting is process-wide."""
     before = torch.get_num_threads()
     if before == count:
         yield
@@ -41,35 +40,48 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-#: What converters fuse into the op before it, so that its outcome is what the file's op gives.
-#: Activations that only cut off are safe to take where they were not fused: the file's op then
-#: ranges over more, never over less.
+#: Ops that converters fuse into the op before them, whose output is then that of the fused op.
+#: Clipping activations are safe even if they were not fused: the artifact's op then has a larger
+#: range, never a smaller one.
 _FUSED = ("batch_norm", "relu", "clamp", "hardtanh", "dropout", "alias", "clone", "contiguous")
 
 _MAX_CHAIN = 4
 
 
-class RangeRecorder(fx.Interpreter):
-    """Runs a graph node by node and notes each float tensor's range.
+class NodeRecorder(fx.Interpreter):
+    """Runs a graph node by node and keeps what a function makes of each node's value.
+
+    Args:
+        module: The graph's.
+        record: Called with each node and its value; None: nothing is kept.
 
     Attributes:
-        seen: By node.
+        records: By node, in the order they ran.
     """
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, record: Callable[[fx.Node, Any], Any]) -> None:
         super().__init__(module)
-        self.seen: dict[str, ActivationRange] = {}
+        self._record = record
+        self.records: dict[fx.Node, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        made = super().run_node(n)
-        if n.op == "call_function" and isinstance(made, torch.Tensor) and made.is_floating_point():
-            array = made.detach().float().numpy()
-            self.seen[n.name] = ActivationRange.of(array, channel_axis(array.shape))
-        return made
+        value = super().run_node(n)
+        if (record := self._record(n, value)) is not None:
+            self.records[n] = record
+        return value
+
+
+def record_range(node: fx.Node, value: Any) -> ActivationRange | None:
+    """The range of a float tensor that an operator gives."""
+    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+    if node.op != "call_function" or not floats:
+        return None
+    array = value.detach().float().numpy()
+    return ActivationRange.of(array, channel_axis(array.shape))
 
 
 def fused_outputs(module: fx.GraphModule) -> dict[str, str]:
-    """For each node the last of those that a converter may fuse into it; itself where none."""
+    """For each node the last node that a converter may fuse into it, or itself."""
     return {n.name: _fused_output(n).name for n in module.graph.nodes if n.op == "call_function"}
 
 
@@ -101,13 +113,7 @@ class TorchSession(Session):
         module: Any = program.module()
         known = {node.name for node in module.graph.nodes if node.op != "output"}
         if unknown := [tap for tap in taps if tap not in known]:
-            raise BackendError(
-                "EDGE-BACKEND-014",
-                "taps",
-                wanted="names of activations, as inspect shows them",
-                got=f"{unknown}",
-                hint="run `edgeserve inspect` for the names",
-            )
+            raise unknown_taps(unknown)
         self._taps = taps
         self._names = [spec.name for spec in artifact.io.outputs]
         self._module: fx.GraphModule | None = module
@@ -121,11 +127,12 @@ class TorchSession(Session):
             if not self._taps:
                 outputs, inner = self._module(*inputs), {}
             else:
-                tapping = _TapInterpreter(self._module, self._taps)
-                outputs, inner = tapping.run(*inputs), tapping.seen
+                recorder = NodeRecorder(self._module, self._tapped)
+                outputs = recorder.run(*inputs)
+                inner = {node.name: value for node, value in recorder.records.items()}
         named = dict(zip(self._names, outputs, strict=True)) | inner
         answer = {name: tensor.detach().numpy().copy() for name, tensor in named.items()}
-        self._buffers.restore()  # one run knows nothing of another, as in every other format
+        self._buffers.restore()  # runs are independent, as in every other format
         return answer
 
     def _inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, ActivationRange]:
@@ -134,28 +141,17 @@ class TorchSession(Session):
             return {}
         inputs = [torch.from_numpy(feed[spec.name].copy()) for spec in self.io.inputs]
         with torch.no_grad(), torch_threads(self.threads):
-            ranging = RangeRecorder(self._module)
-            ranging.run(*inputs)
+            recorder = NodeRecorder(self._module, record_range)
+            recorder.run(*inputs)
         self._buffers.restore()
+        ranges = {node.name: value for node, value in recorder.records.items()}
         ends = fused_outputs(self._module)
-        return {name: ranging.seen[end] for name, end in ends.items() if end in ranging.seen}
+        return {name: ranges[end] for name, end in ends.items() if end in ranges}
+
+    def _tapped(self, node: fx.Node, value: Any) -> torch.Tensor | None:
+        if node.name not in self._taps:
+            return None
+        return value.clone() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
 
     def _close(self) -> None:
         self._module = None
-
-
-class _TapInterpreter(fx.Interpreter):
-    """Runs a graph node by node and keeps the tensors asked for."""
-
-    def __init__(self, module: fx.GraphModule, taps: tuple[str, ...]) -> None:
-        super().__init__(module)
-        self._wanted = set(taps)
-        self.seen: dict[str, torch.Tensor] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        made = super().run_node(n)
-        if n.name in self._wanted:
-            self.seen[n.name] = (
-                made.clone() if isinstance(made, torch.Tensor) else torch.as_tensor(made)
-            )
-        return made

@@ -253,7 +253,7 @@ def test_a_choice_that_the_format_does_not_have_is_told(
         "reduce_range": "false",
         "samples": "8",
     }
-    assert "activation is s8 in TFLite, not u8" in capsys.readouterr().out
+    assert "activation is always s8 in TFLite, not u8" in capsys.readouterr().out
 
 
 # What cannot be made

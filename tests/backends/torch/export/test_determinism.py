@@ -184,7 +184,7 @@ def test_state_outside_of_the_module_is_said_to_be_there() -> None:
 
     error = refused(Outside())
     assert error.code == "EDGE-CONVERT-030"
-    assert "nothing that the module holds" in error.message
+    assert "no attribute of the module has changed" in error.message
 
 
 def test_the_program_is_held_against_the_first_answers() -> None:
@@ -347,7 +347,9 @@ def test_what_changes_no_answer_converts(kind: type[Base]) -> None:
 
 def test_a_table_that_an_attribute_calls_ready_is_kept_filled() -> None:
     program = export(FillsTable())
-    assert program.notes == ("buffers ['table'] are kept as the first call of forward filled them",)
+    assert program.notes == (
+        "buffers ['table'] keep the values that the first call of forward gave them",
+    )
     assert program.program.state_dict["table"].tolist() == [0, 1, 2, 3]
 
 

@@ -38,12 +38,14 @@ class Opaque(nn.Module):
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("way ")]
+    return [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("trace strategy ")
+    ]
 
 
 def test_the_first_way_wins_where_it_can(capsys: pytest.CaptureFixture[str]) -> None:
     program = export_module(Plain().eval(), (X,), ExportOptions(dynamic_shapes=OPEN), HERE)
-    assert said(capsys) == [f"way {STRATEGIES[0].name!r} worked"]
+    assert said(capsys) == [f"trace strategy {STRATEGIES[0].name!r} succeeded"]
     assert program.notes == ()
 
 
@@ -54,7 +56,7 @@ def test_bytecode_is_read_where_forward_cannot_be_followed(
     lines = said(capsys)
     names = [way.name for way in STRATEGIES]
     assert [line.split("'")[1] for line in lines] == names
-    assert [line.split()[-1] == "worked" for line in lines] == [False, False, True]
+    assert [line.split()[-1] == "succeeded" for line in lines] == [False, False, True]
     assert program.signature.dims == {"batch": (1, 8)}
     assert program.notes == (STRATEGIES[-1].note,)
     x = np.linspace(-2, 2, 15, dtype=np.float32).reshape(5, 3)
@@ -67,4 +69,4 @@ def test_where_no_way_works_the_users_line_is_named(capsys: pytest.CaptureFixtur
         export_module(Opaque().eval(), (X,), ExportOptions(), HERE)
     assert error.value.code in ("EDGE-CONVERT-014", "EDGE-CONVERT-015")
     assert str(error.value.source_line).startswith(Path(__file__).name)
-    assert not any(line.endswith("worked") for line in said(capsys))
+    assert not any(line.endswith("succeeded") for line in said(capsys))
