@@ -20,7 +20,7 @@ import numpy as np
 from edgeserve.bundle.rules import MAX_NAME, MODEL_NAME, Identity
 from edgeserve.files import write_atomic
 from edgeserve.tasks.values import AnyRecord
-from edgeserve.types.artifact import MEMBER_NAME
+from edgeserve.types.artifact import MEMBER_NAME, PrecisionPlan
 from edgeserve.types.cli_json import Output
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
@@ -41,6 +41,7 @@ SCHEMAS: dict[str, tuple[str, Any]] = {
     "identity": ("identity.json of a workspace or bundle", Identity),
     "manifest": ("manifest.json of a workspace or bundle", Manifest),
     "measurement": ("reports/*.measure.json of a workspace", Measurement),
+    "plan": ("The plan file of a mixed artifact", PrecisionPlan),
     "record": ("A result of predict", AnyRecord),
     "report": ("reports/*.validate.json of a workspace", Report),
     "workload": ("A workload profile", WorkloadProfile),
