@@ -24,7 +24,7 @@ from edgeserve.tasks.text_generation import Picks, Text
 from edgeserve.tasks.voice_activity import Frames, Voice
 from edgeserve.types.artifact import Artifact, ArtifactFunction, FileEntry
 from edgeserve.types.base import UNSET, UnsetType, Value
-from edgeserve.types.manifest import Function, Manifest, State
+from edgeserve.types.manifest import Function, Manifest, ModelState
 from edgeserve.types.processing import (
     CenterCrop,
     Decode,
@@ -75,7 +75,7 @@ def arrays(dtype: type[np.generic], *shape: int | None) -> st.SearchStrategy[np.
 @st.composite
 def _artifact(draw: Callable[..., Any], format_: str | None = None) -> Artifact:
     kind = format_ or draw(st.sampled_from([*FORMATS, "torch"]))
-    precision = draw(of(_hints(Artifact)["precision"]))
+    precision = draw(st.sampled_from(["fp32", "w8a8", "mixed"]))
     folder = f"artifacts/{kind}-{precision}"
     names = sorted(draw(st.sets(PATH, min_size=1, max_size=3)))
     files = [
@@ -96,6 +96,7 @@ def _artifact(draw: Callable[..., Any], format_: str | None = None) -> Artifact:
         files=tuple(files),
         judgement=judgement,
         functions=draw(st.just(UNSET) | functions),
+        plan=files[0] if precision == "mixed" else UNSET,
         requires=draw(st.just(UNSET) | FEATURES),
         **rest,
     )
@@ -144,10 +145,10 @@ def _image_input(draw: Callable[..., Any]) -> ImageInput:
 
 
 @st.composite
-def _state(draw: Callable[..., Any]) -> State:
+def _state(draw: Callable[..., Any]) -> ModelState:
     spec = draw(of(TensorSpec))
     dims = {dim: (1, draw(st.integers(1, 9))) for dim in spec.shape if isinstance(dim, str)}
-    return State(name=spec.name, dtype=spec.dtype, shape=spec.shape, dims=dims)
+    return ModelState(name=spec.name, dtype=spec.dtype, shape=spec.shape, dims=dims)
 
 
 def _state_tensors() -> st.SearchStrategy[StateTensors]:
@@ -246,7 +247,7 @@ _WHOLE: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
     DeviceProfile: _device,
     IO: _io,
     ImageInput: _image_input,
-    State: _state,
+    ModelState: _state,
     StateTensors: _state_tensors,
     Detection: _detection,
     Normalize: _normalize,
@@ -302,7 +303,7 @@ _FIELDS: dict[type, Fields] = {
         "version": st.integers(1, 2**40),
         "artifacts": st.deferred(lambda: _kept()),
         "functions": st.just(UNSET) | st.deferred(lambda: _named(Function)),
-        "states": st.just(UNSET) | st.deferred(lambda: _named(State)),
+        "states": st.just(UNSET) | st.deferred(lambda: _named(ModelState)),
     },
     Picks: {"blank": st.none() | st.integers(0, 9)},
     Processing: {"inputs": st.deferred(lambda: _inputs())},

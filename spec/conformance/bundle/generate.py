@@ -85,7 +85,7 @@ def _files() -> dict[str, bytes]:
 
 def _listed(case: Case, bases: dict[str, bytes]) -> Json:
     base = next((name for name in _BASES if case.name.split("-")[0] == name), "colour")
-    out: dict[str, Any] = {"name": case.name, "what": case.what, "base": base}
+    out: dict[str, Any] = {"id": case.name, "what": case.what, "base": base}
     out["parts"] = parts_of(case.pieces, bases[base])
     if case.big:
         out["big"] = True

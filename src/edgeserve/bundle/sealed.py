@@ -101,7 +101,7 @@ class Bundle:
             cache: Where `local` extracts to; None: the user's cache.
 
         Raises:
-            BundleError: whatever is wrong with it, one code per fault (``docs/bundle.md``).
+            BundleError: whatever is wrong with it, one code per fault (``spec/bundle.md``).
         """
         self.path = Path(path)
         self._cache = cache

@@ -222,7 +222,8 @@ class Artifact(Value, frozen=True):
         for entry in (self.entry, *(each.entry for each in functions if each.entry is not None)):
             if not any(p == entry or p.startswith(entry + "/") for p in paths):
                 raise ValueError(f"entry {entry!r} is not among the files of {self.name}")
-        if (self.precision == _MIXED) != (self.plan in self.files):
+        planned = not isinstance(self.plan, UnsetType)
+        if (self.precision == _MIXED) != planned or (planned and self.plan not in self.files):
             raise ValueError(f"{self.name}: the precision mixed and a plan file need each other")
         check_features(or_default(self.requires, ()))
         if self.folder and not all(p.startswith(self.folder + "/") for p in paths):

@@ -25,8 +25,8 @@ __all__ = [
     "SUPPORTED_FEATURES",
     "Function",
     "Manifest",
+    "ModelState",
     "ReportSummary",
-    "State",
     "features_of",
     "unsupported_features",
 ]
@@ -55,7 +55,7 @@ def unsupported_features(part: Artifact | ArtifactFunction | Function) -> tuple[
     return tuple(sorted(set(or_default(part.requires, ())) - SUPPORTED_FEATURES))
 
 
-class State(Value, frozen=True):
+class ModelState(Value, frozen=True):
     """What a model remembers from one call to the next, a key-value cache for instance.
 
     Attributes:
@@ -164,7 +164,7 @@ class Manifest(Value, frozen=True):
     license: str | None = None
     x: dict[str, Any] = {}
     functions: tuple[Function, ...] | UnsetType = UNSET
-    states: tuple[State, ...] | UnsetType = UNSET
+    states: tuple[ModelState, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         for artifact in self.artifacts:

@@ -3,7 +3,7 @@
 Each step is a value with its own version in its tag (``resize/1``). An unknown step is refused
 on reading, so that an old Wrapper never guesses. The steps before the model stand here, those
 for sounds first; the output steps that read a task's record in the folder of their task.
-What each computes, to the last bit, stands in ``docs/processing.md``; the code in
+What each computes, to the last bit, stands in ``spec/processing.md``; the code in
 `edgeserve.processing`.
 """
 

@@ -78,7 +78,7 @@ class Signature(Value, frozen=True):
         nonempty: Inputs for which that, and a text's padding, was seen not to hold where a row is
             all zeros (a mask that hides every place): such a row is never filled up.
         states: Names of the model's states that a call reads and writes
-            (`edgeserve.types.manifest.State`); they are not among inputs and outputs.
+            (`edgeserve.types.manifest.ModelState`); they are not among inputs and outputs.
     """
 
     inputs: tuple[TensorSpec, ...]

@@ -7,6 +7,7 @@ channels last or is fed as levels, one with a plan, and one that needs a feature
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,8 +160,9 @@ def functions_manifest() -> Json:
     manifest["files"] = list(listed.values())
     manifest["artifacts"] = _artifacts(listed)
     manifest["reports"] = []
-    manifest["functions"], manifest["states"] = [step], [copy.deepcopy(_CACHE)]
-    return copy.deepcopy(manifest)
+    manifest["functions"], manifest["states"] = [step], [_CACHE]
+    said: Json = json.loads(dump(manifest))  # no two places share a value that a case changes
+    return said
 
 
 def functions() -> Iterator[Case]:

@@ -1,10 +1,10 @@
 """JSON Schemas of what edgeserve writes, made from the types: ``spec/schema/*.schema.json``.
 
-    python -m edgeserve.bundle.schema --write spec/schema     # after a type has changed
-    python -m edgeserve.bundle.schema --check spec/schema     # what CI runs; exit 1 if one is stale
+    python -m dev.schemas --write spec/schema     # after a type has changed
+    python -m dev.schemas --check spec/schema     # what CI runs; exit 1 if one is stale
 
 A schema says what the types say: fields, types, closed sets of words. Rules that span fields (a
-reference is listed, names do not meet) stand in ``docs/bundle.md``; the readers hold to both.
+reference is listed, names do not meet) stand in ``spec/bundle.md``; the readers hold to both.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def check(folder: Path) -> list[str]:
 def main(arguments: list[str]) -> int:
     """``--check FOLDER`` or ``--write FOLDER``; exit code 1 when a schema is stale, 2 for usage."""
     if len(arguments) != 2 or arguments[0] not in ("--check", "--write"):
-        print("usage: python -m edgeserve.bundle.schema --check|--write FOLDER", file=sys.stderr)
+        print("usage: python -m dev.schemas --check|--write FOLDER", file=sys.stderr)
         return 2
     folder = Path(arguments[1])
     stale = check(folder)
