@@ -83,16 +83,24 @@ def check_plans(case: Json, *_: object) -> str | None:
     """Which plans there are, in which tiers, and which artifacts are passed over."""
 
     def backend(name: str) -> Any:
-        if name not in case["runtimes"]:
-            raise BackendError("EDGE-BACKEND-001", f"format {name}", got="unknown", hint="none")
         delegates = case["runtimes"][name]
-        missing = "a runtime" if delegates is None else None
-        return SimpleNamespace(missing=lambda: missing, delegates=lambda: tuple(delegates or ()))
+        return SimpleNamespace(
+            format=name,
+            precisions=(),
+            packages=(),
+            simulated=tuple(case.get("proof_only", ())),
+            missing=lambda: "a runtime" if delegates is None else None,
+            delegates=lambda: tuple(delegates or ()),
+            delegate=lambda word: word,
+        )
 
     wanted = dict(case["wanted"])
     profile = wanted.pop("profile", None)
     constraints = Constraints(**wanted, device=_profile(profile) if profile else None)
-    with mock.patch.object(plans, "usable_cores", return_value=case["cores"]):
+    with (
+        mock.patch.object(plans, "usable_cores", return_value=case["cores"]),
+        mock.patch.object(plans.backends, "registered", case["runtimes"].__contains__),
+    ):
         manifest = _manifest(case["artifacts"], case["golden"])
         found = plans.plan_tiers(manifest, constraints, backend, "digest")
     told = {
