@@ -136,3 +136,11 @@ def test_the_runner_notices_a_wrong_expectation() -> None:
     assert "margin: gave" in spoiled("tasks/classification", other("margin", -1.0))
     assert "sha256 and model_id" in spoiled("bundle/files", lambda c: c["opens"].update(sha256=""))
     assert "instead of" in spoiled("bundle/files", other("error", "EDGE-BUNDLE-001"))
+    assert "holds: gave" in spoiled("golden/tensors", lambda c: c["expected"].update(holds=False))
+    assert "tiers: gave" in spoiled("selection/plans", lambda c: c["expected"].update(tiers=[]))
+    assert "chose" in spoiled("selection/choice", lambda c: c["expected"].update(chosen="z"))
+    assert "answer" in spoiled(
+        "fallback/calls", lambda c: c["calls"][0]["expected"].update(answer="b")
+    )
+    assert "gave" in spoiled("fallback/breaker", lambda c: c["events"][0].__setitem__(2, False))
+    assert "title: gave" in spoiled("errors/codes", other("title", "another"))

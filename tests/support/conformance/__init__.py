@@ -11,7 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conformance import bundles, decisions, golden, images, readings, selection, sounds, texts
+from conformance import (
+    bundles,
+    decisions,
+    errors,
+    fallback,
+    golden,
+    images,
+    readings,
+    selection,
+    sounds,
+    texts,
+)
 
 __all__ = ["ROOT", "SUITES", "ConformanceCase", "cases"]
 
@@ -38,6 +49,16 @@ SUITES: dict[str, Check] = {
     "selection/plans": selection.check_plans,
     "selection/choice": selection.check_choice,
     "selection/journal": selection.check_journal,
+    "fallback/policy": fallback.check_policy,
+    "fallback/local-only": fallback.check_local_only,
+    "fallback/triggers": fallback.check_triggers,
+    "fallback/calls": fallback.check_call,
+    "fallback/budget": fallback.check_budget,
+    "fallback/hedge": fallback.check_hedge,
+    "fallback/breaker": fallback.check_breaker,
+    "fallback/egress": fallback.check_egress,
+    "errors/format": errors.check_format,
+    "errors/codes": errors.check_code,
 }
 
 
