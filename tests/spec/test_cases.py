@@ -17,7 +17,12 @@ from conformance import ROOT, SUITES, ConformanceCase, cases
 ALL = list(cases())
 INDEX = json.loads((ROOT / "index.json").read_text("utf-8"))
 #: What makes the cases that are not written by hand, relative to the folder of cases.
-GENERATORS = ("bundle/generate.py", "processing/generate.py", "processing/generate_sounds.py")
+GENERATORS = (
+    "bundle/generate.py",
+    "golden/generate.py",
+    "processing/generate.py",
+    "processing/generate_sounds.py",
+)
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.suite}:{case.id}")
