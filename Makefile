@@ -71,7 +71,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 schemas: $(STAMP)
-	$(BIN)/python -m edgeserve.bundle.schema --check spec/schema
+	$(BIN)/python -m dev.schemas --check spec/schema
 	$(BIN)/python -m edgeserve.codes --check docs/reference/errors.md
 
 dist: $(STAMP)

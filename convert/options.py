@@ -270,9 +270,9 @@ def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Process
     except (msgspec.ValidationError, ValueError) as error:
         raise _invalid_option(
             key,
-            "steps as docs/processing.md has them",
+            "steps as spec/processing.md has them",
             describe_invalid_value(error),
-            "see docs/processing.md for each step's fields",
+            "see spec/processing.md for each step's fields",
         ) from error
 
 

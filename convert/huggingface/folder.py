@@ -61,7 +61,7 @@ def unsupported_setting(kind: str, setting: str, wanted: str, got: str) -> Conve
         f"{kind}: {setting}",
         wanted=wanted,
         got=got,
-        hint="give the processing yourself in a factory (docs/processing.md), with your server as"
+        hint="give the processing yourself in a factory (spec/processing.md), with your server as"
         " --reference",
     )
 

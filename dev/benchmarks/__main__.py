@@ -45,7 +45,7 @@ FIGURES: dict[str, tuple[str, ...]] = {
         "demo-out/tagger",
         "demo-out/photos/data.jsonl",
     ),
-    "processing against Pillow on every conformance case": ("spec/conformance/processing/run.py",),
+    "processing against Pillow on every conformance case": ("tests/spec/run.py", "processing"),
     "processing against naive code": ("-m", "dev.benchmarks.processing"),
     "the endpoint beside the bare run, and under too much load": ("-m", "dev.benchmarks.serve"),
     "the fallback contract under every fault": ("-m", "dev.benchmarks.faults", "--live", "10000"),

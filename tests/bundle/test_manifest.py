@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import zipfile
 from typing import Any
 
 import msgspec
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 
 from edgeserve.bundle.manifest import check_json, check_wrapper, read_manifest, write_manifest
 from edgeserve.errors import BundleError
-from edgeserve.types.manifest import Manifest
+from edgeserve.types.manifest import Manifest, unsupported_features
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -177,3 +180,36 @@ def test_an_older_wrapper_is_refused(needed: str, version: str, fits: bool) -> N
     else:
         with pytest.raises(BundleError, match="EDGE-BUNDLE-041"):
             check_wrapper(manifest, version)
+
+
+#: sha256 of what the first version that had no functions, states or features wrote for each base.
+_BEFORE = {"colour": "856b74be84eed486", "folder": "30a632d2f7035a5e", "text": "0e23306f582eb419"}
+
+
+@pytest.mark.parametrize("name", _BEFORE)
+def test_fields_that_are_not_used_change_no_byte(name: str, bases: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(io.BytesIO(bases[name])) as archive:
+        manifest = read_manifest(archive.read("manifest.json"))
+    assert hashlib.sha256(write_manifest(manifest)).hexdigest()[:16] == _BEFORE[name]
+
+
+def test_what_is_used_is_written_and_read_again(bases: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(io.BytesIO(bases["functions"])) as archive:
+        manifest = read_manifest(archive.read("manifest.json"))
+    data = write_manifest(manifest)
+    assert write_manifest(read_manifest(data)) == data
+    assert list(manifest.signatures) == ["main", "step"]
+    assert [a.name for a in manifest.artifacts][2].startswith("onnx-mixed-")
+    lacking = {a.name: unsupported_features(a) for a in manifest.artifacts}
+    assert lacking["onnx-fp32"] == ()
+    assert lacking["coreml-fp16"] == ("image-input", "tensor-layout")
+    assert lacking["onnx-w8"] == ("telepathy",)
+
+
+def test_an_artifact_that_moves_takes_its_plan_and_functions_along(bases: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(io.BytesIO(bases["functions"])) as archive:
+        manifest = read_manifest(archive.read("manifest.json"))
+    plain, mixed = manifest.artifacts[0].moved("elsewhere"), manifest.artifacts[2].moved("b")
+    assert plain.functions[0].entry == "elsewhere/step.onnx"  # type: ignore[index]
+    assert mixed.plan in mixed.files
+    assert (mixed.name, mixed.sha256) == (manifest.artifacts[2].name, manifest.artifacts[2].sha256)

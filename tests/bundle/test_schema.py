@@ -14,7 +14,7 @@ from bundlecases.changes import CHANGES
 from bundlecases.content import colour_manifest, folder_manifest, identity
 from bundlecases.texts import text_manifest
 
-from edgeserve.bundle import schema
+from dev import schemas as schema
 from edgeserve.bundle.manifest import read_manifest
 from edgeserve.types.base import encode
 
@@ -114,6 +114,6 @@ def test_stale_missing_and_foreign_schemas_are_found_and_put_right(tmp_path: Pat
 
 
 def test_the_command_that_ci_runs() -> None:
-    command = [sys.executable, "-P", "-m", "edgeserve.bundle.schema", "--check", FOLDER]
-    done = subprocess.run(command, capture_output=True, check=False)
+    command = [sys.executable, "-m", "dev.schemas", "--check", FOLDER]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=FOLDER.parents[1])
     assert (done.returncode, done.stderr) == (0, b"")

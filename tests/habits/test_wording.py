@@ -40,7 +40,7 @@ README = (
     "inside an app: Wrapper and ONNX Runtime",
     "not expected yet: worker process groups are POSIX",
     "A workspace is private and may hold your inputs (the report shows the worst of them); a"
-    " package holds only what docs/bundle.md lists, never a file from --data.",
+    " package holds only what spec/bundle.md lists, never a file from --data.",
     "Your own model is a factory that takes no argument and returns (module, example_inputs)",
     "a gate that cannot be talked round",
     "is the point of it",

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conformance import sounds
+from conformance.images import input_processor
 from testkit.modules import load
 
 from edgeserve.processing import Processor
@@ -30,8 +32,8 @@ def kernel() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def runner() -> ModuleType:
-    """What runs the conformance cases."""
-    return _load("run")
+    """What runs the conformance cases of sounds."""
+    return sounds
 
 
 @pytest.fixture(scope="session")
@@ -47,11 +49,11 @@ def conformance() -> Path:
 
 
 @pytest.fixture(scope="session")
-def carry_out(runner: ModuleType) -> Callable[..., np.ndarray]:
+def carry_out() -> Callable[..., np.ndarray]:
     """Decode ``raw`` and run some steps on it: ``carry_out(raw, Resize(...), ...)``."""
 
     def act(raw: Any, *steps: InputStep, decode: Decode | None = None) -> np.ndarray:
-        processor: Processor = runner.input_processor((decode or Decode(), *steps))
+        processor: Processor = input_processor((decode or Decode(), *steps))
         return processor.prepare(raw)["x"]
 
     return act

@@ -22,9 +22,9 @@ from edgeserve.tasks.embedding import Embedding
 from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.text_generation import Picks, Text
 from edgeserve.tasks.voice_activity import Frames, Voice
-from edgeserve.types.artifact import Artifact, FileEntry
-from edgeserve.types.base import Value
-from edgeserve.types.manifest import Manifest
+from edgeserve.types.artifact import Artifact, ArtifactFunction, FileEntry
+from edgeserve.types.base import UNSET, UnsetType, Value
+from edgeserve.types.manifest import Function, Manifest, ModelState
 from edgeserve.types.processing import (
     CenterCrop,
     Decode,
@@ -41,7 +41,7 @@ from edgeserve.types.profile import DeviceProfile, WorkloadProfile
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import GoldenField
 from edgeserve.types.steps import Slice
-from edgeserve.types.tensors import IO, Signature, TensorSpec
+from edgeserve.types.tensors import IO, ImageInput, Signature, StateTensors, TensorSpec
 
 __all__ = ["values"]
 
@@ -61,6 +61,8 @@ JSON = st.recursive(
     max_leaves=6,
 )
 Fields = dict[str, st.SearchStrategy[Any]]
+NAME = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True).filter(lambda s: s != "main")
+FEATURES = st.lists(st.sampled_from(["states", "tensor-layout", "a2"]), unique=True).map(tuple)
 
 
 def arrays(dtype: type[np.generic], *shape: int | None) -> st.SearchStrategy[np.ndarray]:
@@ -73,7 +75,7 @@ def arrays(dtype: type[np.generic], *shape: int | None) -> st.SearchStrategy[np.
 @st.composite
 def _artifact(draw: Callable[..., Any], format_: str | None = None) -> Artifact:
     kind = format_ or draw(st.sampled_from([*FORMATS, "torch"]))
-    precision = draw(of(_hints(Artifact)["precision"]))
+    precision = draw(st.sampled_from(["fp32", "w8a8", "mixed"]))
     folder = f"artifacts/{kind}-{precision}"
     names = sorted(draw(st.sets(PATH, min_size=1, max_size=3)))
     files = [
@@ -83,8 +85,9 @@ def _artifact(draw: Callable[..., Any], format_: str | None = None) -> Artifact:
     rest = {
         name: draw(of(hint))
         for name, hint in _hints(Artifact).items()
-        if name in ("io", "provenance")
+        if name in ("io", "provenance", "x")
     }
+    functions = st.lists(of(ArtifactFunction), max_size=2, unique_by=lambda f: f.name).map(tuple)
     judgement = draw(of(typing.get_type_hints(Artifact)["judgement"]))
     return Artifact(
         format=kind,
@@ -92,6 +95,9 @@ def _artifact(draw: Callable[..., Any], format_: str | None = None) -> Artifact:
         entry=f"{folder}/m",
         files=tuple(files),
         judgement=judgement,
+        functions=draw(st.just(UNSET) | functions),
+        plan=files[0] if precision == "mixed" else UNSET,
+        requires=draw(st.just(UNSET) | FEATURES),
         **rest,
     )
 
@@ -107,6 +113,47 @@ def _signature(draw: Callable[..., Any]) -> Signature:
 
 def _specs() -> st.SearchStrategy[tuple[TensorSpec, ...]]:
     return st.lists(of(TensorSpec), max_size=3, unique_by=lambda spec: spec.name).map(tuple)
+
+
+@st.composite
+def _io(draw: Callable[..., Any]) -> IO:
+    inputs, outputs = draw(_specs()), draw(_specs())
+    ranks = {spec.name: range(len(spec.shape)) for spec in (*outputs, *inputs)}
+    turned = {name: tuple(draw(st.permutations(axes))) for name, axes in ranks.items()}
+    images: dict[str, ImageInput] = {}
+    if draw(st.booleans()):
+        image = draw(of(ImageInput))
+        shape = (1, 8, "n", len(image.scale))
+        inputs = (*inputs, TensorSpec(name="an image", dtype="uint8", shape=shape))
+        images["an image"] = image
+    states = st.dictionaries(TEXT, of(StateTensors), max_size=2)
+    return IO(
+        inputs=inputs,
+        outputs=outputs,
+        signature=draw(st.none() | TEXT),
+        layouts=draw(st.sampled_from([UNSET, turned])),
+        images=images or UNSET,
+        states=draw(st.just(UNSET) | states),
+    )
+
+
+@st.composite
+def _image_input(draw: Callable[..., Any]) -> ImageInput:
+    color = draw(st.sampled_from(["rgb", "bgr", "gray"]))
+    numbers = st.tuples(*[FLOATS.filter(bool)] * (1 if color == "gray" else 3))
+    return ImageInput(color=color, scale=draw(numbers), bias=draw(numbers))
+
+
+@st.composite
+def _state(draw: Callable[..., Any]) -> ModelState:
+    spec = draw(of(TensorSpec))
+    dims = {dim: (1, draw(st.integers(1, 9))) for dim in spec.shape if isinstance(dim, str)}
+    return ModelState(name=spec.name, dtype=spec.dtype, shape=spec.shape, dims=dims)
+
+
+def _state_tensors() -> st.SearchStrategy[StateTensors]:
+    held = st.builds(StateTensors, held=TEXT)
+    return held | st.builds(StateTensors, input=of(TensorSpec), output=of(TensorSpec))
 
 
 @st.composite
@@ -198,7 +245,10 @@ _WHOLE: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
     Artifact: _artifact,
     Classification: _classification,
     DeviceProfile: _device,
-    IO: lambda: st.builds(IO, inputs=_specs(), outputs=_specs(), signature=st.none() | TEXT),
+    IO: _io,
+    ImageInput: _image_input,
+    ModelState: _state,
+    StateTensors: _state_tensors,
     Detection: _detection,
     Normalize: _normalize,
     Segmentation: _segmentation,
@@ -212,6 +262,12 @@ _BANDS = st.integers(1, 65_536)
 
 #: Fields whose rules their type does not say.
 _FIELDS: dict[type, Fields] = {
+    ArtifactFunction: {
+        "name": NAME,
+        "entry": st.none(),
+        "buckets": st.just(()),
+        "requires": FEATURES,
+    },
     CenterCrop: {"height": _SIDE, "width": _SIDE},
     Decode: {"background": RGB, "max_pixels": st.integers(1, 2**40)},
     Depth: {"map": arrays(np.float32, None, None)},
@@ -227,6 +283,7 @@ _FIELDS: dict[type, Fields] = {
         "runs": st.lists(st.sampled_from([(0, 4), (4, 5), (7, 90)]), max_size=2).map(tuple),
     },
     Frames: {"step_s": st.floats(1e-3, 9.0), "index": st.none() | st.integers(0, 9)},
+    Function: {"name": NAME, "requires": FEATURES},
     FileEntry: {"path": PATH, "size": st.integers(0, 2**53 - 1), "sha256": SHA},
     LogMel: {
         "mels": _BANDS,
@@ -242,7 +299,12 @@ _FIELDS: dict[type, Fields] = {
         "low": st.floats(0, 99),
         "high": st.none() | st.floats(100, 9999),
     },
-    Manifest: {"version": st.integers(1, 2**40), "artifacts": st.deferred(lambda: _kept())},
+    Manifest: {
+        "version": st.integers(1, 2**40),
+        "artifacts": st.deferred(lambda: _kept()),
+        "functions": st.just(UNSET) | st.deferred(lambda: _named(Function)),
+        "states": st.just(UNSET) | st.deferred(lambda: _named(ModelState)),
+    },
     Picks: {"blank": st.none() | st.integers(0, 9)},
     Processing: {"inputs": st.deferred(lambda: _inputs())},
     Resize: {"height": _SIDE, "width": _SIDE, "fill": RGB},
@@ -267,6 +329,10 @@ def _kept() -> st.SearchStrategy[tuple[Artifact, ...]]:
     verdicts = ("pass", "degraded", "unproven")
     one = st.sampled_from(FORMATS).flatmap(_artifact).filter(lambda a: a.verdict in verdicts)
     return st.lists(one, max_size=2, unique_by=lambda a: a.name).map(tuple)
+
+
+def _named(kind: type) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(of(kind), max_size=2, unique_by=lambda part: part.name).map(tuple)
 
 
 def _inputs() -> st.SearchStrategy[tuple[InputProcessing, ...]]:
@@ -311,6 +377,7 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         float: FLOATS,
         bool: st.booleans(),
         type(None): st.none(),
+        UnsetType: st.just(UNSET),
         Any: JSON,
     }
     return plain[hint]

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import edgeserve.types
-from edgeserve.bundle.schema import SCHEMAS, schema
+from dev.schemas import SCHEMAS, schema
 from edgeserve.tasks import REGISTRY
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.detection import Detection

@@ -21,7 +21,7 @@ from edgeserve.errors import EdgeError, WrapperError
 from edgeserve.files import sha256_bytes
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Value, encode
-from edgeserve.types.manifest import Manifest
+from edgeserve.types.manifest import Manifest, unsupported_features
 from edgeserve.types.profile import DeviceProfile, Profile
 from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT
 from edgeserve.wrapper.probe_store import ProbeOutcome
@@ -267,6 +267,8 @@ def _unknown(artifact: Artifact, backend: Callable[[str], Backend]) -> str:
         return ""
     if artifact.precision not in (*PRECISIONS, *made):
         return f"the precision {artifact.precision} is not known to this version of edgeserve"
+    if lacking := unsupported_features(artifact):
+        return f"it requires {', '.join(lacking)}, which this version does not support"
     return ""
 
 

@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE))
 from bundlecases.case import Case, numbered  # noqa: E402
 from bundlecases.content import Json, dump  # noqa: E402
 from bundlecases.fields import fields  # noqa: E402
+from bundlecases.functions import functions  # noqa: E402
 from bundlecases.good import BIG, BIG_CRC, BIG_SHA256, big_members, good  # noqa: E402
 from bundlecases.manifests import manifests  # noqa: E402
 from bundlecases.parts import parts_of  # noqa: E402
@@ -33,12 +34,12 @@ from bundlecases.texts import texts  # noqa: E402
 __all__ = ["cases", "main"]
 
 #: Cases that are a base. Others are told as changes to the one that their name starts with.
-_BASES = ("colour", "folder", "text")
+_BASES = ("colour", "folder", "functions", "text")
 
 
 def cases() -> list[Case]:
     """All cases: good ones first."""
-    return numbered([*good(), *fields(), *places(), *manifests(), *texts()])
+    return numbered([*good(), *fields(), *places(), *manifests(), *texts(), *functions()])
 
 
 def main(arguments: list[str]) -> int:
@@ -84,7 +85,7 @@ def _files() -> dict[str, bytes]:
 
 def _listed(case: Case, bases: dict[str, bytes]) -> Json:
     base = next((name for name in _BASES if case.name.split("-")[0] == name), "colour")
-    out: dict[str, Any] = {"name": case.name, "what": case.what, "base": base}
+    out: dict[str, Any] = {"id": case.name, "what": case.what, "base": base}
     out["parts"] = parts_of(case.pieces, bases[base])
     if case.big:
         out["big"] = True

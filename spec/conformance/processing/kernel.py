@@ -1,6 +1,6 @@
 """resize/1 in plain integer arithmetic: what a language without Pillow implements.
 
-Written from the description in ``docs/processing.md``, independent of edgeserve and of Pillow's
+Written from the description in ``spec/processing.md``, independent of edgeserve and of Pillow's
 code path: the tests hold it byte-equal with Pillow. Clear before fast.
 """
 

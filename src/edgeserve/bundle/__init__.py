@@ -8,7 +8,7 @@
             print(artifact.name, folder / artifact.entry)
 
 A *workspace* is a private folder that stages write into, a *bundle* one sealed ``.edge`` file that
-only `edgeserve.package` writes. ``docs/bundle.md`` describes the file byte by byte. Whatever breaks
+only `edgeserve.package` writes. ``spec/bundle.md`` describes the file byte by byte. Whatever breaks
 a rule is refused with a code of its own before any member is opened.
 """
 

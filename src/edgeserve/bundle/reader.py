@@ -3,7 +3,7 @@
 `scan` is our own parser, not a general ZIP library, because those are built to make the best of
 what they find. Here one order of records, one value per field and no byte of slack are allowed,
 so that every program that reads the file, front to back or from the directory at its end, sees
-the same members. The order of the checks is part of the format (``docs/bundle.md``): one fault
+the same members. The order of the checks is part of the format (``spec/bundle.md``): one fault
 gives one code everywhere.
 
 It reads through `ByteSource`, by position, so that threads share one open file. The file is not

@@ -19,17 +19,20 @@ from collections.abc import Iterable, Iterator
 from edgeserve.errors import BundleError
 from edgeserve.files import sha256_bytes
 from edgeserve.tasks.text_generation import Picks
-from edgeserve.types.artifact import FileEntry, check_member_name
-from edgeserve.types.base import Value, encode
-from edgeserve.types.manifest import Manifest
+from edgeserve.types.artifact import Artifact, ArtifactFunction, FileEntry, check_member_name
+from edgeserve.types.base import UNSET, UnsetType, Value, encode, or_default
+from edgeserve.types.manifest import MAIN, Manifest, features_of
 from edgeserve.types.processing import Processing, Tokenize
+from edgeserve.types.samples import Golden
 from edgeserve.types.source import Exported, Weight
+from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import REFERENCE_FORMAT, Task
 
 __all__ = [
     "IDENTITY",
     "MAX_NAME",
     "MODEL_NAME",
+    "FunctionIdentity",
     "Identity",
     "check_bundle",
     "check_manifest",
@@ -112,6 +115,20 @@ def _name_clash(name: str, other: str) -> BundleError:
 IDENTITY = "identity.json"
 
 
+class FunctionIdentity(Value, frozen=True):
+    """What makes a function beside the main one this function.
+
+    Attributes:
+        name: As the manifest names it.
+        graph_sha256: sha256 of its graph text without metadata.
+        processing: What happens around it.
+    """
+
+    name: str
+    graph_sha256: str
+    processing: Processing
+
+
 class Identity(Value, frozen=True):
     """What makes a model this model. Lies as ``identity.json``.
 
@@ -121,6 +138,7 @@ class Identity(Value, frozen=True):
         processing: What happens around the model.
         labels: Class names by index.
         task: Meaning of the outputs.
+        functions: Those beside the main one.
     """
 
     weights: tuple[Weight, ...]
@@ -128,6 +146,7 @@ class Identity(Value, frozen=True):
     processing: Processing
     labels: tuple[str, ...]
     task: Task
+    functions: tuple[FunctionIdentity, ...] | UnsetType = UNSET
 
 
 def identity_bytes(exported: Exported) -> bytes:
@@ -156,7 +175,8 @@ def model_id(data: bytes) -> str:
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RELEASE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
 #: Where the files lie that a part of the manifest points to.
-_FOLDERS = {"$.golden": "golden/", "$.processing": "assets/"}
+_FOLDERS = {"golden": "golden/", "processing": "assets/"}
+_PART = re.compile(r"\$(?:\.functions\[[0-9]+\])?\.(golden|processing)\.")
 _HINT = "the manifest was not written by edgeserve, or was changed since: make it again"
 
 
@@ -168,17 +188,27 @@ def referenced(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
     for i, artifact in enumerate(manifest.artifacts):
         for j, entry in enumerate(artifact.files):
             yield f"$.artifacts[{i}].files[{j}]", entry
-    for i, case in enumerate(manifest.golden.cases if manifest.golden else ()):
-        yield f"$.golden.cases[{i}].input", case.input
+    yield from _referenced_by("$", manifest.golden, manifest.processing)
+    for i, function in enumerate(or_default(manifest.functions, ())):
+        yield from _referenced_by(f"$.functions[{i}]", function.golden, function.processing)
+
+
+def _referenced_by(
+    where: str, golden: Golden | None, processing: Processing
+) -> Iterator[tuple[str, FileEntry]]:
+    for i, case in enumerate(golden.cases if golden else ()):
+        yield f"{where}.golden.cases[{i}].input", case.input
         if case.outputs is not None:
-            yield f"$.golden.cases[{i}].outputs", case.outputs
-    for i, made in enumerate(manifest.processing.inputs):
+            yield f"{where}.golden.cases[{i}].outputs", case.outputs
+    for i, made in enumerate(processing.inputs):
         for j, step in enumerate(made.steps):
             if isinstance(step, Tokenize):
-                yield f"$.processing.inputs[{i}].steps[{j}].tokenizer", step.tokenizer
-    for i, read in enumerate(manifest.processing.outputs):
+                yield f"{where}.processing.inputs[{i}].steps[{j}].tokenizer", step.tokenizer
+    for i, read in enumerate(processing.outputs):
         if isinstance(read, Picks) and read.tokenizer is not None:
-            yield f"$.processing.outputs[{i}].tokenizer", read.tokenizer
+            yield f"{where}.processing.outputs[{i}].tokenizer", read.tokenizer
+    if not isinstance(processing.chat, UnsetType):
+        yield f"{where}.processing.chat.template", processing.chat.template
 
 
 def check_manifest(manifest: Manifest, thing: str) -> None:
@@ -229,13 +259,54 @@ def _check_identity(manifest: Manifest, thing: str) -> None:
 
 def _check_signatures(manifest: Manifest, thing: str) -> None:
     """What a file takes and gives is what the model does, tensor by tensor, in the same order."""
-    ranks = [len(spec.shape) for spec in manifest.signature.inputs]
-    outputs = len(manifest.signature.outputs)
+    _check_states(manifest, thing)
+    signatures = manifest.signatures
     for i, artifact in enumerate(manifest.artifacts):
-        for io in (artifact.io, *artifact.buckets):
-            if [len(spec.shape) for spec in io.inputs] != ranks or len(io.outputs) != outputs:
-                wanted = f"inputs of the ranks {ranks}, and {outputs} outputs, as the signature has"
-                raise _bad_value(f"{thing} at $.artifacts[{i}].io", wanted, "others")
+        where = f"{thing} at $.artifacts[{i}]"
+        _check_files_io(artifact, signatures[MAIN], where)
+        for j, function in enumerate(or_default(artifact.functions, ())):
+            place = f"{where}.functions[{j}]"
+            if function.name == MAIN or function.name not in signatures:
+                wanted = f"one of {sorted(set(signatures) - {MAIN})}"
+                raise _bad_value(f"{place}.name", wanted, ascii(function.name[:80]))
+            _check_files_io(function, signatures[function.name], place)
+
+
+def _check_states(manifest: Manifest, thing: str) -> None:
+    """Signatures name states that are there, and agree with them on what a dimension is."""
+    states = {state.name: state for state in or_default(manifest.states, ())}
+    places = [f"{thing} at $.signature"]
+    places += [
+        f"{thing} at $.functions[{i}].signature" for i in range(len(manifest.signatures) - 1)
+    ]
+    for where, signature in zip(places, manifest.signatures.values(), strict=True):
+        for name in or_default(signature.states, ()):
+            if name not in states:
+                raise _bad_value(f"{where}.states", f"one of {sorted(states)}", ascii(name[:80]))
+            dims = states[name].dims
+            if any(signature.dims.get(dim, size) != size for dim, size in dims.items()):
+                wanted = f"the ranges of state {name}, which are {dims}"
+                raise _bad_value(f"{where}.dims", wanted, str(signature.dims))
+    for i, function in enumerate(or_default(manifest.functions, ())):
+        if or_default(function.signature.states, ()) and "states" not in function.requires:
+            raise _lacks_feature(f"{thing} at $.functions[{i}].requires", "states")
+
+
+def _check_files_io(part: Artifact | ArtifactFunction, signature: Signature, where: str) -> None:
+    ranks = [len(spec.shape) for spec in signature.inputs]
+    outputs, states = len(signature.outputs), sorted(or_default(signature.states, ()))
+    for io in (part.io, *part.buckets):
+        if [len(spec.shape) for spec in io.inputs] != ranks or len(io.outputs) != outputs:
+            wanted = f"inputs of the ranks {ranks}, and {outputs} outputs, as the signature has"
+            raise _bad_value(f"{where}.io", wanted, "others")
+        if (got := sorted(or_default(io.states, {}))) != states:
+            raise _bad_value(f"{where}.io.states", f"the states {states}", ascii(got)[:140])
+        if missing := features_of(io) - set(or_default(part.requires, ())):
+            raise _lacks_feature(f"{where}.requires", min(missing))
+
+
+def _lacks_feature(where: str, feature: str) -> BundleError:
+    return _bad_value(where, f"the feature {feature!r}, which is used", "a list without it")
 
 
 def _check_references(manifest: Manifest, thing: str) -> None:
@@ -245,9 +316,9 @@ def _check_references(manifest: Manifest, thing: str) -> None:
         if listed.get(entry.path) != entry:
             got = f"{entry.path}, listed otherwise" if entry.path in listed else entry.path
             raise _broken_reference(f"{thing} at {where}", "a file as $.files lists it", got)
-        for part, folder in _FOLDERS.items():
-            if where.startswith(part) and not entry.path.startswith(folder):
-                raise _broken_reference(f"{thing} at {where}", f"a file under {folder}", entry.path)
+        folder = _FOLDERS[part[1]] if (part := _PART.match(where)) else ""
+        if not entry.path.startswith(folder):
+            raise _broken_reference(f"{thing} at {where}", f"a file under {folder}", entry.path)
     for i, artifact in enumerate(manifest.artifacts):
         folder = f"artifacts/{artifact.name}/"
         if artifact.format == REFERENCE_FORMAT:

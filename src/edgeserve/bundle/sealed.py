@@ -18,11 +18,12 @@ import msgspec
 from edgeserve.bundle.cache import ArtifactCache
 from edgeserve.bundle.manifest import MANIFEST, MAX_BYTES, check_json, read_manifest
 from edgeserve.bundle.reader import ByteSource, scan
-from edgeserve.bundle.rules import IDENTITY, check_bundle
+from edgeserve.bundle.rules import IDENTITY, FunctionIdentity, check_bundle
 from edgeserve.bundle.workspace import Workspace
 from edgeserve.bundle.zipfmt import ZipMember
 from edgeserve.errors import BundleError
 from edgeserve.types.artifact import Artifact, FileEntry
+from edgeserve.types.base import or_default
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import Processing
 from edgeserve.types.vocabulary import Task
@@ -33,12 +34,17 @@ __all__ = ["Bundle", "Model", "check_identity", "open_model"]
 _HINT = "the file is damaged or was changed: get it again"
 
 
+#: What identity and manifest say in one form.
+_SHARED = ("processing", "labels", "task")
+
+
 class _Shared(msgspec.Struct):
     """What ``identity.json`` and the manifest both say; the rest of the member is only hashed."""
 
     processing: Processing
     labels: tuple[str, ...]
     task: Task
+    functions: tuple[FunctionIdentity, ...] = ()
 
 
 def check_identity(data: bytes, manifest: Manifest) -> None:
@@ -58,8 +64,11 @@ def check_identity(data: bytes, manifest: Manifest) -> None:
         raise BundleError(
             "EDGE-BUNDLE-040", IDENTITY, wanted="the model's identity", got=str(error), hint=_HINT
         ) from error
-    for field in ("processing", "labels", "task"):
-        if getattr(shared, field) != getattr(manifest, field):
+    told = {each.name: each.processing for each in shared.functions}
+    functions = {each.name: each.processing for each in or_default(manifest.functions, ())}
+    same = {field: getattr(shared, field) == getattr(manifest, field) for field in _SHARED}
+    for field, holds in (same | {"functions": told == functions}).items():
+        if not holds:
             raise BundleError(
                 "EDGE-BUNDLE-040",
                 f"{MANIFEST} at $.{field}",
@@ -92,7 +101,7 @@ class Bundle:
             cache: Where `local` extracts to; None: the user's cache.
 
         Raises:
-            BundleError: whatever is wrong with it, one code per fault (``docs/bundle.md``).
+            BundleError: whatever is wrong with it, one code per fault (``spec/bundle.md``).
         """
         self.path = Path(path)
         self._cache = cache

@@ -6,7 +6,7 @@ central directory, makes the records again and compares. So a field that no read
 differ.
 
 Field names and sizes are those of PKWARE's APPNOTE, 4.3.7 (local header), 4.3.12 (central
-directory), 4.3.14 to 4.3.16 (end records) and 4.5.3 (ZIP64). ``docs/bundle.md`` lists every value.
+directory), 4.3.14 to 4.3.16 (end records) and 4.5.3 (ZIP64). ``spec/bundle.md`` lists every value.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def convert(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="image-classification, object-detection, ... (docs/tasks.md)."),
+        typer.Option(help="image-classification, object-detection, ... (spec/tasks.md)."),
     ] = None,
     reference: Reference = None,
     profile: ProfileName = None,

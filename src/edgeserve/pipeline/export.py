@@ -69,7 +69,7 @@ def processing_for(preprocess: str, exported: Exported) -> Processing:
             f"--preprocess {preprocess}",
             wanted=f"one of {', '.join(PRESETS)} or a file",
             got=error.strerror or "no such file",
-            hint="docs/processing.md shows what a processing file holds",
+            hint="spec/processing.md shows what a processing file holds",
         ) from error
     except msgspec.MsgspecError as error:
         raise UsageError(
@@ -77,7 +77,7 @@ def processing_for(preprocess: str, exported: Exported) -> Processing:
             f"--preprocess {preprocess}",
             wanted="a processing in JSON or TOML",
             got=describe_invalid_value(error),
-            hint="docs/processing.md shows what a processing file holds",
+            hint="spec/processing.md shows what a processing file holds",
         ) from error
 
 

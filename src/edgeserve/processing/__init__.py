@@ -9,7 +9,7 @@
     outputs = session.run(feed)
     [answer] = processor.finish(outputs, feed)               # Classification(label="tabby", ...)
 
-What each step computes, to the last bit, stands in ``docs/processing.md``;
+What each step computes, to the last bit, stands in ``spec/processing.md``;
 ``spec/conformance/processing`` holds the cases that every language has to pass.
 """
 

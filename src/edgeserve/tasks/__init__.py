@@ -6,7 +6,7 @@ loaded when they are needed: a Wrapper loads what reads and compares the records
 and no metric.
 
 What the gate counts, the Wrapper proves and a report shows; the table of tasks is in
-``docs/tasks.md``. A classification is one decision; other records hold many: boxes, pixels, frames,
+``spec/tasks.md``. A classification is one decision; other records hold many: boxes, pixels, frames,
 spans, tokens (`compare`). What an embedding decides is its nearest neighbour in a set:
 `edgeserve.tasks.embedding` says which, and by how much; alone it has neither margin nor sameness.
 """
@@ -229,7 +229,7 @@ def same_top(reference: Record, answer: Record, k: int = 5) -> bool:
 def gap(rule: DecisionRule, reference: Record | None, answer: Record | None) -> float:
     """How far an answer moves the reference's decisions, in the measure of margins.
 
-    Largest difference of a score, over what both have; of pixels see ``docs/tasks.md``. 0 where
+    Largest difference of a score, over what both have; of pixels see ``spec/tasks.md``. 0 where
     there is nothing to compare, and for embeddings.
     """
     if reference is None or not isinstance(answer, type(reference)):

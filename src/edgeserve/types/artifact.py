@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 
-from edgeserve.types.base import Number, Value
+from edgeserve.types.base import UNSET, Number, UnsetType, Value, or_default
 from edgeserve.types.tensors import IO
 from edgeserve.types.vocabulary import Format, Precision, Verdict, check_word
 
 __all__ = [
     "MEMBER_NAME",
     "Artifact",
+    "ArtifactFunction",
     "FileEntry",
     "Judgement",
+    "PrecisionPlan",
     "Provenance",
     "Reason",
     "Recipe",
     "Refused",
+    "check_features",
     "check_member_name",
 ]
 
@@ -26,6 +30,9 @@ MEMBER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 #: Dtypes of quantized weights, as `WeightInfo.dtype` says them.
 _EIGHT_BITS = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+#: The precision of an artifact whose ops have several; its plan says which has which.
+_MIXED: str = "mixed"
+_FEATURE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
 def check_member_name(name: str) -> None:
@@ -33,6 +40,14 @@ def check_member_name(name: str) -> None:
     parts = name.split("/")
     if not MEMBER_NAME.fullmatch(name) or any(part in ("", ".", "..") for part in parts):
         raise ValueError(f"{name!r} is not an allowed member name")
+
+
+def check_features(requires: tuple[str, ...]) -> None:
+    """Raise ValueError unless each feature is a word and none is there twice."""
+    if bad := [word for word in requires if not _FEATURE.fullmatch(word)]:
+        raise ValueError(f"{bad[0]!r} is not the name of a feature")
+    if len(set(requires)) != len(requires):
+        raise ValueError(f"features are listed twice: {list(requires)}")
 
 
 class FileEntry(Value, frozen=True):
@@ -117,6 +132,44 @@ class Judgement(Value, frozen=True):
     executed_by: str = ""
 
 
+class PrecisionPlan(Value, frozen=True):
+    """Which precision each op of a mixed artifact has: the content of its plan file.
+
+    Attributes:
+        default: Precision of all ops that are not named.
+        ops: Precision by source op (module path or fx node), so that a plan travels between
+            formats.
+        x: Whatever else the maker of the plan keeps in it.
+    """
+
+    default: Precision
+    ops: dict[str, Precision] = {}
+    x: dict[str, Any] = {}
+
+
+class ArtifactFunction(Value, frozen=True):
+    """What an artifact has of one function of the model beside the main one.
+
+    Attributes:
+        name: The function, as the manifest names it.
+        io: What the file takes and gives for it; of several signatures, the largest.
+        entry: The member that a runtime opens for it; None: the artifact's own entry.
+        buckets: As of an `Artifact`.
+        requires: Features that the function needs in this artifact.
+    """
+
+    name: str
+    io: IO
+    entry: str | None = None
+    buckets: tuple[IO, ...] = ()
+    requires: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.buckets and self.buckets[-1] != self.io:
+            raise ValueError(f"io of function {self.name} is not its last bucket")
+        check_features(self.requires)
+
+
 class Artifact(Value, frozen=True):
     """One converted model: what every stage takes.
 
@@ -134,6 +187,12 @@ class Artifact(Value, frozen=True):
             them); they differ in fixed sizes only. Empty where the file has one.
         provenance: How it was made.
         judgement: The gate's word; None for a candidate.
+        functions: What the artifact has of the model's functions beside the main one.
+        plan: Of the precision "mixed" only, the file that says which op has which precision
+            (`PrecisionPlan`); one of ``files``.
+        requires: Features without which the main function cannot run. A Wrapper that does not know
+            one passes the artifact over.
+        x: Unknown fields of an artifact live only here.
     """
 
     format: Format
@@ -144,6 +203,10 @@ class Artifact(Value, frozen=True):
     buckets: tuple[IO, ...] = ()
     provenance: Provenance = Provenance()
     judgement: Judgement | None = None
+    functions: tuple[ArtifactFunction, ...] | UnsetType = UNSET
+    plan: FileEntry | UnsetType = UNSET
+    requires: tuple[str, ...] | UnsetType = UNSET
+    x: dict[str, Any] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         check_word("format", self.format)
@@ -153,15 +216,24 @@ class Artifact(Value, frozen=True):
         paths = [f.path for f in self.files]
         if paths != sorted(set(paths)):
             raise ValueError(f"files of {self.name} are not sorted and unique")
-        if not any(p == self.entry or p.startswith(self.entry + "/") for p in paths):
-            raise ValueError(f"entry {self.entry!r} is not among the files of {self.name}")
+        functions = or_default(self.functions, ())
+        if len({each.name for each in functions}) != len(functions):
+            raise ValueError(f"functions of {self.name} are listed twice")
+        for entry in (self.entry, *(each.entry for each in functions if each.entry is not None)):
+            if not any(p == entry or p.startswith(entry + "/") for p in paths):
+                raise ValueError(f"entry {entry!r} is not among the files of {self.name}")
+        planned = not isinstance(self.plan, UnsetType)
+        if (self.precision == _MIXED) != planned or (planned and self.plan not in self.files):
+            raise ValueError(f"{self.name}: the precision mixed and a plan file need each other")
+        check_features(or_default(self.requires, ()))
         if self.folder and not all(p.startswith(self.folder + "/") for p in paths):
             raise ValueError(f"files of {self.name} lie outside its folder {self.folder!r}")
 
     @property
     def name(self) -> str:
-        """``{format}-{precision}``, as in ``artifacts/{name}/``."""
-        return f"{self.format}-{self.precision}"
+        """``{format}-{precision}``, as in ``artifacts/{name}/``; ``-{8 of the plan's hash}``."""
+        plan = "" if isinstance(self.plan, UnsetType) else f"-{self.plan.sha256[:8]}"
+        return f"{self.format}-{self.precision}{plan}"
 
     @property
     def sha256(self) -> str:
@@ -201,8 +273,21 @@ class Artifact(Value, frozen=True):
         def to(path: str) -> str:
             return f"{folder}/{path[old:].lstrip('/')}".lstrip("/")
 
-        files = tuple(msgspec.structs.replace(f, path=to(f.path)) for f in self.files)
-        return msgspec.structs.replace(self, entry=to(self.entry), files=files)
+        def placed(entry: FileEntry) -> FileEntry:
+            return msgspec.structs.replace(entry, path=to(entry.path))
+
+        replaced: dict[str, Any] = {
+            "entry": to(self.entry),
+            "files": tuple(map(placed, self.files)),
+        }
+        if not isinstance(self.plan, UnsetType):
+            replaced["plan"] = placed(self.plan)
+        if not isinstance(self.functions, UnsetType):
+            replaced["functions"] = tuple(
+                msgspec.structs.replace(each, entry=to(each.entry) if each.entry else None)
+                for each in self.functions
+            )
+        return msgspec.structs.replace(self, **replaced)
 
 
 class Refused(Value, frozen=True):
@@ -210,6 +295,7 @@ class Refused(Value, frozen=True):
 
     Attributes:
         path: Where its remains lie under ``failed/`` in the workspace; None where there are none.
+        plan: sha256 of the plan, of the precision "mixed".
     """
 
     format: Format
@@ -219,8 +305,10 @@ class Refused(Value, frozen=True):
     message: str
     hint: str
     path: str | None = None
+    plan: str | UnsetType = UNSET
 
     @property
     def name(self) -> str:
-        """``{format}-{precision}``, as an artifact's."""
-        return f"{self.format}-{self.precision}"
+        """``{format}-{precision}``, as an artifact's, with its plan's digits where it has one."""
+        plan = "" if isinstance(self.plan, UnsetType) else f"-{self.plan[:8]}"
+        return f"{self.format}-{self.precision}{plan}"

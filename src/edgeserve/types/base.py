@@ -11,8 +11,19 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
-__all__ = ["Number", "Value", "decode", "encode", "number", "plain"]
+__all__ = [
+    "UNSET",
+    "Number",
+    "UnsetType",
+    "Value",
+    "decode",
+    "encode",
+    "number",
+    "or_default",
+    "plain",
+]
 
 #: A measured figure. JSON has no NaN or infinity, so those are the strings "nan", "inf" and "-inf".
 Number = float | Literal["nan", "inf", "-inf"]
@@ -26,6 +37,15 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     A subclass checks itself in ``__post_init__`` by raising ``ValueError``; msgspec turns that into
     a `msgspec.ValidationError` that names the JSON path when the value is being decoded.
     """
+
+
+def or_default(value: T | UnsetType, default: T) -> T:
+    """The value of an optional field, or ``default`` where the JSON does not hold the field.
+
+    A field added after its type was first written has the default `UNSET`: where it is absent it
+    is not written either, so documents that do not use it keep their bytes.
+    """
+    return default if isinstance(value, UnsetType) else value
 
 
 def number(x: float) -> Number:

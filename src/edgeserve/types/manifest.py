@@ -2,19 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Literal
 
-from edgeserve.types.artifact import Artifact, FileEntry, Refused, check_member_name
-from edgeserve.types.base import Number, Value
+from edgeserve.types.artifact import (
+    Artifact,
+    ArtifactFunction,
+    FileEntry,
+    Refused,
+    check_features,
+    check_member_name,
+)
+from edgeserve.types.base import UNSET, Number, UnsetType, Value, or_default
 from edgeserve.types.processing import Processing
 from edgeserve.types.samples import Golden
-from edgeserve.types.tensors import Signature
+from edgeserve.types.tensors import IO, DType, Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Format, Precision, Task, Verdict
 
-__all__ = ["FORMAT_VERSION", "Manifest", "ReportSummary"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MAIN",
+    "SUPPORTED_FEATURES",
+    "Function",
+    "Manifest",
+    "ModelState",
+    "ReportSummary",
+    "features_of",
+    "unsupported_features",
+]
 
 #: Version of what lies on disk. Another major is refused, a newer minor is read.
 FORMAT_VERSION = "1.0"
+#: How the function of the manifest's own ``signature`` is called.
+MAIN = "main"
+#: Features of ``requires`` that this version's Wrapper carries out.
+SUPPORTED_FEATURES: frozenset[str] = frozenset()
+
+_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+def features_of(io: IO) -> set[str]:
+    """The features that a file's inputs and outputs use, of those that the format 1.0 names."""
+    fields = {"tensor-layout": io.layouts, "image-input": io.images, "states": io.states}
+    return {feature for feature, value in fields.items() if or_default(value, {})}
+
+
+def unsupported_features(part: Artifact | ArtifactFunction | Function) -> tuple[str, ...]:
+    """The features that an artifact or function requires and this version does not carry out.
+
+    Where there are any, the part is passed over: it is no fault of the bundle.
+    """
+    return tuple(sorted(set(or_default(part.requires, ())) - SUPPORTED_FEATURES))
+
+
+class ModelState(Value, frozen=True):
+    """What a model remembers from one call to the next, a key-value cache for instance.
+
+    Attributes:
+        name: How signatures call it.
+        dtype: As the source has it; a file may keep it in another.
+        shape: A string names a dynamic dimension.
+        dims: Inclusive range of each dynamic dimension.
+        initial: What it holds before the first call.
+    """
+
+    name: str
+    dtype: DType
+    shape: Shape
+    dims: dict[str, tuple[int, int]] = {}
+    initial: Literal["zeros"] = "zeros"
+
+    def __post_init__(self) -> None:
+        spec = TensorSpec(name=self.name, dtype=self.dtype, shape=self.shape)
+        Signature(inputs=(spec,), outputs=(), dims=self.dims)
+
+
+class Function(Value, frozen=True):
+    """A function of the model beside the main one: a decoder's step, the other tower of two.
+
+    Attributes:
+        name: A letter first, then letters, digits and underscores; not "main".
+        signature: Its own.
+        processing: Steps around it.
+        golden: Its golden cases; each starts from the states' initial values.
+        requires: Features without which it cannot run. A Wrapper that does not know one does not
+            offer the function, and everything else of the bundle.
+        x: Unknown fields of a function live only here.
+    """
+
+    name: str
+    signature: Signature
+    processing: Processing = Processing()
+    golden: Golden | None = None
+    requires: tuple[str, ...] = ()
+    x: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not _FUNCTION.fullmatch(self.name) or self.name == MAIN:
+            raise ValueError(f"{self.name!r} is not a name of a further function")
+        check_features(self.requires)
 
 
 class ReportSummary(Value, frozen=True):
@@ -23,12 +109,14 @@ class ReportSummary(Value, frozen=True):
     Attributes:
         figures: e.g. "max_relative", "decided_flips", "decided_upper", "inputs", "groups",
         "p50_ms".
+        plan: sha256 of the plan, of the precision "mixed".
     """
 
     format: Format
     precision: Precision
     verdict: Verdict
     figures: dict[str, Number]
+    plan: str | UnsetType = UNSET
 
 
 class Manifest(Value, frozen=True):
@@ -53,6 +141,8 @@ class Manifest(Value, frozen=True):
         tools: Versions of what made it.
         license: SPDX expression, where given.
         x: Unknown fields live only here.
+        functions: Further functions of the model, beside the one of ``signature``.
+        states: What functions remember from call to call.
     """
 
     edgeserve: str
@@ -73,6 +163,8 @@ class Manifest(Value, frozen=True):
     tools: dict[str, str] = {}
     license: str | None = None
     x: dict[str, Any] = {}
+    functions: tuple[Function, ...] | UnsetType = UNSET
+    states: tuple[ModelState, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         for artifact in self.artifacts:
@@ -82,8 +174,17 @@ class Manifest(Value, frozen=True):
         names = [a.name for a in self.artifacts]
         if len(set(names)) != len(names):
             raise ValueError(f"artifacts are listed twice: {names}")
+        for parts in (or_default(self.functions, ()), or_default(self.states, ())):
+            if len({part.name for part in parts}) != len(parts):
+                raise ValueError(f"listed twice: {[part.name for part in parts]}")
         if self.version < 1:
             raise ValueError(f"version {self.version} is below 1")
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """The signature of each function by its name, the main one first."""
+        further = {each.name: each.signature for each in or_default(self.functions, ())}
+        return {MAIN: self.signature, **further}
 
     def artifact(self, name: str) -> Artifact | None:
         """The artifact called ``{format}-{precision}``, or None."""

@@ -3,7 +3,7 @@
 Each step is a value with its own version in its tag (``resize/1``). An unknown step is refused
 on reading, so that an old Wrapper never guesses. The steps before the model stand here, those
 for sounds first; the output steps that read a task's record in the folder of their task.
-What each computes, to the last bit, stands in ``docs/processing.md``; the code in
+What each computes, to the last bit, stands in ``spec/processing.md``; the code in
 `edgeserve.processing`.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeserve.tasks.values import AnyTaskOutput
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.base import Value
+from edgeserve.types.base import UNSET, UnsetType, Value
 from edgeserve.types.steps import InputStep, OutputStep, TaskOutput
 from edgeserve.types.tensors import DType
 
@@ -23,6 +23,7 @@ __all__ = [
     "AnyStep",
     "Cast",
     "CenterCrop",
+    "ChatTemplate",
     "Color",
     "Decode",
     "Filter",
@@ -346,6 +347,23 @@ class InputProcessing(Value, frozen=True):
     steps: tuple[AnyStep, ...]
 
 
+class ChatTemplate(Value, frozen=True):
+    """How a conversation becomes the text that a model of texts takes.
+
+    Attributes:
+        template: The template in the Jinja language, an asset. It is data of another author: who
+            renders it does so in a sandbox without attributes, imports and files.
+        bos: Text of the token that begins a sequence, as the template's ``bos_token``.
+        eos: Likewise of the one that ends it, as ``eos_token``.
+        stop: Texts of the tokens that end an answer.
+    """
+
+    template: FileEntry
+    bos: str = ""
+    eos: str = ""
+    stop: tuple[str, ...] = ()
+
+
 class Processing(Value, frozen=True):
     """All processing of a model: per input before it, in order after it.
 
@@ -353,10 +371,12 @@ class Processing(Value, frozen=True):
         inputs: One entry per model input made from the raw medium. Empty: callers bring tensors.
         outputs: Steps on the model's outputs, in order. The decision record of the task is read
             from their result.
+        chat: How a conversation becomes text; absent for models that take none.
     """
 
     inputs: tuple[InputProcessing, ...] = ()
     outputs: tuple[AnyOutputStep, ...] = ()
+    chat: ChatTemplate | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         names = [i.name for i in self.inputs]
@@ -385,4 +405,6 @@ class Processing(Value, frozen=True):
         named |= {
             file for step in self.outputs if isinstance(step, TaskOutput) for file in step.files
         }
+        if not isinstance(self.chat, UnsetType):
+            named.add(self.chat.template)
         return tuple(sorted(named, key=lambda entry: (entry.path, entry.sha256)))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Literal, get_args
 
-from edgeserve.types.base import Value
+from edgeserve.types.base import UNSET, UnsetType, Value, or_default
 
-__all__ = ["DTYPES", "IO", "DType", "Shape", "Signature", "TensorSpec"]
+__all__ = [
+    "DTYPES",
+    "IO",
+    "DType",
+    "ImageInput",
+    "Shape",
+    "Signature",
+    "StateTensors",
+    "TensorSpec",
+]
 
 DType = Literal[
     "bool",
@@ -67,6 +77,8 @@ class Signature(Value, frozen=True):
             was tried on the source: files of fixed sizes take smaller inputs filled up.
         nonempty: Inputs for which that, and a text's padding, was seen not to hold where a row is
             all zeros (a mask that hides every place): such a row is never filled up.
+        states: Names of the model's states that a call reads and writes
+            (`edgeserve.types.manifest.ModelState`); they are not among inputs and outputs.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -74,6 +86,7 @@ class Signature(Value, frozen=True):
     dims: dict[str, tuple[int, int]] = {}
     padded: tuple[str, ...] = ()
     nonempty: tuple[str, ...] = ()
+    states: tuple[str, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         _check_names("input", self.inputs)
@@ -88,6 +101,8 @@ class Signature(Value, frozen=True):
             raise ValueError(f"padded dimensions that are not dynamic: {sorted(unknown)}")
         if unknown := set(self.nonempty) - {spec.name for spec in self.inputs}:
             raise ValueError(f"inputs that may not be empty and are not there: {sorted(unknown)}")
+        if len(set(states := or_default(self.states, ()))) != len(states):
+            raise ValueError(f"states are named twice: {states}")
 
     def input(self, name: str) -> TensorSpec:
         """Look up an input by name (KeyError if there is none)."""
@@ -105,6 +120,52 @@ class Signature(Value, frozen=True):
         return only if isinstance(only, str) else None
 
 
+class ImageInput(Value, frozen=True):
+    """An input of a file that takes an image of 8-bit levels and normalises it inside.
+
+    The signature's value of a pixel is ``level * scale + bias`` of the pixel's channel, so a caller
+    feeds the levels that the image steps give and leaves ``normalize`` out.
+
+    Attributes:
+        color: Order of the channels, which are the last axis.
+        scale: One number a channel, in that order.
+        bias: Likewise.
+    """
+
+    color: Literal["rgb", "bgr", "gray"]
+    scale: tuple[float, ...]
+    bias: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        channels = 1 if self.color == "gray" else 3
+        if not len(self.scale) == len(self.bias) == channels:
+            raise ValueError(f"a {self.color} image needs {channels} scales and as many biases")
+        if not all(math.isfinite(x) for x in (*self.scale, *self.bias)) or 0 in self.scale:
+            raise ValueError("scales and biases of an image are finite, and no scale is 0")
+
+
+class StateTensors(Value, frozen=True):
+    """How a file keeps a state from one call to the next.
+
+    Either the runtime holds it (``held``), or the caller feeds ``input`` with what ``output`` gave
+    in the call before.
+
+    Attributes:
+        held: The state's name inside the file.
+        input: The tensor that takes the state.
+        output: The tensor that gives the state as it is after the call.
+    """
+
+    held: str | None = None
+    input: TensorSpec | None = None
+    output: TensorSpec | None = None
+
+    def __post_init__(self) -> None:
+        fed = (self.input is not None, self.output is not None)
+        if fed not in ((False, False), (True, True)) or (self.held is None) != fed[0]:
+            raise ValueError("a state is held by the runtime, or has an input and an output")
+
+
 class IO(Value, frozen=True):
     """What an artifact's file itself takes and gives, in the order of the source's inputs.
 
@@ -113,12 +174,32 @@ class IO(Value, frozen=True):
         outputs: Likewise.
         signature: Which of the file's signatures is meant, where it has several; None: its only
         one.
+        layouts: For each tensor of the file, by name, whose axes stand in another order: axis i of
+            the file's tensor is axis ``layouts[name][i]`` of the signature's.
+        images: The inputs, by name, that take images of 8-bit levels.
+        states: How the file keeps each state of the signature.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     signature: str | None = None
+    layouts: dict[str, tuple[int, ...]] | UnsetType = UNSET
+    images: dict[str, ImageInput] | UnsetType = UNSET
+    states: dict[str, StateTensors] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         _check_names("input", self.inputs)
         _check_names("output", self.outputs)
+        ranks = {spec.name: len(spec.shape) for spec in (*self.outputs, *self.inputs)}
+        for name, axes in or_default(self.layouts, {}).items():
+            if sorted(axes) != list(range(ranks.get(name, -1))):
+                raise ValueError(f"layout {list(axes)} does not order the axes of {name!r}")
+        for name, image in or_default(self.images, {}).items():
+            self._check_image(name, image)
+
+    def _check_image(self, name: str, image: ImageInput) -> None:
+        spec = next((spec for spec in self.inputs if spec.name == name), None)
+        if spec is None or spec.dtype != "uint8" or len(spec.shape) != 4:
+            raise ValueError(f"image {name!r} is not an input of uint8 with four axes")
+        if spec.shape[3] != len(image.scale):
+            raise ValueError(f"the last axis of image {name!r} is not its {image.color} channels")

@@ -11,7 +11,7 @@ import pytest
 from edgeserve.processing import Sound
 from edgeserve.types.processing import LogMel, Waveform
 
-#: What the pages of `docs/processing.md` give for the two.
+#: What the pages of `spec/processing.md` give for the two.
 WHISPER: dict[str, Any] = {"high": 8000.0, "below_max": 8.0, "mean": -4.0, "std": 4.0}
 AST: dict[str, Any] = {
     "mels": 128,

@@ -1,7 +1,7 @@
 """Writes ZIP files byte by byte, right or wrong: every field of every record can be set.
 
 Standard library only and nothing of edgeserve: what a bundle must look like is said here a second
-time, straight from docs/bundle.md.
+time, straight from spec/bundle.md.
 """
 
 from __future__ import annotations

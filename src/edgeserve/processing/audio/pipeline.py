@@ -1,7 +1,7 @@
 """From one sound to the inputs of a model: waveform/1 with its resampling, then log_mel/1.
 
 What `Processor` does where the medium is "audio". Another rate is reached by a polyphase
-windowed sinc, whose definition stands in ``docs/processing.md``: a sinc under a Kaiser window,
+windowed sinc, whose definition stands in ``spec/processing.md``: a sinc under a Kaiser window,
 centred, with zeros outside of the sound. Method: R. E. Crochiere, L. R. Rabiner, *Multirate
 Digital Signal Processing*, Prentice-Hall 1983, chapter 2.
 """

@@ -4,7 +4,7 @@ WAV files are read strictly: every size is compared with what is there before me
 
 Sources: Multimedia Programming Interface and Data Specifications 1.0 (RIFF, 1991); Multiple
 channel audio data and WAVE files (WAVE_FORMAT_EXTENSIBLE). What is read and what refused stands
-in ``docs/processing.md``.
+in ``spec/processing.md``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """decode/1: whatever holds an image becomes an upright 8-bit RGB image.
 
 Decoding is Pillow's, restricted to six formats. What Pillow leaves to the caller is decided here
-and written down in ``docs/processing.md``: transparency, 16-bit samples, orientation, limits,
+and written down in ``spec/processing.md``: transparency, 16-bit samples, orientation, limits,
 and that nothing in a damaged file may surface as anything but a coded error. The colour half
 takes any Pillow mode that is accepted to 8-bit RGB without transparency.
 """

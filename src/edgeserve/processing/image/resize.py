@@ -1,7 +1,7 @@
 """resize/1 and center_crop/1: sizes and offsets, the work on an RGB image, and the way back.
 
 Sizes and offsets are exact integer arithmetic. No float takes part, so every language gets the
-same pixel grid; the rules stand in ``docs/processing.md``. The work is Pillow's: its resampling
+same pixel grid; the rules stand in ``spec/processing.md``. The work is Pillow's: its resampling
 is the definition of resize/1, and calling it is the only way to its exact result at its speed;
 the order of the passes is ours. `ImageTransform` leads from places in a model's input back to
 places in the upright image.

@@ -112,7 +112,7 @@ def _check_task_output(steps: Sequence[OutputStep], task: Task) -> None:
         f"output steps of the task {task!r}",
         wanted=f"{tags}, once and last" if wanted else "no step that reads another task",
         got=", ".join(step.tag for step in steps) or "no output step",
-        hint="say which outputs hold what (docs/processing.md), or declare the task 'tensors'",
+        hint="say which outputs hold what (spec/processing.md), or declare the task 'tensors'",
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs edgeserve through ``readings.json``: outputs to boxes, masks, spans and so on."""
+"""Records of many decisions read from outputs: ``processing/readings.json``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from edgeserve.types.tensors import Signature, TensorSpec
 __all__ = ["check_reading_case"]
 
 
-def check_reading_case(case: dict[str, Any], tolerance: float) -> str | None:
-    """Run one case; what is wrong, or None."""
+def check_reading_case(case: dict[str, Any], listing: dict[str, Any], *_: object) -> str | None:
+    """Run one case."""
     outputs = {
         name: np.array([float(x) for x in o["values"]]).reshape(o["shape"]).astype(o["dtype"])
         for name, o in case["outputs"].items()
@@ -34,7 +34,7 @@ def check_reading_case(case: dict[str, Any], tolerance: float) -> str | None:
     if len(records) != len(wanted):
         return f"{len(records)} records"
     pairs = zip(records, wanted, strict=True)
-    return next((told for pair in pairs if (told := _apart(*pair, tolerance))), None)
+    return next((told for pair in pairs if (told := _apart(*pair, listing["tolerance"]))), None)
 
 
 def _finished(case: dict[str, Any], outputs: dict[str, np.ndarray]) -> list[Any]:

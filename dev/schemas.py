@@ -1,10 +1,10 @@
 """JSON Schemas of what edgeserve writes, made from the types: ``spec/schema/*.schema.json``.
 
-    python -m edgeserve.bundle.schema --write spec/schema     # after a type has changed
-    python -m edgeserve.bundle.schema --check spec/schema     # what CI runs; exit 1 if one is stale
+    python -m dev.schemas --write spec/schema     # after a type has changed
+    python -m dev.schemas --check spec/schema     # what CI runs; exit 1 if one is stale
 
 A schema says what the types say: fields, types, closed sets of words. Rules that span fields (a
-reference is listed, names do not meet) stand in ``docs/bundle.md``; the readers hold to both.
+reference is listed, names do not meet) stand in ``spec/bundle.md``; the readers hold to both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from edgeserve.bundle.rules import MAX_NAME, MODEL_NAME, Identity
 from edgeserve.files import write_atomic
 from edgeserve.tasks.values import AnyRecord
-from edgeserve.types.artifact import MEMBER_NAME
+from edgeserve.types.artifact import MEMBER_NAME, PrecisionPlan
 from edgeserve.types.cli_json import Output
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
@@ -41,6 +41,7 @@ SCHEMAS: dict[str, tuple[str, Any]] = {
     "identity": ("identity.json of a workspace or bundle", Identity),
     "manifest": ("manifest.json of a workspace or bundle", Manifest),
     "measurement": ("reports/*.measure.json of a workspace", Measurement),
+    "plan": ("The plan file of a mixed artifact", PrecisionPlan),
     "record": ("A result of predict", AnyRecord),
     "report": ("reports/*.validate.json of a workspace", Report),
     "workload": ("A workload profile", WorkloadProfile),
@@ -108,7 +109,7 @@ def check(folder: Path) -> list[str]:
 def main(arguments: list[str]) -> int:
     """``--check FOLDER`` or ``--write FOLDER``; exit code 1 when a schema is stale, 2 for usage."""
     if len(arguments) != 2 or arguments[0] not in ("--check", "--write"):
-        print("usage: python -m edgeserve.bundle.schema --check|--write FOLDER", file=sys.stderr)
+        print("usage: python -m dev.schemas --check|--write FOLDER", file=sys.stderr)
         return 2
     folder = Path(arguments[1])
     stale = check(folder)

@@ -1,4 +1,4 @@
-"""Runs edgeserve through the text and vector cases; ``run.py`` counts them."""
+"""Texts, their batches, and pooling: ``processing/text.json`` and ``vectors.json``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from edgeserve.types.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["check_batch_case", "check_text_case", "check_vector_case", "text_processor"]
 
-HERE = Path(__file__).resolve().parent
 PARTS = get_args(TokenizePart)
 Json = dict[str, Any]
 
 
-def text_processor(case: Json, tokenizers: Json) -> Processor:
+def text_processor(case: Json, tokenizers: Json, folder: Path) -> Processor:
     """A processor of the three parts that a case asks for."""
     asset = FileEntry(**tokenizers[case["tokenizer"]])
     length = case.get("length", [1, case.get("longest", 512)])
@@ -47,7 +46,7 @@ def text_processor(case: Json, tokenizers: Json) -> Processor:
         Processing(inputs=tuple(inputs)),
         Signature(inputs=tuple(specs), outputs=(), dims=dims),
         "tensors",
-        assets=lambda path: (HERE / path).read_bytes(),
+        assets=lambda path: (folder / path).read_bytes(),
     )
 
 
@@ -63,10 +62,10 @@ def raw_text(case: Json) -> str | bytes:
     return str(case["text"])
 
 
-def check_text_case(case: Json, tokenizers: Json) -> str | None:
-    """Run one of ``cases`` of ``text.json``; what is wrong, or None."""
+def check_text_case(case: Json, listing: Json, folder: Path) -> str | None:
+    """Run one of ``cases`` of ``text.json``."""
     try:
-        sample = text_processor(case, tokenizers).prepare(raw_text(case))
+        sample = text_processor(case, listing["tokenizers"], folder).prepare(raw_text(case))
     except EdgeError as error:
         return None if error.code == case.get("error") else f"raised {error}"
     if "error" in case:
@@ -74,9 +73,9 @@ def check_text_case(case: Json, tokenizers: Json) -> str | None:
     return _differs({name: row.tolist() for name, row in sample.items()}, case["expected"])
 
 
-def check_batch_case(case: Json, tokenizers: Json) -> str | None:
-    """Run one of ``batches`` of ``text.json``; what is wrong, or None."""
-    processor = text_processor(case, tokenizers)
+def check_batch_case(case: Json, listing: Json, folder: Path) -> str | None:
+    """Run one of ``batches`` of ``text.json``."""
+    processor = text_processor(case, listing["tokenizers"], folder)
     batch = processor.batch([processor.prepare(text) for text in case["texts"]])
     if any(array.dtype != case["dtype"] for array in batch.values()):
         return f"gave {[array.dtype.name for array in batch.values()]}"
@@ -88,8 +87,8 @@ def _differs(found: Json, wanted: Json) -> str | None:
     return None if not wrong else f"{wrong[0]}: gave {found[wrong[0]]}"
 
 
-def check_vector_case(case: Json) -> str | None:
-    """Run one case of ``vectors.json``; what is wrong, or None."""
+def check_vector_case(case: Json, *_: object) -> str | None:
+    """Run one case of ``vectors.json``."""
     output = case["output"]
     y = np.array([float(x) for x in output["values"]], output["dtype"]).reshape(output["shape"])
     feed = {"m": np.array(case["mask"])} if isinstance(case["mask"], list) else None

@@ -1,4 +1,4 @@
-"""The cases of sounds: steps on a WAV, and the tensor or the refusal that must come of it."""
+"""Sound steps: ``processing/sounds.json``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from edgeserve.types.processing import AnyStep, InputProcessing, LogMel, Process
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = ["check_sound_case", "made", "sound_processor"]
-
-HERE = Path(__file__).resolve().parent
+__all__ = ["check_sound_case", "prepared", "sound_processor"]
 
 
-def made(
-    case: dict[str, Any], processor: Callable[[tuple[InputStep, ...]], Processor]
+def prepared(
+    case: dict[str, Any], folder: Path, processor: Callable[[tuple[InputStep, ...]], Processor]
 ) -> np.ndarray | str | None:
     """The tensor of a case that wants one, of its dtype and shape; else what is wrong, or None."""
-    raw = (HERE / case["input"]).read_bytes()
+    raw = (folder / case["input"]).read_bytes()
     try:
         steps = tuple(msgspec.convert(case["steps"], list[AnyStep]))
         tensor = processor(steps).prepare(raw)["x"]
@@ -38,12 +36,13 @@ def made(
     return tensor
 
 
-def check_sound_case(case: dict[str, Any], blob: bytes) -> str | None:
-    """Run one case of ``sounds.json``; what is wrong, or None."""
-    tensor = made(case, sound_processor)
+def check_sound_case(case: dict[str, Any], listing: dict[str, Any], folder: Path) -> str | None:
+    """Run one case."""
+    tensor = prepared(case, folder, sound_processor)
     if tensor is None or isinstance(tensor, str):
         return tensor
     wanted = case["expected"]
+    blob = (folder / listing["blob"]).read_bytes()
     values = np.frombuffer(blob, "<f4", wanted["bytes"] // 4, wanted["offset"])
     expected = values.reshape(wanted["shape"]).astype(np.float64)
     apart = np.abs(tensor - expected)
