@@ -18,11 +18,10 @@ from collections.abc import Iterable, Iterator
 
 from edgeserve.errors import BundleError
 from edgeserve.files import sha256_bytes
-from edgeserve.tasks.text_generation import Picks
 from edgeserve.types.artifact import FileEntry, check_member_name
 from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.processing import Processing, Tokenize
+from edgeserve.types.processing import Processing
 from edgeserve.types.source import Exported, Weight
 from edgeserve.types.vocabulary import REFERENCE_FORMAT, Task
 
@@ -174,11 +173,11 @@ def referenced(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
             yield f"$.golden.cases[{i}].outputs", case.outputs
     for i, made in enumerate(manifest.processing.inputs):
         for j, step in enumerate(made.steps):
-            if isinstance(step, Tokenize):
-                yield f"$.processing.inputs[{i}].steps[{j}].tokenizer", step.tokenizer
+            for name, entry in step.files.items():
+                yield f"$.processing.inputs[{i}].steps[{j}].{name}", entry
     for i, read in enumerate(manifest.processing.outputs):
-        if isinstance(read, Picks) and read.tokenizer is not None:
-            yield f"$.processing.outputs[{i}].tokenizer", read.tokenizer
+        for name, entry in read.files.items():
+            yield f"$.processing.outputs[{i}].{name}", entry
 
 
 def check_manifest(manifest: Manifest, thing: str) -> None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.image.resize import MAX_PIXELS, Size, resized
 from edgeserve.processing.image.tensor import ToTensor
+from edgeserve.tasks import REGISTRY
 from edgeserve.types.processing import (
     Cast,
     CenterCrop,
@@ -149,21 +150,6 @@ def _fixed_size(name: str, steps: Sequence[Resize | CenterCrop]) -> Size | None:
     return size
 
 
-#: The medium of tasks that know only one.
-_MEDIA: dict[Task, str] = {
-    "image-classification": "image",
-    "object-detection": "image",
-    "image-segmentation": "image",
-    "depth-estimation": "image",
-    "text-classification": "text",
-    "token-classification": "text",
-    "text-generation": "text",
-    "audio-classification": "audio",
-    "automatic-speech-recognition": "audio",
-    "voice-activity": "audio",
-}
-
-
 def check_image_plans(plans: Sequence[ImagePlan], signature: Signature, task: Task) -> None:
     """Compare the plans of a model whose inputs are made from pictures with its signature.
 
@@ -183,7 +169,7 @@ def check_task(task: Task, medium: str) -> None:
     Raises:
         ProcessingError: EDGE-PROCESS-005.
     """
-    wanted = _MEDIA.get(task, medium)
+    wanted = (REGISTRY[task].medium if task in REGISTRY else None) or medium
     if wanted != medium:
         raise ProcessingError(
             "EDGE-PROCESS-005",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from edgeserve.tasks.values import AnyTaskOutput
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
-from edgeserve.types.steps import InputStep, OutputStep, TaskOutput
+from edgeserve.types.steps import FieldKind, InputStep, OutputStep, TaskOutput
 from edgeserve.types.tensors import DType
 
 __all__ = [
@@ -294,6 +294,10 @@ class Softmax(OutputStep, frozen=True, tag_field="step", tag="softmax/1"):
     output: str
     axis: int = -1
 
+    def field(self, integers: bool) -> FieldKind:
+        """See `OutputStep.field`."""
+        return FieldKind("logits", True, self.axis)
+
 
 class TopK(OutputStep, frozen=True, tag_field="step", tag="top_k/1"):
     """The ``k`` highest scores of ``output``, ties going to the lower index."""
@@ -322,11 +326,19 @@ class Pool(OutputStep, frozen=True, tag_field="step", tag="pool/1"):
     mask: str
     mode: PoolMode = "mean"
 
+    def field(self, integers: bool) -> FieldKind:
+        """See `OutputStep.field`."""
+        return FieldKind("embedding")
+
 
 class L2Normalize(OutputStep, frozen=True, tag_field="step", tag="l2_normalize/1"):
     """Divide one sample's ``output`` by its L2 norm over the last axis, which is at least 1e-12."""
 
     output: str
+
+    def field(self, integers: bool) -> FieldKind:
+        """See `OutputStep.field`."""
+        return FieldKind("embedding")
 
 
 if TYPE_CHECKING:
@@ -381,8 +393,6 @@ class Processing(Value, frozen=True):
     @property
     def assets(self) -> tuple[FileEntry, ...]:
         """Each file that the steps name, once, sorted by path."""
-        named = {step.tokenizer for step in self.padding.values()}
-        named |= {
-            file for step in self.outputs if isinstance(step, TaskOutput) for file in step.files
-        }
+        steps = (*(step for each in self.inputs for step in each.steps), *self.outputs)
+        named = {file for step in steps for file in step.files.values()}
         return tuple(sorted(named, key=lambda entry: (entry.path, entry.sha256)))

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.outputs.steps import l2_normalize, pool
-from edgeserve.tasks.embedding.read import embedding
+from edgeserve.tasks.embedding.device import embedding
 from edgeserve.types.processing import PoolMode
 
 MODES = get_args(PoolMode)

@@ -19,9 +19,9 @@ from edgeserve.tasks.metrics import f1
 from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.segmentation.metrics import mask_row, mean_ious
 from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
-from edgeserve.tasks.token_classification.metrics import span_row
+from edgeserve.tasks.token_classification.gate import span_row
 from edgeserve.tasks.voice_activity import TrueSegments, Voice
-from edgeserve.tasks.voice_activity.metrics import frame_row
+from edgeserve.tasks.voice_activity.gate import frame_row
 from edgeserve.types.processing import CenterCrop, Resize
 from edgeserve.validate.stats.paired_tests import bootstrap_stats
 

@@ -1,11 +1,23 @@
-"""Labelled spans compared."""
+"""spans/1: labelled spans, read from scores a token and compared."""
 
 from __future__ import annotations
 
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
-from edgeserve.tasks.token_classification import SCHEMA, Span, Tokens
+from collections.abc import Sequence
 
-__all__ = ["COMPARISON", "f1", "span_key"]
+import numpy as np
+
+from edgeserve.processing.outputs.checks import (
+    ModelOutputs,
+    RecordReader,
+    check_numbers,
+    labels_error,
+    softmax,
+)
+from edgeserve.processing.outputs.positions import leads, position_reader, position_scores
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.token_classification import SCHEMA, Span, Spans, Tokens
+
+__all__ = ["COMPARISON", "f1", "reader", "span_key", "spans"]
 
 
 def _span_margin(span: Span) -> float:
@@ -84,3 +96,64 @@ def _details(record: Tokens) -> list[str]:
 COMPARISON = RecordComparison(
     compare=_compare, margin=_margin, gap=_gap, describe=_describe, details=_details
 )
+
+
+def reader(model: ModelOutputs) -> RecordReader:
+    """Reads the spans of each sample.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-025, the step's mask is no input.
+    """
+    step = model.step
+    assert isinstance(step, Spans)
+    return position_reader(
+        step, model, lambda value, where: spans(step, value, model.labels, where)
+    )
+
+
+def spans(
+    step: Spans, value: np.ndarray, labels: Sequence[str], where: tuple[np.ndarray, np.ndarray]
+) -> Tokens:
+    """spans/1 on one sample.
+
+    Args:
+        step: What to do.
+        value: Scores [positions, labels].
+        labels: Name of each label.
+        where: See `positions`.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-007 (labels), -008 (form), -009 (NaN).
+    """
+    scores = position_scores(step.output, value)
+    count = scores.shape[1]
+    if len(labels) != count:
+        raise labels_error(f"{count}, one a column of spans/1", labels)
+    places, offsets = where
+    shares = softmax(check_numbers(scores[places], "scores"), -1)
+    best = shares.argmax(axis=1)
+    found: list[Span] = []
+    open_ = False
+    for kind, share, (start, end) in zip(
+        best.tolist(), shares.max(axis=1).tolist(), offsets.tolist(), strict=True
+    ):
+        name, begins = step.named(labels[kind])
+        if name is None:
+            open_ = False
+        elif open_ and not begins and found[-1].label == name:
+            last = found[-1]
+            found[-1] = Span(start=last.start, end=end, label=name, score=min(last.score, share))
+        else:
+            found.append(Span(start=start, end=end, label=name, score=share))
+            open_ = True
+    unsure = offsets[np.asarray(leads(shares)) < SCHEMA.sure]
+    return Tokens(spans=tuple(found), unsure=tuple((int(a), int(b)) for a, b in unsure))
+
+
+def _named(label: str, step: Spans) -> tuple[str | None, bool]:
+    """What a token's label says: which kind of span, and whether a new one begins."""
+    if label == step.outside:
+        return None, False
+    if step.scheme == "bio" and label[:2] in ("B-", "I-"):
+        return label[2:], label[0] == "B"
+    return label, False

@@ -1,13 +1,21 @@
-"""Depths compared: one decision a pixel."""
+"""depth/1: the depth of each pixel, read and compared."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from edgeserve.processing.outputs.checks import (
+    ModelOutputs,
+    RecordReader,
+    check_numbers,
+    each_sample,
+    flat_map,
+    wrong_outputs,
+)
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_all_flipped
-from edgeserve.tasks.depth import Depth
+from edgeserve.tasks.depth import Depth, Depths
 
-__all__ = ["COMPARISON", "DEPTH_OFF", "relative_error"]
+__all__ = ["COMPARISON", "DEPTH_OFF", "depth", "reader", "relative_error"]
 
 
 #: A depth that is off by more than this share of the reference's is another.
@@ -63,3 +71,21 @@ COMPARISON = RecordComparison(
     gap=_gap,
     describe=_describe,
 )
+
+
+def reader(model: ModelOutputs) -> RecordReader:
+    """Reads a map of each sample."""
+    step = model.step
+    assert isinstance(step, Depths)
+    return each_sample(step.output, lambda value: depth(step, value))
+
+
+def depth(step: Depths, value: np.ndarray) -> Depth:
+    """depth/1 on one sample: [height, width], axes of size 1 around it.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-008 (form), -009 (NaN or infinity).
+    """
+    if value.dtype.kind != "f":
+        raise wrong_outputs(f"output {step.output!r} as floats", str(value.dtype))
+    return Depth(map=check_numbers(np.asarray(flat_map(value), np.float32), "depth"))

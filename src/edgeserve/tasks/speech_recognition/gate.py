@@ -1,13 +1,14 @@
-"""Word error rate, against the reference's text and against a transcript."""
+"""Transcripts: word error rate, and what a user's reference may answer."""
 
 from __future__ import annotations
 
 from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
-from edgeserve.tasks.speech_recognition.compare import edit_distance
+from edgeserve.tasks.speech_recognition.device import edit_distance
 from edgeserve.tasks.text_generation import Text
+from edgeserve.tasks.text_generation.gate import ANSWERS
 from edgeserve.types.records import Record
 
-__all__ = ["METRICS"]
+__all__ = ["ANSWERS", "METRICS"]
 
 
 def _word_errors(words: list[str], answer: Record | None) -> float:

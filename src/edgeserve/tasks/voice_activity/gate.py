@@ -1,14 +1,17 @@
-"""F1 of frames with speech."""
+"""Frames: F1 of speech, and what a user's reference may answer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
 from edgeserve.tasks.metrics import F1Row, TaskMetrics, f1
 from edgeserve.tasks.voice_activity import TrueSegments, Voice
 from edgeserve.types.records import Record
 
-__all__ = ["METRICS", "frame_row"]
+__all__ = ["ANSWERS", "METRICS", "frame_row"]
 
 
 def frame_row(truth: TrueSegments, reference: Record | None, answer: Record | None) -> F1Row:
@@ -39,3 +42,17 @@ def _frame_counts(truth: TrueSegments, record: Record | None) -> tuple[int, int,
 METRICS = TaskMetrics(
     row=lambda truth, place, reference, answer: frame_row(truth, reference, answer), read=f1
 )
+
+
+_FORM = "prob [n] and step_s"
+
+
+def _voice(fields: Fields, labels: Sequence[str]) -> Voice:
+    return Voice(prob=np.asarray(fields["prob"]), step_s=float(fields["step_s"]))
+
+
+def _check(record: Voice, labels: Sequence[str], thing: str) -> None:
+    check_numbers(Voice, _FORM, thing, (record.prob,), (record.prob,))
+
+
+ANSWERS = ReferenceAnswers(field_parser(Voice, _FORM, _voice, _check))

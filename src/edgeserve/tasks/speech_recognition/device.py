@@ -14,14 +14,15 @@ from typing import TypeVar
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.speech_recognition import SCHEMA
 from edgeserve.tasks.text_generation import Text
-from edgeserve.tasks.text_generation.compare import (
+from edgeserve.tasks.text_generation.device import (
     describe_text,
     largest_change,
     margins_of,
+    reader,
     surest,
 )
 
-__all__ = ["COMPARISON", "alignment", "edit_distance"]
+__all__ = ["COMPARISON", "alignment", "edit_distance", "reader"]
 
 
 _T = TypeVar("_T", int, str)
