@@ -1,4 +1,4 @@
-"""Spans: F1, and what a user's reference may answer.
+"""Spans: F1, what a user's reference may answer, and true spans.
 
 Source:
     E. F. Tjong Kim Sang, F. De Meulder, "Introduction to the CoNLL-2003 shared task", CoNLL 2003: a
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from edgeserve.data.ground_truth import LabelSchema, TruthReader, bad_place, unknown_classes
 from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.metrics import F1Row, RowFigures, TaskMetrics, f1
@@ -19,7 +20,7 @@ from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
 from edgeserve.tasks.token_classification.device import span_key
 from edgeserve.types.records import Record
 
-__all__ = ["ANSWERS", "METRICS", "span_row"]
+__all__ = ["ANSWERS", "METRICS", "TRUTH", "span_row"]
 
 
 def span_row(truth: TrueSpans, reference: Record | None, answer: Record | None) -> F1Row:
@@ -71,3 +72,34 @@ def _complete(rule: DecisionRule, record: Tokens, program: Tokens) -> Tokens:
 
 
 ANSWERS = ReferenceAnswers(field_parser(Tokens, _FORM, _tokens, _check), complete=_complete)
+
+
+def _true_spans(
+    given: Sequence[tuple[int, int, str | int]], known: LabelSchema, where: str, length: int
+) -> TrueSpans:
+    """Labelled spans of a text of so many characters.
+
+    Raises:
+        DataError: EDGE-DATA-026, one is empty or lies beyond the text, or is there twice; -023.
+    """
+    unknown = [label for *_, label in given if known.named(label) is None]
+    if unknown:
+        raise unknown_classes(known, where, unknown)
+    for start, end, _ in given:
+        if not 0 <= start < end <= length:
+            raise bad_place(
+                where,
+                f"0 <= start < end <= {length}, the text's length in characters",
+                f"a span from {start} to {end}",
+            )
+    found = sorted((start, end, known.named(label) or "") for start, end, label in given)
+    if len(set(found)) < len(found):
+        raise bad_place(where, "each span once", "one that is there twice")
+    return TrueSpans(spans=tuple(found))
+
+
+TRUTH = TruthReader(
+    key="spans",
+    type=list[tuple[int, int, str | int]],
+    from_line=lambda given, line: _true_spans(given, line.known, line.where, len(line.text)),
+)

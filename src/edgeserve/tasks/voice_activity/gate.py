@@ -1,17 +1,19 @@
-"""Frames: F1 of speech, and what a user's reference may answer."""
+"""Frames: F1 of speech, what a user's reference may answer, and true segments."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from edgeserve.data.ground_truth import TruthReader, bad_place
 from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
 from edgeserve.tasks.metrics import F1Row, TaskMetrics, f1
 from edgeserve.tasks.voice_activity import TrueSegments, Voice
 from edgeserve.types.records import Record
 
-__all__ = ["ANSWERS", "METRICS", "frame_row"]
+__all__ = ["ANSWERS", "METRICS", "TRUTH", "frame_row"]
 
 
 def frame_row(truth: TrueSegments, reference: Record | None, answer: Record | None) -> F1Row:
@@ -56,3 +58,30 @@ def _check(record: Voice, labels: Sequence[str], thing: str) -> None:
 
 
 ANSWERS = ReferenceAnswers(field_parser(Voice, _FORM, _voice, _check))
+
+
+#: A segment may reach this far beyond the sound, in seconds: labelling tools round.
+_SLACK_SECONDS = 0.1
+
+
+def _true_segments(
+    given: Sequence[tuple[float, float]], where: str, seconds: float | None
+) -> TrueSegments:
+    """When somebody speaks, in a sound of so many seconds (None: not known).
+
+    Raises:
+        DataError: EDGE-DATA-026, one is empty or lies beyond the sound.
+    """
+    last = math.inf if seconds is None else seconds + _SLACK_SECONDS
+    for start, end in given:
+        if not 0 <= start < end <= last:
+            length = "" if seconds is None else f" <= {seconds:g}, the sound's length in seconds"
+            raise bad_place(where, f"0 <= start < end{length}", f"{start:g} to {end:g}")
+    return TrueSegments(segments=tuple(sorted((float(a), float(b)) for a, b in given)))
+
+
+TRUTH = TruthReader(
+    key="segments",
+    type=list[tuple[float, float]],
+    from_line=lambda given, line: _true_segments(given, line.where, line.seconds),
+)

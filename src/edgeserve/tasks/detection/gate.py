@@ -1,11 +1,22 @@
-"""Boxes as a user's reference answers them."""
+"""Boxes as a user's reference answers them, and true boxes in the user's data."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from edgeserve.data.ground_truth import (
+    CocoImage,
+    LineInput,
+    TruthReader,
+    bad_box,
+    check_within,
+    read_raw,
+    unknown_classes,
+)
+from edgeserve.processing.image.resize import Size
 from edgeserve.tasks.answers import (
     Fields,
     ReferenceAnswers,
@@ -16,10 +27,10 @@ from edgeserve.tasks.answers import (
     unreadable_record,
 )
 from edgeserve.tasks.base import DecisionRule
-from edgeserve.tasks.detection import Detection
+from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
 from edgeserve.tasks.detection.compare import IOU, iou
 
-__all__ = ["ANSWERS"]
+__all__ = ["ANSWERS", "TRUTH", "checked_box"]
 
 
 _FORM = "boxes [n, 4] (xyxy, pixels of the upright photo), scores [n], labels [n]"
@@ -88,4 +99,72 @@ def _complete(rule: DecisionRule, record: Detection, near: Detection) -> Detecti
 
 ANSWERS = ReferenceAnswers(
     field_parser(Detection, _FORM, _detection, _check, _check_corners), complete=_complete
+)
+
+
+_YES = (b"1", b"true")
+
+
+def checked_box(
+    xywh: Sequence[float], label: str, where: str, size: Size | None, *, crowd: bool = False
+) -> TrueBox:
+    """A box of left, top, width and height.
+
+    Args:
+        xywh: In pixels of the upright photo.
+        label: Its class, as the model calls it.
+        where: What to call it in errors.
+        size: Height and width of the photo; None: not known.
+        crowd: See `TrueBox`.
+
+    Raises:
+        DataError: EDGE-DATA-024, it has no area, or lies outside.
+    """
+    if len(xywh) != 4 or not all(map(math.isfinite, xywh)):
+        raise bad_box(where, "four numbers: left, top, width, height", str(list(xywh)))
+    left, top, width, height = map(float, xywh)
+    if width <= 0 or height <= 0:
+        raise bad_box(where, "a width and height above 0", f"{width:g} x {height:g}")
+    right, bottom = left + width, top + height
+    check_within("a box", (left, top), (right, bottom), size, where, bad_box)
+    return TrueBox(xyxy=(left, top, right, bottom), label=label, crowd=crowd)
+
+
+def _from_line(
+    given: Sequence[tuple[float, float, float, float, str | int]], line: LineInput
+) -> TrueBoxes:
+    known = line.known
+    named = [known.named(label) for *_, label in given]
+    if unknown := [each[4] for each, name in zip(given, named, strict=True) if name is None]:
+        raise unknown_classes(known, line.where, unknown)
+    return TrueBoxes(
+        boxes=tuple(
+            checked_box(each[:4], name or "", f"{line.where}, box {i}", line.size)
+            for i, (each, name) in enumerate(zip(given, named, strict=True), 1)
+        )
+    )
+
+
+def _from_coco(image: CocoImage) -> TrueBoxes:
+    wanted = "[left, top, width, height]"
+    return TrueBoxes(
+        boxes=tuple(
+            checked_box(
+                read_raw(note.bbox, list[float], where, wanted, bad_box),
+                image.classes[note.category_id],
+                where,
+                image.size,
+                crowd=bytes(note.iscrowd) in _YES,
+            )
+            for where, note in image.notes
+        )
+    )
+
+
+TRUTH = TruthReader(
+    key="boxes",
+    type=list[tuple[float, float, float, float, str | int]],
+    from_line=_from_line,
+    coco=("bbox", "iscrowd"),
+    from_coco=_from_coco,
 )
