@@ -12,7 +12,7 @@ import pytest
 from testkit.modules import load
 
 from edgeserve.processing import Processor
-from edgeserve.types.processing import Decode
+from edgeserve.processing.steps.decode import Decode
 from edgeserve.types.steps import InputStep
 
 CONFORMANCE = Path(__file__).parents[2] / "spec" / "conformance" / "processing"

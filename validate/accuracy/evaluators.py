@@ -22,8 +22,9 @@ from edgeserve import tasks
 from edgeserve.data import Feed, LabelSchema
 from edgeserve.processing.batch import SampleOrigin, origins_of
 from edgeserve.processing.outputs.positions import positions
+from edgeserve.processing.steps.decode import Decode
 from edgeserve.tasks.metrics import TaskMetrics, TruthPlace
-from edgeserve.types.processing import CenterCrop, Decode, Processing, Resize
+from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record
 from edgeserve.types.reports import MetricStats
 from edgeserve.types.samples import Sample
@@ -59,10 +60,7 @@ class GroundTruthEvaluator:
 
     def __init__(self, task: Task, labels: tuple[str, ...], processing: Processing) -> None:
         self._labels = labels
-        first = processing.inputs[:1]
-        self._steps = [
-            step for each in first for step in each.steps if isinstance(step, Resize | CenterCrop)
-        ]
+        self._steps = processing.pixel_steps()
         self._metrics = tasks.metrics_of(task) or TaskMetrics()
         self._rows: list[tuple[str, Any]] = []
         self._costs: list[PairedCost] = []

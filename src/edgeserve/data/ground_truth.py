@@ -17,8 +17,8 @@ import msgspec
 from edgeserve import tasks
 from edgeserve.errors import DataError
 from edgeserve.processing.image.metadata import picture_size, sound_seconds
-from edgeserve.processing.image.resize import Size
 from edgeserve.tasks.values import Truth
+from edgeserve.types.steps import Size
 from edgeserve.types.vocabulary import Task
 
 __all__ = [

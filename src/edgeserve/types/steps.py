@@ -7,23 +7,50 @@ name and version (``resize/1``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
 
+if TYPE_CHECKING:
+    import numpy as np
+    import PIL.Image
+
 __all__ = [
+    "MAX_PIXELS",
     "Activation",
+    "Color",
+    "Feed",
     "FieldKind",
     "InputStep",
+    "LevelStep",
     "OutputStep",
+    "PixelStep",
+    "Placement",
+    "Size",
     "Slice",
     "SlicedOutput",
     "TaskOutput",
     "TokenOutput",
+    "check_color",
 ]
 
 Activation = Literal["none", "sigmoid", "softmax"]
+Color = tuple[int, int, int]
+#: Height and width in pixels.
+Size = tuple[int, int]
+#: What a model was fed, where that is known.
+Feed = Mapping[str, "np.ndarray"] | None
+
+#: No step makes a picture with more pixels than this.
+MAX_PIXELS = 178_956_970
+
+
+def check_color(name: str, color: Color) -> None:
+    """Raise ValueError for levels that no pixel has."""
+    if not all(0 <= level <= 255 for level in color):
+        raise ValueError(f"{name} {color} is outside 0..255")
 
 
 class FieldKind(NamedTuple):
@@ -59,7 +86,64 @@ class _Tagged(Value, frozen=True):
 
 
 class InputStep(_Tagged, frozen=True):
-    """A step before the model."""
+    """A step before the model.
+
+    Attributes:
+        medium: What it is made for.
+        rank: A step may only follow steps of its own rank or below; rank 0 stands first.
+    """
+
+    medium: ClassVar[Literal["image", "audio", "text"]] = "image"
+    rank: ClassVar[int] = 0
+
+
+class Placement(NamedTuple):
+    """Where the pixels of a picture lie in what a step makes of it: ``x * scale + shift``.
+
+    Attributes:
+        scale: Of height and width.
+        shift: In rows and columns of the result.
+        size: Height and width of the result.
+    """
+
+    scale: tuple[float, float]
+    shift: tuple[float, float]
+    size: Size
+
+
+class PixelStep(InputStep, frozen=True):
+    """A step on an 8-bit RGB picture; any number of them may follow each other."""
+
+    rank: ClassVar[int] = 1
+
+    def apply(self, image: PIL.Image.Image) -> PIL.Image.Image:
+        """What it makes of a picture, which is never changed itself."""
+        raise NotImplementedError
+
+    def out_size(self, size: Size | None) -> Size | None:
+        """Height and width of its result, of a picture of this size; None where either is open."""
+        raise NotImplementedError
+
+    def placement(self, size: Size) -> Placement:
+        """Where the pixels of a picture of this size lie in its result."""
+        raise NotImplementedError
+
+
+class LevelStep(InputStep, frozen=True):
+    """A step on the levels of a picture's channels, or on the order of its axes; once at most."""
+
+    def apply(self, levels: np.ndarray) -> np.ndarray:
+        """What each level of each channel [3, 256] becomes."""
+        return levels
+
+    def affine(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Scale and bias of each channel, float32 [3], where that is all it does; else None."""
+        return None
+
+    @property
+    def planar(self) -> bool | None:
+        """Whether channels come before rows and columns; None: it leaves them where they are."""
+        return None
 
 
 class OutputStep(_Tagged, frozen=True):
@@ -83,6 +167,15 @@ class OutputStep(_Tagged, frozen=True):
             integers: The output is of whole numbers.
         """
         return FieldKind("scores")
+
+    def apply(self, value: np.ndarray, feed: Feed) -> np.ndarray:
+        """What it makes of an output.
+
+        Args:
+            value: The output, axis 0 the samples.
+            feed: What the model was fed; None: not known.
+        """
+        return value
 
 
 class TaskOutput(OutputStep, frozen=True):

@@ -9,10 +9,10 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import Pad, Prepared, SampleOrigin
-from edgeserve.processing.steps import StepTimer, check_names, check_task, step_name
-from edgeserve.processing.text.tokenizer import Assets, Encoder, as_text
+from edgeserve.processing.checks import StepTimer, check_names, check_task, step_name
+from edgeserve.processing.steps.tokenize import Assets, Encoder, Tokenize, TokenizePart, as_text
 from edgeserve.tasks import decides, schema
-from edgeserve.types.processing import InputProcessing, Tokenize, TokenizePart
+from edgeserve.types.processing import InputProcessing
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 

@@ -13,15 +13,13 @@ from edgeserve.processing.outputs.checks import (
     ModelOutputs,
     OutputArrays,
     RecordReader,
-    are_probabilities,
     check_labels,
     result_output,
-    wrong_outputs,
 )
-from edgeserve.processing.outputs.steps import top_k
+from edgeserve.processing.outputs.numbers import are_probabilities, wrong_outputs
+from edgeserve.processing.steps.top_k import TopK, top_k
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.classification import Classification
-from edgeserve.types.processing import TopK
 
 __all__ = ["COMPARISON", "classify", "margin", "reader", "same", "same_top", "score_gap"]
 

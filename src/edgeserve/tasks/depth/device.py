@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.processing.outputs.checks import (
-    ModelOutputs,
-    RecordReader,
-    check_numbers,
-    each_sample,
-    flat_map,
-    wrong_outputs,
-)
+from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, each_sample, flat_map
+from edgeserve.processing.outputs.numbers import check_numbers, wrong_outputs
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_all_flipped
 from edgeserve.tasks.depth import Depth, Depths
 

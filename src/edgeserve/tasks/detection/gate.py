@@ -16,7 +16,6 @@ from edgeserve.data.ground_truth import (
     read_raw,
     unknown_classes,
 )
-from edgeserve.processing.image.resize import Size
 from edgeserve.tasks.answers import (
     Fields,
     ReferenceAnswers,
@@ -29,6 +28,7 @@ from edgeserve.tasks.answers import (
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
 from edgeserve.tasks.detection.compare import IOU, iou
+from edgeserve.types.steps import Size
 
 __all__ = ["ANSWERS", "TRUTH", "checked_box"]
 

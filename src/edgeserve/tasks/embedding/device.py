@@ -19,13 +19,13 @@ from edgeserve.processing.outputs.checks import (
     ModelOutputs,
     OutputArrays,
     RecordReader,
+    check_form,
     result_output,
-    wrong_outputs,
 )
-from edgeserve.processing.outputs.steps import check_form
+from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.processing.steps.pool import Pool
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.types.processing import Pool
 
 __all__ = [
     "COMPARISON",

@@ -10,10 +10,12 @@ from edgeserve.processing.outputs.checks import (
     ModelOutputs,
     RecordReader,
     check_labels,
-    check_numbers,
-    check_probabilities,
     each_sample,
     flat_map,
+)
+from edgeserve.processing.outputs.numbers import (
+    check_numbers,
+    check_probabilities,
     sigmoid,
     softmax,
     wrong_outputs,

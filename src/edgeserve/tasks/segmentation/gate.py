@@ -27,10 +27,10 @@ from edgeserve.data.ground_truth import (
 from edgeserve.data.media import check_file
 from edgeserve.errors import DataError
 from edgeserve.files import sha256_bytes
-from edgeserve.processing.image.resize import Size
 from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile, Segmentation
+from edgeserve.types.steps import Size
 
 __all__ = ["ANSWERS", "TRUTH", "UNLABELLED", "bad_mask", "checked_mask", "inside", "true_mask"]
 

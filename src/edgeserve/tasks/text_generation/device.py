@@ -7,9 +7,10 @@ from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, check_numbers, softmax
+from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
+from edgeserve.processing.outputs.numbers import check_numbers, softmax
 from edgeserve.processing.outputs.positions import leads, position_reader, position_scores
-from edgeserve.processing.text.tokenizer import detokenizer
+from edgeserve.processing.steps.tokenize import detokenizer
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.text_generation import SCHEMA, Picks, Text
 

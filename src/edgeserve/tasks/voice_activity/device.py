@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.processing.outputs.checks import (
-    ModelOutputs,
-    RecordReader,
+from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, each_sample
+from edgeserve.processing.outputs.numbers import (
     check_numbers,
     check_probabilities,
-    each_sample,
     sigmoid,
     softmax,
     wrong_outputs,

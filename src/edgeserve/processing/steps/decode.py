@@ -12,7 +12,7 @@ import io
 import os
 import re
 import warnings
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -20,14 +20,35 @@ from edgeserve.errors import InputError, ProcessingError
 from edgeserve.installation import install_command
 from edgeserve.processing.image.metadata import orientation, upright
 from edgeserve.processing.inputs import bytes_of
-from edgeserve.types.processing import Decode
+from edgeserve.types.steps import Color, InputStep, check_color
 
 if TYPE_CHECKING:
     import PIL.Image
 
     from edgeserve.processing.audio.source import Sound
 
-__all__ = ["FORMATS", "MODES", "Raw", "decode", "fix_colour_key", "to_rgb"]
+__all__ = ["FORMATS", "MODES", "Decode", "Raw", "decode", "fix_colour_key", "to_rgb"]
+
+
+class Decode(InputStep, frozen=True, tag_field="step", tag="decode/1"):
+    """Encoded bytes to HWC uint8 RGB.
+
+    Attributes:
+        exif: Turn the picture upright as its EXIF orientation says.
+        background: RGB that transparent pixels are laid over.
+        max_pixels: A picture with more pixels is refused (decompression bombs).
+    """
+
+    rank: ClassVar = 0
+
+    exif: bool = True
+    background: Color = (255, 255, 255)
+    max_pixels: int = 178_956_970
+
+    def __post_init__(self) -> None:
+        check_color("background", self.background)
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels {self.max_pixels} is below 1")
 
 
 _SIXTEEN = ("I;16", "I;16B", "I;16L", "I;16N")

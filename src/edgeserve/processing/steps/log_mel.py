@@ -7,18 +7,100 @@ and rounded once.
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar, Literal
+
 import numpy as np
 
 from edgeserve.errors import InputError
-from edgeserve.types.processing import LogMel, MelScale
+from edgeserve.types.steps import InputStep
 
-__all__ = ["LogMelTransform", "mel_filters"]
+__all__ = ["LogMel", "LogMelTransform", "MelScale", "mel_filters"]
+
+MelScale = Literal["slaney", "htk", "kaldi"]
 
 #: Frames that are transformed at once: bounds memory, changes no value.
 _BLOCK = 512
 #: Slaney's scale is straight up to 1000 Hz, then logarithmic: 27 bands for a factor of 6.4.
 _KNEE_HZ, _HZ_A_MEL = 1000.0, 200.0 / 3
 _KNEE, _STEP = _KNEE_HZ / _HZ_A_MEL, np.log(6.4) / 27
+
+
+class LogMel(InputStep, frozen=True, tag_field="step", tag="log_mel/1"):
+    """Samples [n] to the logarithm of their mel spectrum, float32.
+
+    Attributes:
+        mels: How many bands.
+        n_fft: Length of the Fourier transform.
+        frame_length: Samples of a frame, zeros after them up to ``n_fft``; None: ``n_fft``.
+        hop: Samples from one frame to the next.
+        window: "hann" is periodic, "hann-symmetric" is not.
+        center: Frames are centred on multiples of ``hop``: the samples are mirrored at both ends.
+        remove_dc: Each frame's mean is taken off it first.
+        preemphasis: Then this share of each sample's predecessor.
+        power: Of the spectrum's magnitude.
+        scale: Of the bands; "kaldi" differs from "htk" in that its triangles are straight in mel.
+        norm: "slaney" divides each band by its width in Hz.
+        low: Where the lowest band begins, in Hz.
+        high: Where the highest band ends, in Hz; None: half the rate.
+        log: Of which base.
+        floor: Smaller values are this before the logarithm is taken.
+        frames: Frames of every result: what lies behind is cut off, zeros are put where none is
+            left. None: as many as the sound has.
+        below_max: Values further below the largest one than this are lifted to it; None: none are.
+        mean: Subtracted at the end.
+        std: Divides what is left.
+        layout: Order of the axes.
+    """
+
+    medium: ClassVar = "audio"
+
+    mels: int = 80
+    n_fft: int = 400
+    frame_length: int | None = None
+    hop: int = 160
+    window: Literal["hann", "hann-symmetric"] = "hann"
+    center: bool = True
+    remove_dc: bool = False
+    preemphasis: float = 0.0
+    power: Literal[1, 2] = 2
+    scale: MelScale = "slaney"
+    norm: Literal["slaney", "none"] = "slaney"
+    low: float = 0.0
+    high: float | None = None
+    log: Literal["log10", "ln"] = "log10"
+    floor: float = 1e-10
+    frames: int | None = None
+    below_max: float | None = None
+    mean: float = 0.0
+    std: float = 1.0
+    layout: Literal["mels-frames", "frames-mels"] = "mels-frames"
+
+    def __post_init__(self) -> None:
+        sizes = {"mels": self.mels, "n_fft": self.n_fft, "hop": self.hop, "frames": self.frames}
+        for name, size in (sizes | {"frame_length": self.frame_length}).items():
+            if size is not None and not 0 < size <= 65_536:
+                raise ValueError(f"{name} {size} is outside 1..65536")
+        if self.n_fft < 2 or not 2 <= self.width <= self.n_fft:
+            raise ValueError(f"frames of {self.width} samples do not fit into {self.n_fft}")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        if not 0 <= self.preemphasis < 1:
+            raise ValueError(f"preemphasis {self.preemphasis} is outside 0..1")
+        if not 0 < self.floor < math.inf:
+            raise ValueError(f"floor {self.floor} is not above 0")
+        if not (math.isfinite(self.mean) and math.isfinite(self.std) and self.std):
+            raise ValueError(f"mean {self.mean} and std {self.std} normalise nothing")
+        if self.below_max is not None and not 0 < self.below_max < math.inf:
+            raise ValueError(f"below_max {self.below_max} is not above 0")
+        if not 0 <= self.low < (math.inf if self.high is None else self.high) <= math.inf:
+            raise ValueError(f"bands from {self.low} to {self.high} Hz")
+
+    @property
+    def width(self) -> int:
+        """Samples of a frame."""
+        return self.frame_length or self.n_fft
 
 
 class LogMelTransform:

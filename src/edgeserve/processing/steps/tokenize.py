@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from edgeserve.errors import InputError, ProcessingError
 from edgeserve.files import sha256_bytes
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import Tokenize
+from edgeserve.types.steps import InputStep
 
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["Assets", "Encoder", "as_text", "detokenizer", "read_limit"]
+__all__ = ["Assets", "Encoder", "Tokenize", "TokenizePart", "as_text", "detokenizer", "read_limit"]
+
+TokenizePart = Literal["ids", "attention_mask", "type_ids"]
 
 #: Gives the bytes of an asset by its name (``assets/tokenizer.json``).
 Assets = Callable[[str], bytes]
@@ -68,6 +70,38 @@ def _no_characters(raw: object, error: UnicodeError) -> InputError:
         got=f"another byte at {place}" if bytes_given else f"half a surrogate pair at {place}",
         hint="decode it with the encoding that it is in, and drop what cannot be decoded",
     )
+
+
+class Tokenize(InputStep, frozen=True, tag_field="step", tag="tokenize/1"):
+    """Text to one row of integers, with the tokenizer's own library as truth.
+
+    The only step of an input. A sample has as many numbers as the text has tokens;
+    stacking samples pads them to the longest, or to the size that the signature fixes.
+
+    Attributes:
+        tokenizer: The ``tokenizer.json``, an asset (``assets/...``); its bytes are part of the
+            model's identity.
+        part: Which row: token ids, the attention mask (1 for tokens, 0 for padding) or type ids.
+        max_length: Longest row, special tokens included; what is longer is truncated.
+        pad_id: What the row is padded with: the pad token's id, 0 for a mask.
+        padding: Side that is padded.
+        truncation: Side that is cut off.
+    """
+
+    medium: ClassVar = "text"
+
+    tokenizer: FileEntry
+    part: TokenizePart
+    max_length: int
+    pad_id: int = 0
+    padding: Literal["right", "left"] = "right"
+    truncation: Literal["right", "left"] = "right"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_length < 1 << 31:
+            raise ValueError(f"max_length {self.max_length} is outside 1..2**31 - 1")
+        if not 0 <= self.pad_id < 1 << 31:  # fits whatever integers a file takes
+            raise ValueError(f"pad_id {self.pad_id} is outside 0..2**31 - 1")
 
 
 class Encoder:
