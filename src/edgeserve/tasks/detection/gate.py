@@ -27,7 +27,8 @@ from edgeserve.tasks.answers import (
 )
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
-from edgeserve.tasks.detection.compare import IOU, iou
+from edgeserve.tasks.detection.compare import iou
+from edgeserve.tasks.matching import OVERLAP
 from edgeserve.types.steps import Size
 
 __all__ = ["ANSWERS", "TRUTH", "checked_box"]
@@ -85,7 +86,7 @@ def _complete(rule: DecisionRule, record: Detection, near: Detection) -> Detecti
     So no invention is excused as a close call: an artifact's box just above the threshold may be
     one that the reference has just below it, or one where the reference sees nothing.
     """
-    found = iou(near.boxes, record.boxes) >= IOU
+    found = iou(near.boxes, record.boxes) >= OVERLAP
     alike = np.array([[a == b for b in record.labels] for a in near.labels], bool)
     own = (found & alike.reshape(found.shape)).any(axis=1)
     new = np.flatnonzero((near.scores < rule.threshold) & ~own)
