@@ -15,14 +15,22 @@ from edgeserve.types.tensors import Signature
 __all__ = ["check_slice", "place_steps", "sliced"]
 
 
-def sliced(where: Slice, values: Mapping[str, np.ndarray], what: str) -> np.ndarray:
+def sliced(
+    where: Slice, values: Mapping[str, np.ndarray], what: str, *, several: bool = False
+) -> np.ndarray:
     """The numbers of each thing, float32 [n, k].
+
+    Args:
+        where: The slice.
+        values: Outputs of one sample by name.
+        what: What it holds, for errors.
+        several: A thing has several numbers: an output of one axis is one thing, not one a number.
 
     Raises:
         ProcessingError: EDGE-PROCESS-008, the output of a sample has no such slice.
     """
     value = values[where.output]
-    if value.ndim == 1 and what != "boxes":
+    if value.ndim == 1 and not several:
         return np.asarray(value, np.float32)[:, None]
     axis = where.axis + value.ndim if where.axis < 0 else where.axis
     size = value.shape[axis] if 0 <= axis < value.ndim else 0

@@ -118,7 +118,7 @@ class Detector:
 
     def _one(self, values: Mapping[str, np.ndarray], origin: SampleOrigin) -> Detection:
         step = self._step
-        boxes = sliced(step.boxes, values, "boxes")
+        boxes = sliced(step.boxes, values, "boxes", several=True)
         if boxes.shape[1] != 4:
             raise wrong_outputs("four numbers a box", f"{boxes.shape[1]}")
         scores, kinds = self._scored(values, len(boxes))
