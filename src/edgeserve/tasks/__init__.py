@@ -102,6 +102,7 @@ REGISTRY: Final[dict[Task, TaskEntry]] = {
     "automatic-speech-recognition": TaskEntry("speech_recognition", "audio"),
     "voice-activity": TaskEntry("voice_activity", "audio"),
     "text-generation": TaskEntry("text_generation", "text"),
+    "keypoint-detection": TaskEntry("keypoints", "image"),
 }
 
 
