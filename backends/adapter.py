@@ -17,7 +17,7 @@ import numpy as np
 
 from edgeserve.backends.session import Session
 from edgeserve.errors import BackendError
-from edgeserve.types.processing import Tokenize
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 __all__ = ["Adapter"]

@@ -20,7 +20,7 @@ from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import DataError, InputError, ProcessingError
 from edgeserve.processing import Processor
-from edgeserve.types.processing import Tokenize
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.records import Record, Tensors
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import IO, Signature, TensorSpec

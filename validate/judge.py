@@ -244,9 +244,10 @@ def _evidence_outputs(case: ValidationCase) -> set[str]:
 def _remark_overlap(trial: ArtifactRun) -> None:
     """Boxes that match from an overlap of one half on may all be off by some of their size."""
     stats = trial.decisions
-    overlap = plain(stats.figures.get("iou", 1.0)) if stats else 1.0
-    if overlap < _CLOSE_IOU:
-        said = f"boxes that match overlap by {overlap:.2f} on average"
+    name = tasks.schema(stats.task).overlap if stats else ""
+    overlap = plain(stats.figures.get(name, 1.0)) if stats else 1.0
+    if stats and overlap < _CLOSE_IOU:
+        said = f"{stats.unit} that match overlap by {overlap:.2f} on average"
         trial.findings.remark("EDGE-CHECK-071", said)
 
 
@@ -279,9 +280,9 @@ def _report(
     artifact, answers = case.request.artifact, case.answers
     trial = trial or ArtifactRun.of(case, findings)
     evidence = _evidence(trial)
-    thresholds = threshold_note(
-        answers, decision_rule(case.exported.task, case.exported.processing)
-    )
+    processing = case.exported.processing
+    rule = decision_rule(case.exported.task, processing)
+    thresholds = threshold_note(answers, rule, processing.task_output)
     seen = (*answers.notes, *findings.notes, *thresholds, *_drift_note(case, evidence))
     notes = (*case.exported.notes, *seen)
     error = trial.error.largest() if case.decides else _largest(evidence)

@@ -14,7 +14,7 @@ from edgeserve.errors import ValidateError
 from edgeserve.files import LOCAL, describe, sha256_bytes, sha256_file, write_atomic
 from edgeserve.processing.batch import ORIGIN, origins_to_arrays, with_origins
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.tasks.embedding.compare import nearest_neighbours
+from edgeserve.tasks.embedding.device import nearest_neighbours
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import decode, encode, number
 from edgeserve.types.records import Record

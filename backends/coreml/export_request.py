@@ -16,7 +16,9 @@ from typing import Any
 from edgeserve.backends.coreml.coremltools_import import coremltools
 from edgeserve.backends.sizes import Sizes
 from edgeserve.errors import ConvertError
-from edgeserve.types.processing import Cast, Layout, Normalize
+from edgeserve.processing.steps.cast import Cast
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.normalize import Normalize
 from edgeserve.types.source import Exported
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import IO, TensorSpec

@@ -19,7 +19,11 @@ from edgeserve.convert.huggingface.model import NetworkPlan, labels_of, load_mod
 from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.processing import Processor, Sound
-from edgeserve.types.processing import InputProcessing, LogMel, Processing, Softmax, TopK, Waveform
+from edgeserve.processing.steps.log_mel import LogMel
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.processing.steps.waveform import Waveform
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.user_lines import one_line

@@ -19,18 +19,14 @@ from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
 from edgeserve.processing import Processor
-from edgeserve.types.processing import (
-    CenterCrop,
-    Decode,
-    Filter,
-    InputProcessing,
-    Layout,
-    Normalize,
-    Processing,
-    Resize,
-    Softmax,
-    TopK,
-)
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.normalize import Normalize
+from edgeserve.processing.steps.resize import Filter, Resize
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.user_lines import one_line

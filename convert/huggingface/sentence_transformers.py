@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 
 from edgeserve.convert.huggingface.folder import MODULES, ModelFolder, named_folder, read_json
 from edgeserve.errors import ConvertError
-from edgeserve.types.processing import PoolMode
+from edgeserve.processing.steps.pool import PoolMode
 
 __all__ = ["SentencePooling", "read_sentence_pooling"]
 

@@ -22,7 +22,11 @@ from edgeserve.convert.huggingface.tokenizer import (
 from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
-from edgeserve.types.processing import L2Normalize, Pool, Processing, Softmax, TopK
+from edgeserve.processing.steps.l2_normalize import L2Normalize
+from edgeserve.processing.steps.pool import Pool
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.types.processing import Processing
 from edgeserve.types.steps import OutputStep
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from edgeserve.convert.huggingface.folder import ModelFolder
 from edgeserve.convert.source_checks import resolve_named_file
 from edgeserve.errors import ConvertError
 from edgeserve.files import sha256_bytes
-from edgeserve.processing.text.tokenizer import Encoder
+from edgeserve.processing.steps.tokenize import Encoder, Tokenize, TokenizePart
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import InputProcessing, Tokenize, TokenizePart
+from edgeserve.types.processing import InputProcessing
 from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:

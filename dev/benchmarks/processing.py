@@ -22,20 +22,16 @@ from tokenizers import Tokenizer
 
 from edgeserve.files import describe
 from edgeserve.processing import Processor, normalize_from
-from edgeserve.types.processing import (
-    CenterCrop,
-    Decode,
-    InputProcessing,
-    L2Normalize,
-    Layout,
-    Pool,
-    Processing,
-    Resize,
-    Softmax,
-    Tokenize,
-    TokenizePart,
-    TopK,
-)
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.l2_normalize import L2Normalize
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.pool import Pool
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.tokenize import Tokenize, TokenizePart
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 

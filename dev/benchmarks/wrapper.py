@@ -28,10 +28,11 @@ from edgeserve import Wrapper
 from edgeserve.bundle import open_model
 from edgeserve.files import describe
 from edgeserve.measure.ab import Comparison, compare
+from edgeserve.processing.steps.resize import Resize
 from edgeserve.types.artifact import Artifact, Judgement
 from edgeserve.types.base import encode, plain
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
-from edgeserve.types.processing import Processing, Resize
+from edgeserve.types.processing import Processing
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 __all__ = ["main"]

@@ -9,9 +9,9 @@ from typing import Any
 from edgeserve import backends
 from edgeserve.bundle import open_model
 from edgeserve.errors import ServeError
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.serve.options import MB, ServeOptions
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.processing import Tokenize
 
 __all__ = [
     "BUNDLES",

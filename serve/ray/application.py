@@ -18,13 +18,15 @@ from edgeserve.serve.ray.ingress import Ingress
 from edgeserve.serve.ray.options import Cascade, RayOptions, ray_options
 from edgeserve.serve.ray.replica import ModelReplica
 from edgeserve.serve.telemetry import Log
+from edgeserve.tasks import REGISTRY, schema
+from edgeserve.tasks.classification import Classification
+from edgeserve.tasks.detection import Detection
 from edgeserve.types.manifest import Manifest
 
 __all__ = ["build", "run"]
 
 #: How often Ray asks a replica whether it is well, and how long it waits for the answer, seconds.
 _HEALTH = {"health_check_period_s": 2, "health_check_timeout_s": 10}
-_CLASSIFIERS = ("image-classification", "text-classification", "audio-classification")
 
 
 def build(args: Mapping[str, Any] | RayOptions) -> Any:
@@ -203,7 +205,8 @@ def _check_cascade(chain: Cascade, models: Mapping[str, Manifest]) -> None:
         raise _cascade_error(chain, f"models of {', '.join(sorted(models))}", ", ".join(lacking))
     if chain.name in models:
         raise _cascade_error(chain, "a name of its own", "that of a model")
-    wanted = ("object-detection",) if chain.crop else _CLASSIFIERS
+    record = Detection if chain.crop else Classification
+    wanted = [task for task in REGISTRY if schema(task).record is record]
     if models[chain.first].task not in wanted:
         raise _cascade_error(chain, f"a first model for {wanted[0]}", models[chain.first].task)
 

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgeserve.errors import EdgeError, InputError
-from edgeserve.processing.image.decode import Raw, decode
+from edgeserve.processing.steps.decode import Decode, Raw, decode
 from edgeserve.serve.app import App
 from edgeserve.serve.inference import raw_answers
 from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.ray.options import RayOptions
 from edgeserve.serve.request_errors import RequestRejected, error_body, rejection_of
 from edgeserve.types.base import encode
-from edgeserve.types.processing import Decode
 from edgeserve.types.records import Tensors
 
 __all__ = ["Headers", "ModelReplica", "ReplicaReply", "call_app"]

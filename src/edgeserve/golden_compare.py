@@ -12,7 +12,7 @@ from edgeserve.tasks import DecisionRule
 from edgeserve.tasks.base import comparable_floats
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours
+from edgeserve.tasks.embedding.device import cosine_distances, nearest_neighbours
 from edgeserve.types.base import Value
 from edgeserve.types.records import Record
 from edgeserve.types.reports import Limits

@@ -10,8 +10,8 @@ import pytest
 from edgeserve.backends.adapter import Adapter
 from edgeserve.backends.session import Session
 from edgeserve.errors import BackendError
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import Tokenize
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from edgeserve.backends.sizes import plan_sizes
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import InputProcessing, Processing, Tokenize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.source import Exported, Source
 from edgeserve.types.tensors import Signature, TensorSpec
 

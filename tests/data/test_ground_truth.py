@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 from skimage.measure import grid_points_in_poly
 
-from edgeserve.data import LabelSchema, scan, true_mask
-from edgeserve.data.ground_truth import inside
+from edgeserve.data import LabelSchema, scan
 from edgeserve.errors import DataError
 from edgeserve.tasks.detection import TrueBox, TrueBoxes
 from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile
+from edgeserve.tasks.segmentation.gate import inside, true_mask
 from edgeserve.tasks.token_classification import TrueSpans
 from edgeserve.tasks.voice_activity import TrueSegments
 

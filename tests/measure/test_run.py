@@ -25,19 +25,16 @@ from edgeserve.measure.run import measure_artifact
 from edgeserve.measure.stats import spread
 from edgeserve.measure.timing import Stopwatch, time_steps
 from edgeserve.processing import Processor, normalize_from
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.pool import Pool
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.tokenize import Tokenize
+from edgeserve.processing.steps.top_k import TopK
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import decode, encode, plain
-from edgeserve.types.processing import (
-    Decode,
-    InputProcessing,
-    Layout,
-    Pool,
-    Processing,
-    Resize,
-    Softmax,
-    Tokenize,
-    TopK,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.reports import Measurement
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 

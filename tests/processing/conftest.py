@@ -14,7 +14,7 @@ from conformance.images import input_processor
 from testkit.modules import load
 
 from edgeserve.processing import Processor
-from edgeserve.types.processing import Decode
+from edgeserve.processing.steps.decode import Decode
 from edgeserve.types.steps import InputStep
 
 CONFORMANCE = Path(__file__).parents[2] / "spec" / "conformance" / "processing"

@@ -12,19 +12,16 @@ from PIL import Image
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.processing import Processor, normalize_from
+from edgeserve.processing.steps.cast import Cast
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.normalize import Normalize
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
 from edgeserve.tasks.classification import Classification
-from edgeserve.types.processing import (
-    Cast,
-    CenterCrop,
-    Decode,
-    InputProcessing,
-    Layout,
-    Normalize,
-    Processing,
-    Resize,
-    Softmax,
-    TopK,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.records import Tensors
 from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.tensors import Shape, Signature, TensorSpec

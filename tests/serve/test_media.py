@@ -19,10 +19,12 @@ from scipy.signal import resample_poly
 from testkit.modules import load
 
 from edgeserve import Wrapper, oip
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.waveform import Waveform
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.base import decode
-from edgeserve.types.processing import InputProcessing, Processing, Softmax, Waveform
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.tensors import Signature, TensorSpec
 
 PREDICT, INFER = "/v2/models/words/predict", "/v2/models/words/infer"

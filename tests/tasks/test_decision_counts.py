@@ -18,7 +18,7 @@ from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.tasks.segmentation import Segmentation
-from edgeserve.tasks.speech_recognition.compare import alignment, edit_distance
+from edgeserve.tasks.speech_recognition.device import alignment, edit_distance
 from edgeserve.tasks.text_generation import Text
 from edgeserve.tasks.token_classification import Span, Tokens
 from edgeserve.tasks.voice_activity import Voice

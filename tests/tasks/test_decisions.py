@@ -29,7 +29,7 @@ from edgeserve.tasks import (
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.detection import Detection
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours, unit_vectors
+from edgeserve.tasks.embedding.device import cosine_distances, nearest_neighbours, unit_vectors
 from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import decode, encode
 from edgeserve.types.records import Record

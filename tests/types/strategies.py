@@ -15,6 +15,14 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.log_mel import LogMel
+from edgeserve.processing.steps.normalize import Normalize
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.processing.steps.tokenize import Tokenize
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.processing.steps.waveform import Waveform
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.detection import Detect, Detection
@@ -25,18 +33,7 @@ from edgeserve.tasks.voice_activity import Frames, Voice
 from edgeserve.types.artifact import Artifact, ArtifactFunction, FileEntry
 from edgeserve.types.base import UNSET, UnsetType, Value
 from edgeserve.types.manifest import Function, Manifest, ModelState
-from edgeserve.types.processing import (
-    CenterCrop,
-    Decode,
-    InputProcessing,
-    LogMel,
-    Normalize,
-    Processing,
-    Resize,
-    Tokenize,
-    TopK,
-    Waveform,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import GoldenField

@@ -29,16 +29,13 @@ from edgeserve.convert.request import ExportRequest
 from edgeserve.convert.source import export_source
 from edgeserve.files import describe
 from edgeserve.processing import normalize_from
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.processing import (
-    Decode,
-    InputProcessing,
-    Layout,
-    Processing,
-    Resize,
-    Softmax,
-    TopK,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.reports import Report
 from edgeserve.types.source import Exported, Source
 from edgeserve.validate.collect import collect_answers

@@ -15,12 +15,15 @@ from torch import nn
 from edgeserve import tasks
 from edgeserve.golden_compare import compare_records
 from edgeserve.processing import normalize_from
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.resize import Resize
 from edgeserve.tasks.depth import Depths
 from edgeserve.tasks.segmentation import Segment, Segmentation
 from edgeserve.tasks.text_generation import Picks
 from edgeserve.tasks.voice_activity import Frames
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.processing import Decode, InputProcessing, Layout, Processing, Resize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.reports import Report
 from edgeserve.types.steps import TaskOutput
 from edgeserve.types.vocabulary import Task

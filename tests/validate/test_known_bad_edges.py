@@ -16,8 +16,11 @@ from torch import nn
 
 from edgeserve import backends
 from edgeserve.processing import Processor, normalize_from
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.resize import Resize
 from edgeserve.tasks.detection import Detect, Detection
-from edgeserve.types.processing import Decode, InputProcessing, Layout, Processing, Resize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.steps import Slice
 
 FORMATS = ("onnx", "tflite", "coreml")

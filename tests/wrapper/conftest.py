@@ -27,20 +27,17 @@ from edgeserve.backends.onnx import OnnxBackend
 from edgeserve.bundle.rules import Identity
 from edgeserve.files import describe, sha256_bytes
 from edgeserve.package import PackageRequest, package
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.normalize import Normalize
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.artifact import Artifact, Judgement, Reason
 from edgeserve.types.base import encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
-from edgeserve.types.processing import (
-    Decode,
-    InputProcessing,
-    Layout,
-    Normalize,
-    Processing,
-    Resize,
-    Softmax,
-    TopK,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.samples import Golden, GoldenCase
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 

@@ -18,9 +18,13 @@ from edgeserve import tasks
 from edgeserve.bundle import open_model
 from edgeserve.errors import EdgeError
 from edgeserve.files import describe
+from edgeserve.processing.steps.cast import Cast
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.resize import Resize
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.segmentation import Segment, Segmentation
-from edgeserve.types.processing import Cast, Decode, InputProcessing, Layout, Processing, Resize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.records import Record
 from edgeserve.types.samples import Golden, GoldenCase
 from edgeserve.types.steps import Slice

@@ -16,15 +16,12 @@ from PIL import Image
 
 from edgeserve import Wrapper
 from edgeserve.errors import InputError, WrapperError
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.normalize import Normalize
+from edgeserve.processing.steps.softmax import Softmax
 from edgeserve.tasks.classification import Classification
-from edgeserve.types.processing import (
-    Decode,
-    InputProcessing,
-    Layout,
-    Normalize,
-    Processing,
-    Softmax,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.records import Tensors
 from edgeserve.types.tensors import Signature, TensorSpec
 

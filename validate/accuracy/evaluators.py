@@ -22,15 +22,14 @@ from edgeserve import tasks
 from edgeserve.data import Feed, LabelSchema
 from edgeserve.processing.batch import SampleOrigin, origins_of
 from edgeserve.processing.outputs.positions import positions
+from edgeserve.processing.steps.decode import Decode
 from edgeserve.tasks.metrics import TaskMetrics, TruthPlace
-from edgeserve.tasks.text_generation import Picks
-from edgeserve.tasks.token_classification import Spans
-from edgeserve.tasks.token_classification.read import span_labels
-from edgeserve.types.processing import CenterCrop, Decode, Processing, Resize
+from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record
 from edgeserve.types.reports import MetricStats
 from edgeserve.types.samples import Sample
 from edgeserve.types.source import Exported
+from edgeserve.types.steps import TokenOutput
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.compare.field_stats import kl_by_position, log_softmax
 from edgeserve.validate.stats.paired_tests import PairedCost, bootstrap_stats, ratio_stats
@@ -43,11 +42,11 @@ _Feed = Mapping[str, np.ndarray]
 
 def label_schema(exported: Exported) -> LabelSchema:
     """The model as the readers of true answers want it."""
-    steps = [step for step in exported.processing.outputs if isinstance(step, Spans)]
-    labels = span_labels(steps[0], exported.labels) if steps else exported.labels
+    step = exported.processing.task_output
+    labels = step.class_names(exported.labels) if step else exported.labels
     first = exported.processing.inputs[:1]
     decode = [step for each in first for step in each.steps if isinstance(step, Decode)]
-    return LabelSchema(exported.task, tuple(labels), all(step.exif for step in decode))
+    return LabelSchema(exported.task, labels, all(step.exif for step in decode))
 
 
 class GroundTruthEvaluator:
@@ -61,10 +60,7 @@ class GroundTruthEvaluator:
 
     def __init__(self, task: Task, labels: tuple[str, ...], processing: Processing) -> None:
         self._labels = labels
-        first = processing.inputs[:1]
-        self._steps = [
-            step for each in first for step in each.steps if isinstance(step, Resize | CenterCrop)
-        ]
+        self._steps = processing.pixel_steps()
         self._metrics = tasks.metrics_of(task) or TaskMetrics()
         self._rows: list[tuple[str, Any]] = []
         self._costs: list[PairedCost] = []
@@ -117,10 +113,10 @@ class TokenDistributionEvaluator:
     """
 
     def __init__(self, exported: Exported) -> None:
-        steps = [s for s in exported.processing.outputs if isinstance(s, Picks | Spans)]
-        self._step = steps[0] if steps else None
+        step = exported.processing.task_output
+        self._step = step if isinstance(step, TokenOutput) else None
         self._left = any(s.padding == "left" for s in exported.processing.padding.values())
-        self._predicts = exported.task == "text-generation"
+        self._predicts = tasks.decides(exported.task) and tasks.schema(exported.task).predicts_next
         self._ids = _ids_input(exported) if self._predicts else None
         self._total, self._count, self._worst = 0.0, 0, 0.0
         self.costs: list[PairedCost] = []

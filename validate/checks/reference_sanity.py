@@ -33,15 +33,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from edgeserve import tasks
 from edgeserve.data import Feed
 from edgeserve.errors import BackendError
 from edgeserve.tasks import DecisionRule
-from edgeserve.tasks.classification import Classification
-from edgeserve.tasks.segmentation import Segmentation
-from edgeserve.tasks.text_generation import Text
 from edgeserve.types.base import encode, plain
 from edgeserve.types.records import Record
 from edgeserve.types.samples import StoredAnswer
+from edgeserve.types.steps import TaskOutput
 from edgeserve.types.tensors import IO, Signature
 from edgeserve.validate.compare.tensors import relative_difference
 from edgeserve.validate.inference import BatchRunner
@@ -195,8 +194,8 @@ class ConstantReferenceCheck:
         if stored.record is None or program is None or self._moved[0]:
             return
         said = (
-            encode(_own_decision(stored.record, stored.scored)),
-            encode(_own_decision(program, stored.scored)),
+            encode(tasks.own_decision(stored.record, stored.scored)),
+            encode(tasks.own_decision(program, stored.scored)),
         )
         self._first = self._first or said
         self._count += 1
@@ -211,15 +210,6 @@ class ConstantReferenceCheck:
         return self._count >= fewest and self._moved == [False, True]
 
 
-def _own_decision(record: Record, scored: bool) -> object:
-    """A decision without what the program adds to a server's: margins, a bare label's scores."""
-    if isinstance(record, Segmentation):
-        return record.mask
-    if isinstance(record, Text):
-        return record.tokens
-    return record if scored or not isinstance(record, Classification) else record.label
-
-
 def rule_for_reference(answers: Answers, rule: DecisionRule) -> DecisionRule:
     """The rule, under which each of the server's boxes is a clear one if the thresholds differ.
 
@@ -230,14 +220,17 @@ def rule_for_reference(answers: Answers, rule: DecisionRule) -> DecisionRule:
     return rule if least is None else dataclasses.replace(rule, threshold=least - rule.sure)
 
 
-def threshold_note(answers: Answers, rule: DecisionRule) -> tuple[str, ...]:
+def threshold_note(
+    answers: Answers, rule: DecisionRule, step: TaskOutput | None
+) -> tuple[str, ...]:
     """A remark where the server lists boxes well below the packaged threshold; else nothing."""
     least = _lower_reference_threshold(answers, rule)
-    if least is None:
+    if least is None or step is None:
         return ()
     return (
-        f"the reference lists boxes from a score of {least:.2f} on, the package from"
-        f" {rule.threshold:.2f} on (detect/1, threshold): those between count as lost",
+        f"the reference lists {tasks.unit_of(rule.task)} from a score of {least:.2f} on, the"
+        f" package from {rule.threshold:.2f} on ({step.tag}, threshold): those between count as"
+        " lost",
     )
 
 

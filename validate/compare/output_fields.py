@@ -22,15 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from edgeserve.data import Feed
-from edgeserve.tasks.depth import Depths
-from edgeserve.tasks.detection import Detect
-from edgeserve.tasks.segmentation import Segment
-from edgeserve.tasks.text_generation import Picks
-from edgeserve.tasks.token_classification import Spans
-from edgeserve.tasks.voice_activity import Frames
-from edgeserve.types.processing import L2Normalize, Pool, Softmax
 from edgeserve.types.source import Exported
-from edgeserve.types.steps import OutputStep, Slice
+from edgeserve.types.steps import OutputStep, Slice, SlicedOutput
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.validate.reference_store import SyntheticTensors, TensorReader
 from edgeserve.validate.requests import Answers
@@ -267,34 +260,13 @@ def _step_layouts(
     step: OutputStep, specs: dict[str, TensorSpec]
 ) -> Iterator[tuple[str, FieldLayout]]:
     """What a step says of the outputs that it reads."""
-    if isinstance(step, Detect):
-        yield from _detector_layouts(step, specs)
+    if isinstance(step, SlicedOutput):
+        yield from _sliced_layouts(step, specs)
     elif step.output in specs:
         spec = specs[step.output]
-        field, axis = _step_field(step, spec)
-        yield step.output, FieldLayout(_channel_axis(spec, axis), (field,))
-
-
-def _step_field(step: OutputStep, spec: TensorSpec) -> tuple[OutputField, int]:
-    """The field that a step reads, and its axis, counted without the batch."""
-    integers = not spec.dtype.startswith(("float", "bfloat"))
-    if isinstance(step, Softmax):
-        return OutputField("logits", softmax=True), step.axis
-    if isinstance(step, Spans | Picks):
-        return OutputField("logits", softmax=True), -1
-    if isinstance(step, Segment):
-        return (OutputField("mask"), 0) if integers else (_score_field(step.activation), step.axis)
-    if isinstance(step, Frames):
-        return _score_field(step.activation), -1
-    if isinstance(step, Pool | L2Normalize):
-        return OutputField("embedding"), -1
-    return OutputField("values" if isinstance(step, Depths) else "scores"), -1
-
-
-def _score_field(activation: str) -> OutputField:
-    if activation == "none":
-        return OutputField("scores")
-    return OutputField("logits", softmax=activation == "softmax")
+        kind = step.field(not spec.dtype.startswith(("float", "bfloat")))
+        field = OutputField(kind.word, softmax=kind.softmax)
+        yield step.output, FieldLayout(_channel_axis(spec, kind.axis), (field,))
 
 
 def _channel_axis(spec: TensorSpec, axis: int) -> int | None:
@@ -303,8 +275,8 @@ def _channel_axis(spec: TensorSpec, axis: int) -> int | None:
     return place if place in channel_axes(spec) else shortest_axis(channel_axes(spec))
 
 
-def _detector_layouts(
-    step: Detect, specs: dict[str, TensorSpec]
+def _sliced_layouts(
+    step: SlicedOutput, specs: dict[str, TensorSpec]
 ) -> Iterator[tuple[str, FieldLayout]]:
     """Boxes, scores and so on, each out of its output."""
     for name in step.outputs:
@@ -317,29 +289,26 @@ def _detector_layouts(
         size = spec.shape[axis] if axis is not None else None
         if axis is None or not isinstance(size, int):
             word = next(iter(slices))
-            yield name, FieldLayout(axis, (_detector_field(word, step, None),))
+            yield name, FieldLayout(axis, (_sliced_field(word, step, None),))
         else:
             yield name, FieldLayout(axis, tuple(_slice_fields(step, slices, size)))
 
 
-def _slice_fields(step: Detect, slices: dict[str, Slice], size: int) -> Iterator[OutputField]:
+def _slice_fields(step: SlicedOutput, slices: dict[str, Slice], size: int) -> Iterator[OutputField]:
     """One field a slice, and one of the channels that no slice takes."""
     taken: set[int] = set()
     for word, each in slices.items():
         channels = tuple(c for c in range(size)[each.start : each.stop] if c not in taken)
         taken.update(channels)
         if channels:
-            yield _detector_field(word, step, channels if len(channels) < size else None)
+            yield _sliced_field(word, step, channels if len(channels) < size else None)
     if rest := tuple(c for c in range(size) if c not in taken):
         yield OutputField("values", rest)
 
 
-def _detector_field(word: str, step: Detect, channels: tuple[int, ...] | None) -> OutputField:
-    if word in ("scores", "objectness"):
-        raw = step.activation != "none"
-        softmax = word == "scores" and step.activation == "softmax"
-        return OutputField("logits" if raw else "scores", channels, softmax)
-    return OutputField(word, channels)
+def _sliced_field(word: str, step: SlicedOutput, channels: tuple[int, ...] | None) -> OutputField:
+    kind = step.slice_field(word)
+    return OutputField(kind.word, channels, kind.softmax)
 
 
 def natural_outputs(

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgeserve import tasks
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours, unit_vectors
+from edgeserve.tasks.embedding.device import cosine_distances, nearest_neighbours, unit_vectors
 from edgeserve.types.base import Number, number
 from edgeserve.types.records import Record
 from edgeserve.types.reports import EmbeddingStats

@@ -26,7 +26,7 @@ from edgeserve.processing import Processor
 from edgeserve.tasks import DecisionRule, has_many_decisions
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours
+from edgeserve.tasks.embedding.device import cosine_distances, nearest_neighbours
 from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Task

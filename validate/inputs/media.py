@@ -26,7 +26,8 @@ from importlib import resources
 import numpy as np
 
 from edgeserve.processing.audio.source import write_wav
-from edgeserve.types.processing import LogMel, Waveform
+from edgeserve.processing.steps.log_mel import LogMel
+from edgeserve.processing.steps.waveform import Waveform
 from edgeserve.types.source import Exported
 
 __all__ = [

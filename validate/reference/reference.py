@@ -4,11 +4,8 @@ The exported program always runs, because only it gives tensors for every input.
 reference is a callable or an endpoint, its decisions (or its own tensors) take the place of the
 program's.
 
-`NearThresholdCompleter` adds what the reference nearly decided, so that no invention is excused
-as a close call. A detector lists boxes from its threshold on. An artifact's box just above it
-may be one that the reference has just below it, a close call, or an invention where the
-reference sees nothing. The exported program's outputs tell which: its boxes are listed a margin
-further down.
+A detector lists boxes from its threshold on. The exported program's are listed a margin further
+down as well, and complete the reference's record by what it nearly decided.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from edgeserve import tasks
 from edgeserve.backends.reference import reference as reference_program
@@ -29,15 +25,10 @@ from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.processing import Processor
 from edgeserve.tasks.classification import Classification
-from edgeserve.tasks.detection import Detection
-from edgeserve.tasks.detection.compare import IOU, iou
-from edgeserve.tasks.text_generation import Text
-from edgeserve.tasks.token_classification import Tokens
 from edgeserve.types.records import Record, Runtime
 from edgeserve.types.source import Exported
 from edgeserve.validate.inference import BatchRunner, decision, load_processor, prepare_feed
 from edgeserve.validate.reference.endpoint import EndpointReference
-from edgeserve.validate.reference.parse_records import check_size, complete_record
 from edgeserve.validate.reference.python_callable import (
     PT2,
     CallableReference,
@@ -46,7 +37,7 @@ from edgeserve.validate.reference.python_callable import (
     parse_answer,
 )
 
-__all__ = ["NearThresholdCompleter", "Reference", "ReferenceAnswer"]
+__all__ = ["Reference", "ReferenceAnswer"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +88,8 @@ class Reference:
         self.reference = reference
         self.processor = load_processor(exported, folder)
         self.rule = tasks.decision_rule(exported.task, exported.processing)
-        self._attentive = NearThresholdCompleter(exported, folder)
+        self._answers = tasks.answers_of(exported.task)
+        self._lowered = _lower_threshold_processor(exported, folder)
         self._server = self._opened(reference, user_folder)
         backend, program = reference_program(exported)
         self._session = backend.load(program, folder)
@@ -175,7 +167,8 @@ class Reference:
         """What the exported program says with these outputs of ``feed``."""
         decides = tasks.decides(self.exported.task)
         record = decision(self.processor, outputs, feed) if decides else None
-        record = self._attentive.complete(record, outputs, feed)
+        near = decision(self._lowered, outputs, feed) if decides and self._lowered else None
+        record = self._completed(record, near)
         margin = None if record is None else tasks.margin(record, self.rule)
         return ReferenceAnswer(
             record=record, margin=margin, scored=True, outputs=outputs, own=True, program=record
@@ -200,12 +193,13 @@ class Reference:
             _check_tensors(said.tensors, program.outputs, called)
             own = self.program_answer(said.tensors, feed)
             return dataclasses.replace(own, program=program.record)
-        check_size(said.record, program.record, called)
+        if said.record is not None and type(said.record) is type(program.record):
+            assert self._answers is not None
+            self._answers.check_size(said.record, program.record, called)
         least = tasks.least_score(said.record)
         if least is not None:
             self.least_score = least if self.least_score is None else min(self.least_score, least)
-        known = complete_record(said.record, program.record)
-        record = self._attentive.merge_near_threshold(program.record, known)
+        record = self._completed(said.record, program.record)
         return ReferenceAnswer(
             record=record,
             margin=self._margin(said, record, program),
@@ -214,6 +208,14 @@ class Reference:
             own=False,
             program=program.record,
         )
+
+    def _completed(self, record: Record | None, program: Record | None) -> Record | None:
+        """The record with what the exported program knows besides, or nearly decided."""
+        if record is None or program is None or type(record) is not type(program):
+            return record
+        assert self._answers is not None
+        completed: Record = self._answers.complete(self.rule, record, program)
+        return completed
 
     def _margin(
         self, said: ParsedAnswer, record: Record | None, program: ReferenceAnswer
@@ -234,53 +236,6 @@ def _check_tensors(tensors: Feed, outputs: Feed, called: str) -> None:
                 got=f"{tensors[name].dtype} {list(tensors[name].shape)}",
                 hint="return each output as the model gives it for one input",
             )
-
-
-_SURE_MARGIN = tasks.sure_margin("object-detection")
-
-
-class NearThresholdCompleter:
-    """Completes the records of a reference by what its program nearly decided.
-
-    Args:
-        exported: The model.
-        folder: The folder that its files lie in.
-    """
-
-    def __init__(self, exported: Exported, folder: Path) -> None:
-        self._rule = tasks.decision_rule(exported.task, exported.processing)
-        self._lowered = _lower_threshold_processor(exported, folder)
-
-    def complete(self, record: Record | None, outputs: Feed, feed: Feed) -> Record | None:
-        """A record of the reference with what the program's outputs add; others as they are."""
-        if isinstance(record, Detection) and self._lowered is not None:
-            near = decision(self._lowered, outputs, feed)
-            return self._with_near(record, near) if isinstance(near, Detection) else record
-        return record
-
-    def merge_near_threshold(self, program: Record | None, record: Record | None) -> Record | None:
-        """A callable's record, with what the program's own (completed) record knows besides."""
-        if isinstance(record, Detection) and isinstance(program, Detection):
-            return self._with_near(record, program)
-        if isinstance(record, Tokens) and isinstance(program, Tokens) and record.unsure is None:
-            return msgspec.structs.replace(record, unsure=program.unsure)
-        if isinstance(record, Text) and isinstance(program, Text) and record.unsure is None:
-            same = record.tokens == program.tokens  # gaps are counted between tokens
-            return msgspec.structs.replace(record, unsure=program.unsure if same else None)
-        return record
-
-    def _with_near(self, record: Detection, near: Detection) -> Detection:
-        """Add the boxes below the threshold that are none of the record's own."""
-        found = iou(near.boxes, record.boxes) >= IOU
-        alike = np.array([[a == b for b in record.labels] for a in near.labels], bool)
-        own = (found & alike.reshape(found.shape)).any(axis=1)
-        new = np.flatnonzero((near.scores < self._rule.threshold) & ~own)
-        return Detection(
-            boxes=np.concatenate([record.boxes, near.boxes[new]]),
-            scores=np.concatenate([record.scores, near.scores[new]]),
-            labels=(*record.labels, *(near.labels[i] for i in new)),
-            floor=self._rule.threshold - _SURE_MARGIN,
-        )
 
 
 def _lower_threshold_processor(exported: Exported, folder: Path) -> Processor | None:

@@ -19,7 +19,7 @@ from edgeserve.backends.torch.export.check_program import describe_difference
 from edgeserve.backends.torch.export.dynamic_shapes import UNBOUNDED
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 from edgeserve.backends.torch.program.io import log_warnings
-from edgeserve.types.processing import Tokenize
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.tensors import Signature, TensorSpec
 
 __all__ = [

@@ -18,11 +18,10 @@ from collections.abc import Iterable, Iterator
 
 from edgeserve.errors import BundleError
 from edgeserve.files import sha256_bytes
-from edgeserve.tasks.text_generation import Picks
 from edgeserve.types.artifact import Artifact, ArtifactFunction, FileEntry, check_member_name
 from edgeserve.types.base import UNSET, UnsetType, Value, encode, or_default
 from edgeserve.types.manifest import MAIN, Manifest, features_of
-from edgeserve.types.processing import Processing, Tokenize
+from edgeserve.types.processing import Processing
 from edgeserve.types.samples import Golden
 from edgeserve.types.source import Exported, Weight
 from edgeserve.types.tensors import Signature
@@ -202,11 +201,11 @@ def _referenced_by(
             yield f"{where}.golden.cases[{i}].outputs", case.outputs
     for i, made in enumerate(processing.inputs):
         for j, step in enumerate(made.steps):
-            if isinstance(step, Tokenize):
-                yield f"{where}.processing.inputs[{i}].steps[{j}].tokenizer", step.tokenizer
+            for name, entry in step.files.items():
+                yield f"{where}.processing.inputs[{i}].steps[{j}].{name}", entry
     for i, read in enumerate(processing.outputs):
-        if isinstance(read, Picks) and read.tokenizer is not None:
-            yield f"{where}.processing.outputs[{i}].tokenizer", read.tokenizer
+        for name, entry in read.files.items():
+            yield f"{where}.processing.outputs[{i}].{name}", entry
     if not isinstance(processing.chat, UnsetType):
         yield f"{where}.processing.chat.template", processing.chat.template
 

@@ -11,7 +11,7 @@ What is accepted, and why some of it is refused, stands in ``docs/guide/data.md`
 
 from __future__ import annotations
 
-from edgeserve.data.ground_truth import LabelSchema, true_mask
+from edgeserve.data.ground_truth import LabelSchema
 from edgeserve.data.load import DataSet, load_data, scan, split
 from edgeserve.data.npz_io import Rows, read_arrays, write_arrays
 from edgeserve.data.reader import Feed, Reader, input_sha256
@@ -27,6 +27,5 @@ __all__ = [
     "read_arrays",
     "scan",
     "split",
-    "true_mask",
     "write_arrays",
 ]

@@ -10,39 +10,25 @@ Source:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import msgspec
-import numpy as np
 
-from edgeserve.data.ground_truth import (
-    LabelSchema,
-    bad_box,
-    bad_mask,
-    check_within,
-    checked_box,
-    unknown_classes,
-)
+from edgeserve.data.ground_truth import CocoImage, LabelSchema, truth_readers, unknown_classes
 from edgeserve.data.media import check_file
 from edgeserve.errors import DataError
 from edgeserve.processing.image.metadata import picture_size
-from edgeserve.processing.image.resize import Size
-from edgeserve.tasks.detection import TrueBoxes
-from edgeserve.tasks.segmentation import Area, DrawnMask
 from edgeserve.tasks.values import Truth
 from edgeserve.types.samples import Sample
 
 __all__ = ["Annotation", "Category", "Image", "read_coco", "truths_of"]
 
 
-_T = TypeVar("_T")
 _NOTHING = msgspec.Raw(b"null")
-_YES = (b"1", b"true")
-#: What the class of all that is not annotated is called, underscores and case aside.
-_BACKGROUND = "background"
+_EMPTY = (b"null", b"[]", b"{}")
 
 
 class Image(msgspec.Struct):
@@ -53,13 +39,10 @@ class Image(msgspec.Struct):
 
 
 class Annotation(msgspec.Struct):
-    """What is in an image. Box and outline are read where somebody wants them."""
+    """What is in an image; `_coco` adds the fields that tasks read."""
 
     image_id: int | str
     category_id: int | str
-    bbox: msgspec.Raw = _NOTHING
-    segmentation: msgspec.Raw = _NOTHING
-    iscrowd: msgspec.Raw = _NOTHING
 
 
 class Category(msgspec.Struct):
@@ -67,13 +50,6 @@ class Category(msgspec.Struct):
 
     id: int | str
     name: str
-
-
-class _Rle(msgspec.Struct):
-    """RLE; ``counts`` may be a string, which is another encoding of it."""
-
-    counts: list[int]
-    size: tuple[int, int]
 
 
 def truths_of(
@@ -97,23 +73,22 @@ def truths_of(
     Raises:
         DataError: EDGE-DATA-023 to -025.
     """
-    field = {"boxes": "bbox", "mask": "segmentation"}.get(known.kind or "")
-    if field is None or all(_empty(getattr(note, field)) for note in annotations):
+    reader = known.truth
+    if reader is None or reader.from_coco is None:
+        return {}
+    if all(bytes(getattr(note, reader.coco[0])) in _EMPTY for note in annotations):
         return {}
     classes = _classes(name, annotations, categories, known)
-    sizes = lru_cache(maxsize=None)(lambda image: picture_size(files[image], exif=known.exif))
     grouped: defaultdict[int | str, list[tuple[str, Annotation]]] = defaultdict(list)
     for index, note in enumerate(annotations):
         where = f"{name} annotations[{index}] ({files[note.image_id].name})"
         grouped[note.image_id].append((where, note))
-    if known.kind == "boxes":
-        return {image: _boxes(grouped[image], classes, sizes(image)) for image in files}
-    rest = _background(known, classes)
-    return {image: _mask(grouped[image], classes, rest, known, sizes(image)) for image in files}
-
-
-def _empty(value: msgspec.Raw) -> bool:
-    return bytes(value) in (b"null", b"[]", b"{}")
+    return {
+        image: reader.from_coco(
+            CocoImage(grouped[image], classes, known, picture_size(file, exif=known.exif))
+        )
+        for image, file in files.items()
+    }
 
 
 def _classes(
@@ -128,93 +103,15 @@ def _classes(
     return {id: label for id, label in found.items() if label is not None}
 
 
-def _background(known: LabelSchema, classes: Mapping[int | str, str]) -> int:
-    """Class of what no annotation covers: the background, where the model has one."""
-    if not known.labels:
-        return -1 if "0" in classes.values() else 0
-    plain = [label.strip("_").casefold() for label in known.labels]
-    return plain.index(_BACKGROUND) if _BACKGROUND in plain else -1
-
-
-def _boxes(
-    notes: Sequence[tuple[str, Annotation]], classes: Mapping[int | str, str], size: Size | None
-) -> TrueBoxes:
-    return TrueBoxes(
-        boxes=tuple(
-            checked_box(
-                _read(note.bbox, list[float], where, "[left, top, width, height]", bad_box),
-                classes[note.category_id],
-                where,
-                size,
-                crowd=bytes(note.iscrowd) in _YES,
-            )
-            for where, note in notes
-        )
-    )
-
-
-def _mask(
-    notes: Sequence[tuple[str, Annotation]],
-    classes: Mapping[int | str, str],
-    rest: int,
-    known: LabelSchema,
-    size: Size | None,
-) -> DrawnMask:
-    def area(where: str, note: Annotation) -> Area:
-        label = classes[note.category_id]
-        index = known.labels.index(label) if known.labels else int(label)
-        if bytes(note.segmentation)[:1] == b"{":
-            return Area(index=index, runs=_runs(note, where, size))
-        return Area(index=index, polygons=tuple(_polygons(note, where, size)))
-
-    return DrawnMask(areas=tuple(area(where, note) for where, note in notes), rest=rest)
-
-
-def _runs(note: Annotation, where: str, size: Size | None) -> tuple[int, ...]:
-    wanted = 'runs as {"counts": [numbers], "size": [height, width]}'
-    read = _read(note.segmentation, _Rle, where, wanted, bad_mask)
-    if size is not None and read.size != size:
-        raise bad_mask(where, f"runs of size {list(size)}, as the photo's", f"{list(read.size)}")
-    if min(read.counts, default=0) < 0 or sum(read.counts) != read.size[0] * read.size[1]:
-        covered = f"runs of {sum(read.counts)} pixels"
-        raise bad_mask(where, f"runs of {read.size[0] * read.size[1]} pixels in all", covered)
-    return tuple(read.counts)
-
-
-def _polygons(note: Annotation, where: str, size: Size | None) -> Iterator[tuple[float, ...]]:
-    wanted = "polygons as [[x0, y0, x1, y1, x2, y2, ...], ...]"
-    read = _read(note.segmentation, list[list[float]], where, wanted, bad_mask)
-    if not read:
-        raise bad_mask(where, wanted, "none, where other annotations have some")
-    for polygon in read:
-        if len(polygon) < 6 or len(polygon) % 2 or not np.isfinite(polygon).all():
-            raise bad_mask(where, f"{wanted}, three corners at least", f"{len(polygon)} numbers")
-        corners = np.reshape(polygon, (-1, 2))
-        check_within("a polygon", corners.min(0), corners.max(0), size, where, bad_mask)
-        yield tuple(polygon)
-
-
-def _read(
-    value: msgspec.Raw,
-    type_: type[_T],
-    where: str,
-    wanted: str,
-    bad: Callable[[str, str, str], DataError],
-) -> _T:
-    try:
-        return msgspec.json.decode(value, type=type_)
-    except msgspec.MsgspecError as error:
-        raise bad(
-            where, wanted, f"{bytes(value)[:40].decode(errors='replace')} ({error})"
-        ) from error
-
-
-class _Coco(msgspec.Struct):
-    """The members of a COCO file that are read; it may hold any others."""
-
-    images: list[Image]
-    annotations: list[Annotation] = []
-    categories: list[Category] = []
+@cache
+def _coco() -> Any:
+    """The type of a COCO file: the members that are read; it may hold any others."""
+    names = dict.fromkeys(name for reader in truth_readers() for name in reader.coco)
+    fields = [(name, msgspec.Raw, _NOTHING) for name in names]
+    annotation: Any = msgspec.defstruct("CocoAnnotation", fields, bases=(Annotation,))
+    lists: list[tuple[str, Any, Any]] = [("annotations", list[annotation], [])]
+    lists.append(("categories", list[Category], []))
+    return msgspec.defstruct("Coco", [("images", list[Image]), *lists])
 
 
 def read_coco(path: Path, known: LabelSchema | None = None) -> tuple[Sample, ...]:
@@ -269,9 +166,9 @@ def read_coco(path: Path, known: LabelSchema | None = None) -> tuple[Sample, ...
     )
 
 
-def _parse(path: Path) -> _Coco:
+def _parse(path: Path) -> Any:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Coco)
+        return msgspec.json.decode(path.read_bytes(), type=_coco())
     except OSError as error:
         raise DataError(
             "EDGE-DATA-005",
@@ -284,7 +181,7 @@ def _parse(path: Path) -> _Coco:
         raise _not_coco(path, str(error)) from error
 
 
-def _labels(path: Path, coco: _Coco) -> dict[int | str, str]:
+def _labels(path: Path, coco: Any) -> dict[int | str, str]:
     """Class name by image id, for images whose annotations hold one class only."""
     ids = {image.id for image in coco.images}
     names = {category.id: category.name for category in coco.categories}

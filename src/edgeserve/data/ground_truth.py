@@ -1,66 +1,44 @@
-"""Ground truth that is more than a class, checked while the data are read.
+"""Ground truth that is more than a class: what its readers, one a task, share.
 
-Boxes, spans and segments, and the class of each pixel: a mask file read and checked, or a mask
-drawn of polygons and runs.
-
-Source:
-    W. Shimrat, "Algorithm 112: Position of point relative to polygon", Communications of the ACM
-      5
-    (1962) 434: a point lies inside where a ray from it crosses the edges an odd number of times.
+What a task's true answers look like in a ``data.jsonl`` and in a COCO json says the part ``truth``
+of its folder (`edgeserve.tasks`): `TruthReader`.
 """
 
 from __future__ import annotations
 
-import io
-import math
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
+import msgspec
 
-from edgeserve.data.media import check_file
+from edgeserve import tasks
 from edgeserve.errors import DataError
-from edgeserve.files import sha256_bytes
-from edgeserve.processing.image.resize import Size
-from edgeserve.tasks.detection import TrueBox
-from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile
-from edgeserve.tasks.token_classification import TrueSpans
-from edgeserve.tasks.voice_activity import TrueSegments
+from edgeserve.processing.image.metadata import picture_size, sound_seconds
+from edgeserve.tasks.values import Truth
+from edgeserve.types.steps import Size
 from edgeserve.types.vocabulary import Task
 
 __all__ = [
-    "TRUTH_KINDS",
-    "UNLABELLED",
+    "CocoImage",
     "LabelSchema",
-    "TruthKind",
+    "LineInput",
+    "TruthReader",
     "bad_box",
-    "bad_mask",
+    "bad_place",
     "check_within",
-    "checked_box",
-    "checked_mask",
-    "inside",
-    "segments",
-    "spans",
-    "true_mask",
+    "read_raw",
+    "truth_reader",
+    "truth_readers",
     "unknown_classes",
 ]
 
 
-TruthKind = Literal["boxes", "mask", "segments", "spans"]
-
-#: What a task's true answers are given as, in a line of a data.jsonl.
-TRUTH_KINDS: dict[Task, TruthKind] = {
-    "object-detection": "boxes",
-    "image-segmentation": "mask",
-    "token-classification": "spans",
-    "voice-activity": "segments",
-}
-#: Labelling tools round: a box or polygon may reach this far beyond the picture, in pixels, and a
-#: segment as far beyond the sound, in seconds.
-_SLACK_PIXELS, _SLACK_SECONDS = 1.0, 0.1
+_T = TypeVar("_T")
+#: Labelling tools round: a box or polygon may reach this far beyond the picture, in pixels.
+_SLACK_PIXELS = 1.0
 _SHOWN = 5
 
 
@@ -79,9 +57,9 @@ class LabelSchema:
     exif: bool = True
 
     @property
-    def kind(self) -> TruthKind | None:
-        """What its true answers are given as; None: as labels, or not at all."""
-        return TRUTH_KINDS.get(self.task)
+    def truth(self) -> TruthReader | None:
+        """What reads its true answers; None: they are labels, or there are none."""
+        return truth_reader(self.task)
 
     def named(self, said: str | int) -> str | None:
         """The model's name of a class that a label gives by name or index; None: it has none."""
@@ -90,6 +68,91 @@ class LabelSchema:
         if isinstance(said, int):
             return self.labels[said] if 0 <= said < len(self.labels) else None
         return said if said in self.labels else None
+
+
+@dataclass(frozen=True)
+class LineInput:
+    """The input of a line of a ``data.jsonl`` that says what is true of it.
+
+    Attributes:
+        where: What to call the line in errors.
+        known: The model.
+        folder: The table's.
+        file: The input's; None: it is a text.
+        given: The text.
+    """
+
+    where: str
+    known: LabelSchema
+    folder: Path
+    file: Path | None
+    given: str | None
+
+    @cached_property
+    def size(self) -> Size | None:
+        """Height and width of the upright photo; None: not known."""
+        return picture_size(self.file, exif=self.known.exif) if self.file else None
+
+    @property
+    def seconds(self) -> float | None:
+        """Length of the sound; None: not known."""
+        return sound_seconds(self.file) if self.file else None
+
+    @property
+    def text(self) -> str:
+        """The text that the model is given."""
+        if self.file is None:
+            return self.given or ""
+        return self.file.read_bytes().decode("utf-8-sig", "replace")
+
+
+@dataclass(frozen=True)
+class CocoImage:
+    """An image of a COCO json.
+
+    Attributes:
+        notes: Its annotations, each with what to call it in errors. A field that none of them has
+            is the JSON ``null``.
+        classes: The model's name of each category that is used anywhere in the json.
+        known: The model.
+        size: Height and width of the upright photo; None: not known.
+    """
+
+    notes: Sequence[tuple[str, Any]]
+    classes: Mapping[int | str, str]
+    known: LabelSchema
+    size: Size | None
+
+
+class TruthReader(NamedTuple):
+    """How a task's true answers are given: the part ``truth`` of its folder.
+
+    Attributes:
+        key: Their key in a line of a ``data.jsonl``: "boxes".
+        type: What stands there.
+        from_line: ``(value, line)`` to what is true. Raises `DataError`.
+        coco: Fields of a COCO annotation that are read; the first one says whether there are true
+            answers at all. None: a COCO json does not tell.
+        from_coco: ``(image)`` to what is true. Raises `DataError`.
+    """
+
+    key: str
+    type: Any
+    from_line: Callable[[Any, LineInput], Truth]
+    coco: tuple[str, ...] = ()
+    from_coco: Callable[[CocoImage], Truth] | None = None
+
+
+def truth_reader(task: Task) -> TruthReader | None:
+    """What reads a task's true answers; None where they are labels, or there are none."""
+    found = tasks.part(task, "truth") if tasks.decides(task) else None
+    return getattr(found, "TRUTH", None)
+
+
+def truth_readers() -> list[TruthReader]:
+    """Those of all tasks, each once."""
+    found = (truth_reader(task) for task in tasks.REGISTRY)
+    return list({each.key: each for each in found if each is not None}.values())
 
 
 def unknown_classes(known: LabelSchema, where: str, said: Iterable[object]) -> DataError:
@@ -106,31 +169,6 @@ def unknown_classes(known: LabelSchema, where: str, said: Iterable[object]) -> D
         got=some,
         hint="rename the classes as the model's labels are, or take them out of the data",
     )
-
-
-def checked_box(
-    xywh: Sequence[float], label: str, where: str, size: Size | None, *, crowd: bool = False
-) -> TrueBox:
-    """A box of left, top, width and height.
-
-    Args:
-        xywh: In pixels of the upright photo.
-        label: Its class, as the model calls it.
-        where: What to call it in errors.
-        size: Height and width of the photo; None: not known.
-        crowd: See `TrueBox`.
-
-    Raises:
-        DataError: EDGE-DATA-024, it has no area, or lies outside.
-    """
-    if len(xywh) != 4 or not all(map(math.isfinite, xywh)):
-        raise bad_box(where, "four numbers: left, top, width, height", str(list(xywh)))
-    left, top, width, height = map(float, xywh)
-    if width <= 0 or height <= 0:
-        raise bad_box(where, "a width and height above 0", f"{width:g} x {height:g}")
-    right, bottom = left + width, top + height
-    check_within("a box", (left, top), (right, bottom), size, where, bad_box)
-    return TrueBox(xyxy=(left, top, right, bottom), label=label, crowd=crowd)
 
 
 def check_within(
@@ -169,58 +207,8 @@ def bad_box(where: str, wanted: str, got: str) -> DataError:
     )
 
 
-def bad_mask(where: str, wanted: str, got: str) -> DataError:
-    """EDGE-DATA-025, a mask that does not fit its picture or is none."""
-    return DataError(
-        "EDGE-DATA-025",
-        where,
-        wanted=wanted,
-        got=got,
-        hint="a mask has the upright photo's size and one class index a pixel (255: unlabelled)",
-    )
-
-
-def spans(
-    given: Sequence[tuple[int, int, str | int]], known: LabelSchema, where: str, length: int
-) -> TrueSpans:
-    """Labelled spans of a text of so many characters.
-
-    Raises:
-        DataError: EDGE-DATA-026, one is empty or lies beyond the text, or is there twice; -023.
-    """
-    unknown = [label for *_, label in given if known.named(label) is None]
-    if unknown:
-        raise unknown_classes(known, where, unknown)
-    for start, end, _ in given:
-        if not 0 <= start < end <= length:
-            raise _bad_place(
-                where,
-                f"0 <= start < end <= {length}, the text's length in characters",
-                f"a span from {start} to {end}",
-            )
-    found = sorted((start, end, known.named(label) or "") for start, end, label in given)
-    if len(set(found)) < len(found):
-        raise _bad_place(where, "each span once", "one that is there twice")
-    return TrueSpans(spans=tuple(found))
-
-
-def segments(
-    given: Sequence[tuple[float, float]], where: str, seconds: float | None
-) -> TrueSegments:
-    """When somebody speaks, in a sound of so many seconds (None: not known).
-
-    Raises:
-        DataError: EDGE-DATA-026, one is empty or lies beyond the sound.
-    """
-    last = math.inf if seconds is None else seconds + _SLACK_SECONDS
-    for start, end in given:
-        if not 0 <= start < end <= last:
-            length = "" if seconds is None else f" <= {seconds:g}, the sound's length in seconds"
-            raise _bad_place(where, f"0 <= start < end{length}", f"{start:g} to {end:g}")
-    return TrueSegments(segments=tuple(sorted((float(a), float(b)) for a, b in given)))
-
-
-def _bad_place(where: str, wanted: str, got: str) -> DataError:
+def bad_place(where: str, wanted: str, got: str) -> DataError:
+    """EDGE-DATA-026, a span or segment that does not lie in its input."""
     return DataError(
         "EDGE-DATA-026",
         where,
@@ -230,128 +218,21 @@ def _bad_place(where: str, wanted: str, got: str) -> DataError:
     )
 
 
-#: In a mask that was read; in a file it is 255.
-UNLABELLED = -1
-_FILE_UNLABELLED = 255
-#: Pillow's names of pictures that hold one whole number a pixel.
-_INDEXED = ("1", "L", "P", "I", "I;16", "I;16B", "I;16L")
-
-
-def checked_mask(file: Path, known: LabelSchema, where: str, size: Size | None) -> MaskFile:
-    """A mask file that fits its picture.
-
-    Args:
-        file: A picture of class indexes.
-        known: The model; a mask may hold indexes of its labels.
-        where: What to call it in errors.
-        size: Height and width of the upright photo; None: not known.
+def read_raw(
+    value: msgspec.Raw,
+    type_: type[_T],
+    where: str,
+    wanted: str,
+    bad: Callable[[str, str, str], DataError],
+) -> _T:
+    """A field of a COCO annotation.
 
     Raises:
-        DataError: EDGE-DATA-003 to -005 the file cannot be read, -025 it is no mask or of another
-            size, -023 it holds an index that is none of the labels'.
+        DataError: What ``bad`` makes of a value of another type.
     """
-    check_file(file, where)
-    data = file.read_bytes()
-    mask = _decoded(data, f"{where}, mask {file.name}")
-    if size is not None and mask.shape != size:
-        raise bad_mask(
-            f"{where}, mask {file.name}",
-            f"a mask of {size[1]} x {size[0]} pixels, as the photo's",
-            f"one of {mask.shape[1]} x {mask.shape[0]}",
-        )
-    indexes = np.unique(mask)
-    if known.labels and (beyond := indexes[indexes >= len(known.labels)]).size:
-        raise unknown_classes(known, f"{where}, mask {file.name}", beyond.tolist())
-    return MaskFile(path=str(file.resolve()), sha256=sha256_bytes(data))
-
-
-def true_mask(truth: MaskFile | DrawnMask, size: Size) -> np.ndarray:
-    """The class index of each pixel, int32 [H, W]; -1 where it is unlabelled.
-
-    Args:
-        truth: The mask.
-        size: Height and width of the upright photo.
-
-    Raises:
-        DataError: EDGE-DATA-021 the file has changed since it was checked, -025 another size.
-    """
-    if isinstance(truth, DrawnMask):
-        return _drawn(truth, size)
     try:
-        data = Path(truth.path).read_bytes()
-    except OSError:
-        data = b""
-    if sha256_bytes(data) != truth.sha256:
-        raise DataError(
-            "EDGE-DATA-021",
-            truth.path,
-            wanted="the mask that was listed",
-            got="other bytes",
-            hint="run validate again with --data",
-        )
-    mask = _decoded(data, truth.path)
-    if mask.shape != size:
-        wanted = f"{size[1]} x {size[0]} pixels, as the photo's"
-        raise bad_mask(truth.path, wanted, f"{mask.shape[1]} x {mask.shape[0]}")
-    return mask
-
-
-def _decoded(data: bytes, where: str) -> np.ndarray:
-    from PIL import Image
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data)) as image:
-                if image.mode not in _INDEXED or image.format not in ("PNG", "BMP", "TIFF", "GIF"):
-                    got = f"a {image.format} picture of mode {image.mode}"
-                    raise bad_mask(where, "a PNG of one class index a pixel (grey or palette)", got)
-                mask = np.asarray(image).astype(np.int32)
-    except DataError:
-        raise
-    except Exception as error:  # plugins raise whatever a broken file leads them to
-        raise bad_mask(where, "a picture of class indexes", str(error)) from error
-    return np.where(mask == _FILE_UNLABELLED, UNLABELLED, mask)
-
-
-def _drawn(truth: DrawnMask, size: Size) -> np.ndarray:
-    mask = np.full(size, truth.rest, np.int32)
-    covered = np.zeros(size, bool)
-    for area in truth.areas:
-        mine = _covered(area, size)
-        other = mine & covered & (mask != area.index)
-        mask[mine] = area.index
-        mask[other] = UNLABELLED  # which of two classes lies on top, nobody has said
-        covered |= mine
-    return mask
-
-
-def _covered(area: Area, size: Size) -> np.ndarray:
-    """Pixels of one area: bool [H, W]."""
-    if area.runs:
-        inner = np.arange(len(area.runs)) % 2 == 1
-        return np.repeat(inner, area.runs).reshape(size[::-1]).T
-    found = np.zeros(size, bool)
-    for polygon in area.polygons:
-        found |= inside(polygon, size)
-    return found
-
-
-def inside(polygon: Sequence[float], size: Size) -> np.ndarray:
-    """Pixels whose centre lies in a polygon ``x0, y0, x1, y1, ...``: bool [H, W].
-
-    By the parity of the edges that lie to the left, so that of two polygons which share an edge
-    each pixel belongs to one.
-    """
-    height, width = size
-    corners = np.asarray(polygon, np.float64).reshape(-1, 2)
-    turns = np.zeros((height, width + 1), np.uint8)
-    for (x0, y0), (x1, y1) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
-        low, high = min(y0, y1), max(y0, y1)
-        first, last = (int(np.ceil(np.clip(y, 0, height) - 0.5)) for y in (low, high))
-        rows = np.arange(first, last)
-        if not rows.size:
-            continue
-        crossed = x0 + (rows + 0.5 - y0) * ((x1 - x0) / (y1 - y0))
-        turns[rows, np.ceil(np.clip(crossed, 0, width) - 0.5).astype(int)] ^= 1
-    return np.bitwise_xor.accumulate(turns, axis=1)[:, :width].astype(bool)
+        return msgspec.json.decode(value, type=type_)
+    except msgspec.MsgspecError as error:
+        raise bad(
+            where, wanted, f"{bytes(value)[:40].decode(errors='replace')} ({error})"
+        ) from error

@@ -6,25 +6,15 @@ In place of ``label``, the true answers of other tasks: ``boxes``, ``mask``, ``s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from edgeserve.data.ground_truth import (
-    TRUTH_KINDS,
-    LabelSchema,
-    checked_box,
-    checked_mask,
-    segments,
-    spans,
-    unknown_classes,
-)
+from edgeserve.data.ground_truth import LabelSchema, LineInput, truth_readers
 from edgeserve.data.media import Medium, check_file, medium_of
 from edgeserve.errors import DataError
-from edgeserve.processing.image.metadata import picture_size, sound_seconds
-from edgeserve.processing.image.resize import Size
-from edgeserve.tasks.detection import TrueBoxes
 from edgeserve.tasks.values import Truth
 from edgeserve.types.samples import Sample
 
@@ -33,16 +23,13 @@ __all__ = ["read_jsonl"]
 _BOM = b"\xef\xbb\xbf"
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A line. Unknown keys are refused: a mistyped ``group`` would make every bound too tight."""
-
-    input: str
-    label: str | int | None = None
-    group: str | int | None = None
-    boxes: list[tuple[float, float, float, float, str | int]] | None = None
-    mask: str | None = None
-    spans: list[tuple[int, int, str | int]] | None = None
-    segments: list[tuple[float, float]] | None = None
+@cache
+def _line() -> Any:
+    """A line's type. Unknown keys are refused: a mistyped ``group`` would make bounds too tight."""
+    name = str | int | None
+    fields: list[tuple[str, Any, Any]] = [("label", name, None), ("group", name, None)]
+    fields += [(each.key, each.type | None, None) for each in truth_readers()]
+    return msgspec.defstruct("Line", [("input", str), *fields], forbid_unknown_fields=True)
 
 
 def read_jsonl(
@@ -71,6 +58,7 @@ def read_jsonl(
     samples: list[Sample] = []
     kinds: set[str] = set()
     lines: dict[str, int] = {}
+    keys = [each.key for each in truth_readers()]
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
@@ -87,7 +75,7 @@ def read_jsonl(
             )
         lines[key] = number
         if known is not None:
-            kinds |= {kind for kind in TRUTH_KINDS.values() if getattr(parsed, kind) is not None}
+            kinds |= {key for key in keys if getattr(parsed, key) is not None}
             truth = _truth(path, f"{path.name} line {number}", parsed, sample, known)
             sample = msgspec.structs.replace(sample, truth=truth)
         samples.append(sample)
@@ -99,40 +87,18 @@ def read_jsonl(
             got="no line",
             hint='write lines such as {"input": "cat.jpg", "group": "photo-1"}',
         )
-    return tuple(samples), tuple(sorted(kinds - {known.kind if known else None}))
+    own = known.truth.key if known and known.truth else None
+    return tuple(samples), tuple(sorted(kinds - {own}))
 
 
-def _truth(path: Path, where: str, line: _Line, sample: Sample, known: LabelSchema) -> Truth | None:
+def _truth(path: Path, where: str, line: Any, sample: Sample, known: LabelSchema) -> Truth | None:
     """The true answer of the model's task, where the line gives one."""
+    reader = known.truth
+    given = getattr(line, reader.key) if reader else None
+    if reader is None or given is None:
+        return None
     file = Path(sample.path) if sample.path is not None else None
-    size = picture_size(file, exif=known.exif) if file and (line.boxes or line.mask) else None
-    if known.kind == "boxes" and line.boxes is not None:
-        return _boxes(line.boxes, where, size, known)
-    if known.kind == "mask" and line.mask is not None:
-        return checked_mask(path.parent / line.mask, known, where, size)
-    if known.kind == "spans" and line.spans is not None:
-        text = file.read_bytes().decode("utf-8-sig", "replace") if file else sample.text or ""
-        return spans(line.spans, known, where, len(text))
-    if known.kind == "segments" and line.segments is not None:
-        return segments(line.segments, where, sound_seconds(file) if file else None)
-    return None
-
-
-def _boxes(
-    given: Sequence[tuple[float, float, float, float, str | int]],
-    where: str,
-    size: Size | None,
-    known: LabelSchema,
-) -> TrueBoxes:
-    named = [known.named(label) for *_, label in given]
-    if unknown := [each[4] for each, name in zip(given, named, strict=True) if name is None]:
-        raise unknown_classes(known, where, unknown)
-    return TrueBoxes(
-        boxes=tuple(
-            checked_box(each[:4], name or "", f"{where}, box {i}", size)
-            for i, (each, name) in enumerate(zip(given, named, strict=True), 1)
-        )
-    )
+    return reader.from_line(given, LineInput(where, known, path.parent, file, sample.text))
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -149,15 +115,19 @@ def _lines(path: Path) -> list[bytes]:
     return data.removeprefix(_BOM).split(b"\n")
 
 
-def _parse(path: Path, number: int, line: bytes) -> _Line:
+def _keys() -> str:
+    return ", ".join(f'"{each.key}"' for each in truth_readers())
+
+
+def _parse(path: Path, number: int, line: bytes) -> Any:
     try:
-        parsed = msgspec.json.decode(line, type=_Line)
+        parsed = msgspec.json.decode(line, type=_line())
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataError(
             "EDGE-DATA-007",
             f"{path.name} line {number}",
-            wanted='{"input": path or text} with, where known, "label" (or "boxes", "mask", "spans"'
-            ', "segments") and "group"',
+            wanted='{"input": path or text} with, where known, "label" (or '
+            f'{_keys()}) and "group"',
             got=str(error),
             hint="each line is one whole JSON object in UTF-8, with no other keys",
         ) from error
@@ -172,7 +142,7 @@ def _parse(path: Path, number: int, line: bytes) -> _Line:
     return parsed
 
 
-def _sample(path: Path, number: int, line: _Line, medium: Medium | None) -> Sample:
+def _sample(path: Path, number: int, line: Any, medium: Medium | None) -> Sample:
     label = None if line.label is None else str(line.label)
     if _is_file(path, line.input, medium):
         file = path.parent / line.input

@@ -19,18 +19,15 @@ from edgeserve.files import staged, write_atomic
 from edgeserve.pipeline.options import ConvertOptions
 from edgeserve.pipeline.stage_context import HEAVY, StageContext
 from edgeserve.processing import normalize_from
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.normalize import Normalize
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
 from edgeserve.types.base import decode, encode
-from edgeserve.types.processing import (
-    CenterCrop,
-    Decode,
-    InputProcessing,
-    Layout,
-    Normalize,
-    Processing,
-    Resize,
-    Softmax,
-    TopK,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.source import Exported, Source
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec

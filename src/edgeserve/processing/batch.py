@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgeserve.errors import InputError
-from edgeserve.processing.image.resize import Size
+from edgeserve.types.steps import Size
 
 __all__ = [
     "ORIGIN",

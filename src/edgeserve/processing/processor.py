@@ -10,14 +10,14 @@ import numpy as np
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.processing.audio.pipeline import AudioPipeline
 from edgeserve.processing.batch import Pad, Prepared, origins_of, stack_samples
-from edgeserve.processing.image.decode import Raw
+from edgeserve.processing.checks import OnStep, StepTimer
 from edgeserve.processing.image.pipeline import ImagePipeline
 from edgeserve.processing.inputs import FeedValidator
 from edgeserve.processing.outputs.reader import OutputReader
-from edgeserve.processing.steps import OnStep, StepTimer
+from edgeserve.processing.steps.decode import Raw
+from edgeserve.processing.steps.tokenize import Assets
 from edgeserve.processing.text.pipeline import TextPipeline
-from edgeserve.processing.text.tokenizer import Assets
-from edgeserve.types.processing import InputProcessing, LogMel, Processing, Tokenize, Waveform
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.records import Record, Tensors
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature
@@ -48,9 +48,8 @@ def medium_of(inputs: Sequence[InputProcessing]) -> Medium:
 
 
 def _medium_of_steps(steps: Sequence[InputStep]) -> Medium:
-    if any(isinstance(step, Tokenize) for step in steps):
-        return "text"
-    return "audio" if any(isinstance(step, Waveform | LogMel) for step in steps) else "image"
+    media = {step.medium for step in steps}
+    return "text" if "text" in media else "audio" if "audio" in media else "image"
 
 
 class Processor:

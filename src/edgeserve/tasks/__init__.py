@@ -3,7 +3,11 @@
 One folder a task, and one line in `REGISTRY`. The folder itself holds what JSON needs: the record,
 the output steps that read it, true answers, and its `TaskSchema`, called ``SCHEMA``. Its parts are
 loaded when they are needed: a Wrapper loads what reads and compares the records of its own model,
-and no metric.
+and no metric. Each is a module of its name, or the two kinds lie in ``device`` and ``gate``:
+
+- on devices too: ``read`` makes records of a model's outputs (``reader``); ``compare`` counts
+  decisions and tells margins (``COMPARISON``);
+- in validation alone: ``metrics`` (``METRICS``), ``answers`` of a user's reference (``ANSWERS``).
 
 What the gate counts, the Wrapper proves and a report shows; the table of tasks is in
 ``spec/tasks.md``. A classification is one decision; other records hold many: boxes, pixels, frames,
@@ -32,6 +36,7 @@ from edgeserve.tasks.base import (
 from edgeserve.types.records import Record
 
 if TYPE_CHECKING:
+    from edgeserve.tasks.answers import ReferenceAnswers
     from edgeserve.tasks.metrics import MetricAccumulator, TaskMetrics
     from edgeserve.types.processing import Processing
     from edgeserve.types.vocabulary import Task
@@ -42,6 +47,7 @@ __all__ = [
     "DecisionRule",
     "TaskEntry",
     "TaskSchema",
+    "answers_of",
     "attach_arrays",
     "class_of",
     "compare",
@@ -60,6 +66,7 @@ __all__ = [
     "metrics_for",
     "metrics_of",
     "needs_neighbours",
+    "own_decision",
     "part",
     "same",
     "same_top",
@@ -95,19 +102,30 @@ REGISTRY: Final[dict[Task, TaskEntry]] = {
     "automatic-speech-recognition": TaskEntry("speech_recognition", "audio"),
     "voice-activity": TaskEntry("voice_activity", "audio"),
     "text-generation": TaskEntry("text_generation", "text"),
+    "keypoint-detection": TaskEntry("keypoints", "image"),
+}
+
+
+#: The module of each part; a folder with little in it holds several parts in one.
+_TOGETHER = {
+    "read": "device",
+    "compare": "device",
+    "metrics": "gate",
+    "answers": "gate",
+    "truth": "gate",
 }
 
 
 @cache
 def part(task: Task, name: str) -> Any:
-    """A part of a task's folder, which is a module; None where the folder has no such part."""
-    module = f"{_folder(task)}.{name}"
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        return None
+    """The module that holds a part of a task; None where its folder has no such module."""
+    for module in (f"{_folder(task)}.{name}", f"{_folder(task)}.{_TOGETHER[name]}"):
+        try:
+            return import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+    return None
 
 
 def schema(task: Task) -> TaskSchema:
@@ -216,7 +234,7 @@ def same_top(reference: Record, answer: Record, k: int = 5) -> bool:
         ProcessingError: EDGE-PROCESS-013, one is no classification.
     """
     from edgeserve.tasks.classification import Classification
-    from edgeserve.tasks.classification.compare import same_top as same_best
+    from edgeserve.tasks.classification.device import same_top as same_best
 
     for record in (reference, answer):
         if not isinstance(record, Classification):
@@ -278,10 +296,27 @@ def metrics_for(rule: DecisionRule) -> MetricAccumulator | None:
     return found.figures(rule) if found and found.figures else None
 
 
+def answers_of(task: Task) -> ReferenceAnswers | None:
+    """How a user's reference may answer; None of tensors."""
+    return cast("ReferenceAnswers", part(task, "answers").ANSWERS) if decides(task) else None
+
+
+def own_decision(record: Record, scored: bool) -> object:
+    """A decision without what an exported program adds to a server's: margins, scores of a label.
+
+    Args:
+        record: Of any task.
+        scored: The server told its scores.
+    """
+    return cast("ReferenceAnswers", part(_task_of(type(record)), "answers").ANSWERS).own(
+        record, scored
+    )
+
+
 def metrics_of(task: Task) -> TaskMetrics | None:
     """The task's metrics; None where it has none but flips."""
     found = part(task, "metrics") if decides(task) else None
-    return None if found is None else cast("TaskMetrics", found.METRICS)
+    return getattr(found, "METRICS", None)
 
 
 def unit_of(task: Task) -> str:

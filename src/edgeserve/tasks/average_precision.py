@@ -20,9 +20,6 @@ __all__ = ["OVERLAPS", "ClassMatches", "FoundRow", "average_precisions", "match_
 OVERLAPS = np.linspace(0.5, 0.95, 10)
 
 
-_MOST = 100
-
-
 _ROUNDING = 1e-10
 
 
@@ -56,15 +53,18 @@ class FoundRow(NamedTuple):
     found: tuple[Mapping[str, ClassMatches], Mapping[str, ClassMatches]]
 
 
-def match_class(overlaps: np.ndarray, scores: np.ndarray, crowd: np.ndarray) -> ClassMatches:
+def match_class(
+    overlaps: np.ndarray, scores: np.ndarray, crowd: np.ndarray, most: int = 100
+) -> ClassMatches:
     """Match things of one class: each in turn takes the true one it overlaps most of those left.
 
     Args:
         overlaps: Of each thing found with each true one, float64 [n, m].
         scores: Of each thing found, float64 [n].
         crowd: Which of the true ones stand for many: what lies in them counts for nothing; [m].
+        most: So many of the things found count, the surest.
     """
-    order = np.argsort(-scores, kind="stable")[:_MOST]
+    order = np.argsort(-scores, kind="stable")[:most]
     overlaps = overlaps[order]
     least = np.minimum(OVERLAPS, 1 - _ROUNDING)[:, None, None]
     left = np.where(overlaps >= least, overlaps, 0.0)  # [10, n, m]

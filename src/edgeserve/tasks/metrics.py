@@ -14,6 +14,7 @@ import numpy as np
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.types.records import Record
 from edgeserve.types.samples import Sample
+from edgeserve.types.steps import PixelStep
 
 __all__ = [
     "F1Row",
@@ -51,7 +52,7 @@ class TruthPlace(NamedTuple):
     """
 
     labels: tuple[str, ...]
-    steps: Sequence[Any]
+    steps: Sequence[PixelStep]
     size: tuple[int, int] | None
 
 

@@ -17,8 +17,9 @@ from edgeserve.backends import Backend
 from edgeserve.backends.adapter import Adapter
 from edgeserve.backends.coreml.coremltools_import import coremltools
 from edgeserve.backends.torch.export.export import ExportOptions
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
-from edgeserve.types.processing import InputProcessing, Processing, Tokenize
+from edgeserve.types.processing import InputProcessing, Processing
 
 Feed = dict[str, np.ndarray]
 

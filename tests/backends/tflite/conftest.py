@@ -17,8 +17,9 @@ from torch import nn
 from edgeserve import backends
 from edgeserve.backends.adapter import Adapter
 from edgeserve.backends.torch.export.export import ExportOptions
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
-from edgeserve.types.processing import InputProcessing, Processing, Tokenize
+from edgeserve.types.processing import InputProcessing, Processing
 
 Feed = Mapping[str, np.ndarray]
 

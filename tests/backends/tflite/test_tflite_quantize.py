@@ -149,8 +149,9 @@ def test_lengths_are_calibrated_one_by_one(convert: Any, zoo: Any) -> None:
     import msgspec
 
     from edgeserve.backends.torch.export.export import ExportOptions
+    from edgeserve.processing.steps.tokenize import Tokenize
     from edgeserve.types.artifact import FileEntry
-    from edgeserve.types.processing import InputProcessing, Processing, Tokenize
+    from edgeserve.types.processing import InputProcessing, Processing
 
     class Line(nn.Module):
         def __init__(self) -> None:

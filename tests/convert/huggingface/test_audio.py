@@ -18,7 +18,8 @@ from edgeserve.convert.huggingface.folder import ModelFolder
 from edgeserve.convert.huggingface.model import plan_network
 from edgeserve.errors import ConvertError
 from edgeserve.processing import Sound
-from edgeserve.types.processing import LogMel, Waveform
+from edgeserve.processing.steps.log_mel import LogMel
+from edgeserve.processing.steps.waveform import Waveform
 
 RATE = 16_000
 LABELS = dict(enumerate("abc"))

@@ -17,7 +17,9 @@ from edgeserve.convert.huggingface.image import load_image_processor, verified_s
 from edgeserve.convert.huggingface.model import plan_network
 from edgeserve.errors import ConvertError
 from edgeserve.processing import Processor
-from edgeserve.types.processing import CenterCrop, InputProcessing, Processing, Resize
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.tensors import Signature, TensorSpec
 
 Change = Callable[[Path, dict[str, Any]], None]

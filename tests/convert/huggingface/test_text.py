@@ -18,7 +18,10 @@ from edgeserve.convert.huggingface.folder import ModelFolder
 from edgeserve.convert.huggingface.model import plan_network
 from edgeserve.convert.huggingface.sentence_transformers import read_sentence_pooling
 from edgeserve.convert.huggingface.tokenizer import load_tokenizer, read_tokenizer, tokenizer_steps
-from edgeserve.types.processing import L2Normalize, Pool, Softmax, TopK
+from edgeserve.processing.steps.l2_normalize import L2Normalize
+from edgeserve.processing.steps.pool import Pool
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
 
 Change = Callable[[Path, dict[str, Any]], None]
 

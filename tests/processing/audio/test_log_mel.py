@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from edgeserve.processing import Sound
-from edgeserve.types.processing import LogMel, Waveform
+from edgeserve.processing.steps.log_mel import LogMel
+from edgeserve.processing.steps.waveform import Waveform
 
 #: What the pages of `spec/processing.md` give for the two.
 WHISPER: dict[str, Any] = {"high": 8000.0, "below_max": 8.0, "mean": -4.0, "std": 4.0}

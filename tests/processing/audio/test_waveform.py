@@ -19,9 +19,11 @@ from scipy.signal import resample_poly
 
 from edgeserve.errors import EdgeError, InputError, ProcessingError
 from edgeserve.processing import Processor, Sound
-from edgeserve.processing.audio.pipeline import resample, resampled_length, samples_needed
 from edgeserve.processing.audio.source import read_wav, write_wav
-from edgeserve.types.processing import Decode, InputProcessing, LogMel, Processing, Waveform
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.log_mel import LogMel
+from edgeserve.processing.steps.waveform import Waveform, resample, resampled_length, samples_needed
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from edgeserve.errors import InputError
-from edgeserve.processing.image.decode import decode
 from edgeserve.processing.image.metadata import exif_orientation
-from edgeserve.types.processing import Decode
+from edgeserve.processing.steps.decode import Decode, decode
 
 CarryOut = Callable[..., np.ndarray]
 

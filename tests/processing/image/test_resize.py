@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from edgeserve.errors import InputError
-from edgeserve.processing.image.resize import (
-    between_passes,
-    crop_origin,
-    half_even,
-    letterbox_origin,
-    resized,
-)
-from edgeserve.types.processing import CenterCrop, Filter, Fit, Resize
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.resize import Filter, Fit, Resize, between_passes, half_even
 
 FILTERS: tuple[Filter, ...] = ("nearest", "bilinear", "bicubic", "lanczos")
 CarryOut = Callable[..., np.ndarray]
@@ -134,11 +128,11 @@ def test_the_odd_pixel() -> None:
     # What torchvision's center crop does with 455 columns and 224 (1080p, shortest edge 256).
     even = CenterCrop(height=224, width=224, rounding="half-even")
     floor = CenterCrop(height=224, width=224)
-    assert crop_origin(even, (256, 455)) == (16, 116)
-    assert crop_origin(floor, (256, 455)) == (16, 115)
-    assert crop_origin(even, (221, 221)) == (-1, -1)
+    assert even.origin((256, 455)) == (16, 116)
+    assert floor.origin((256, 455)) == (16, 115)
+    assert even.origin((221, 221)) == (-1, -1)
     box = Resize(height=640, width=640, fit="letterbox")
-    assert letterbox_origin(box, (480, 639)) == (80, 0)
+    assert box.origin((480, 639)) == (80, 0)
 
 
 @pytest.mark.parametrize("fit", ["shortest-edge", "letterbox"])
@@ -148,7 +142,7 @@ def test_the_odd_pixel() -> None:
     width=st.integers(1, 65_535),
 )
 def test_fits_hold_for_any_size(fit: Fit, size: tuple[int, int], height: int, width: int) -> None:
-    new = resized(Resize(height=height, width=width, fit=fit), size)
+    new = Resize(height=height, width=width, fit=fit).inner_size(size)
     if fit == "letterbox":
         assert 1 <= new[0] <= height
         assert 1 <= new[1] <= width

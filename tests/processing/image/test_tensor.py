@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing import normalize_from
-from edgeserve.processing.image.tensor import ToTensor, cast
+from edgeserve.processing.image.tensor import ToTensor
+from edgeserve.processing.steps.cast import Cast, cast
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.normalize import Normalize
 from edgeserve.types.base import decode, encode
-from edgeserve.types.processing import Cast, Layout, Normalize
 
 CarryOut = Callable[..., np.ndarray]
 
@@ -98,7 +100,7 @@ def test_normalize_from_refuses(rescale: float, mean: list[float], std: list[flo
 @pytest.mark.parametrize("steps", [([1e39] * 3, [0.0] * 3), ([3e38] * 3, [0.0] * 3)])
 def test_numbers_beyond_float32_are_refused(steps: tuple[list[float], list[float]]) -> None:
     with pytest.raises(ProcessingError, match="beyond float32"):
-        ToTensor(Normalize(scale=tuple(steps[0]), bias=tuple(steps[1])), None, None)
+        ToTensor([Normalize(scale=tuple(steps[0]), bias=tuple(steps[1]))])
 
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -12,20 +12,17 @@ from scipy.special import expit, softmax
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing import Processor
+from edgeserve.processing.steps.cast import Cast
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.layout import Layout
+from edgeserve.processing.steps.resize import Resize
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
 from edgeserve.tasks.detection.read import non_max_suppression, to_xyxy
-from edgeserve.types.processing import (
-    Cast,
-    CenterCrop,
-    Decode,
-    InputProcessing,
-    Layout,
-    Processing,
-    Resize,
-    Softmax,
-    TopK,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.steps import InputStep, Slice
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import softmax as scipy_softmax
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.outputs.checks import softmax
-from edgeserve.processing.outputs.steps import top_k
-from edgeserve.tasks.classification.read import classify
+from edgeserve.processing.outputs.numbers import softmax
+from edgeserve.processing.steps.top_k import top_k
+from edgeserve.tasks.classification.device import classify
 
 logits = st.floats(-80, 80, width=32)
 

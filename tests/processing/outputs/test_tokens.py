@@ -13,9 +13,10 @@ from scipy.special import softmax
 from edgeserve.errors import ProcessingError
 from edgeserve.files import describe
 from edgeserve.processing import Processor
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.tasks.text_generation import Picks, Text
 from edgeserve.tasks.token_classification import Spans, Tokens
-from edgeserve.types.processing import InputProcessing, Processing, Tokenize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.outputs.steps import l2_normalize, pool
-from edgeserve.tasks.embedding.read import embedding
-from edgeserve.types.processing import PoolMode
+from edgeserve.processing.steps.l2_normalize import l2_normalize
+from edgeserve.processing.steps.pool import PoolMode, pool
+from edgeserve.tasks.embedding.device import embedding
 
 MODES = get_args(PoolMode)
 FLOATS = st.floats(-1e6, 1e6, width=32)

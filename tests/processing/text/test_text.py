@@ -19,20 +19,17 @@ from edgeserve.errors import InputError, ProcessingError
 from edgeserve.files import describe, sha256_bytes
 from edgeserve.installation import install_command
 from edgeserve.processing import Processor
+from edgeserve.processing.steps.cast import Cast
+from edgeserve.processing.steps.decode import Decode
+from edgeserve.processing.steps.l2_normalize import L2Normalize
+from edgeserve.processing.steps.pool import Pool
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.tokenize import Tokenize
+from edgeserve.processing.steps.top_k import TopK
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import (
-    Cast,
-    Decode,
-    InputProcessing,
-    L2Normalize,
-    Pool,
-    Processing,
-    Softmax,
-    Tokenize,
-    TopK,
-)
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.records import Tensors
 from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
@@ -111,7 +108,7 @@ def test_text_to_embedding(library: tokenizers.Tokenizer) -> None:
 def test_a_text_is_tokenized_once_for_all_inputs_that_tokenize_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from edgeserve.processing.text.tokenizer import Encoder
+    from edgeserve.processing.steps.tokenize import Encoder
 
     calls: list[str] = []
     encode = Encoder.__call__

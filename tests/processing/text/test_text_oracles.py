@@ -19,9 +19,11 @@ from testkit.modules import load
 
 from edgeserve.files import describe
 from edgeserve.processing import Processor
-from edgeserve.processing.outputs.steps import pool
+from edgeserve.processing.steps.l2_normalize import L2Normalize
+from edgeserve.processing.steps.pool import Pool, pool
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.types.processing import InputProcessing, L2Normalize, Pool, Processing, Tokenize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.tensors import Signature, TensorSpec
 
 _FOLDER = Path(__file__).parents[3] / "spec" / "conformance" / "processing"

@@ -11,7 +11,8 @@ import numpy as np
 
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
-from edgeserve.types.processing import AnyStep, InputProcessing, LogMel, Processing
+from edgeserve.processing.steps.log_mel import LogMel
+from edgeserve.types.processing import AnyStep, InputProcessing, Processing
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 

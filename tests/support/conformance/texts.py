@@ -11,15 +11,10 @@ import numpy as np
 
 from edgeserve.errors import EdgeError
 from edgeserve.processing import Processor
+from edgeserve.processing.steps.tokenize import Tokenize, TokenizePart
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import (
-    AnyOutputStep,
-    InputProcessing,
-    Processing,
-    Tokenize,
-    TokenizePart,
-)
+from edgeserve.types.processing import AnyOutputStep, InputProcessing, Processing
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["check_batch_case", "check_text_case", "check_vector_case", "text_processor"]

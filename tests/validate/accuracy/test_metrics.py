@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, jaccard_score
 
-from edgeserve.processing.image.resize import ImageTransform
+from edgeserve.processing.image.geometry import ImageTransform
+from edgeserve.processing.steps.center_crop import CenterCrop
+from edgeserve.processing.steps.resize import Resize
 from edgeserve.tasks.average_precision import average_precisions
 from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
 from edgeserve.tasks.detection.metrics import box_row
@@ -19,10 +21,9 @@ from edgeserve.tasks.metrics import f1
 from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.segmentation.metrics import mask_row, mean_ious
 from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
-from edgeserve.tasks.token_classification.metrics import span_row
+from edgeserve.tasks.token_classification.gate import span_row
 from edgeserve.tasks.voice_activity import TrueSegments, Voice
-from edgeserve.tasks.voice_activity.metrics import frame_row
-from edgeserve.types.processing import CenterCrop, Resize
+from edgeserve.tasks.voice_activity.gate import frame_row
 from edgeserve.validate.stats.paired_tests import bootstrap_stats
 
 CLASSES = ("cat", "dog", "owl")

@@ -14,7 +14,7 @@ from torch import nn
 
 from edgeserve.tasks import DecisionRule
 from edgeserve.tasks.text_generation import Picks, Text
-from edgeserve.tasks.text_generation.read import text
+from edgeserve.tasks.text_generation.device import text
 from edgeserve.types.processing import Processing
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.validate.accuracy.evaluators import GroundTruthEvaluator

@@ -9,8 +9,10 @@ import pytest
 from scipy.io import wavfile
 
 from edgeserve.processing import Processor
+from edgeserve.processing.steps.log_mel import LogMel
+from edgeserve.processing.steps.waveform import Waveform
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import InputProcessing, LogMel, Processing, Waveform
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.source import Exported, Source
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Shape, Signature, TensorSpec

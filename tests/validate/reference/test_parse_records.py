@@ -11,6 +11,7 @@ import pytest
 from edgeserve import tasks
 from edgeserve.errors import ValidateError
 from edgeserve.tasks import DecisionRule
+from edgeserve.tasks.answers import check_size
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.detection import Detection
 from edgeserve.tasks.segmentation import Segmentation
@@ -22,7 +23,6 @@ from edgeserve.types.reports import Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
-from edgeserve.validate.reference.parse_records import check_size, complete_record
 from edgeserve.validate.reference.python_callable import parse_answer
 from edgeserve.validate.reference_store import split_arrays
 from edgeserve.validate.run_artifact import flip_counter
@@ -103,14 +103,21 @@ def test_boxes_that_contradict_themselves(fields: dict[str, Any], told: str) -> 
     assert told in f"{caught.value.message} {caught.value.hint}"
 
 
+def complete(record: Any, program: Any) -> Any:
+    task = "image-segmentation" if isinstance(record, Segmentation) else "text-generation"
+    answers = tasks.answers_of(task)
+    assert answers is not None
+    return answers.complete(DecisionRule(task, 0.05), record, program)
+
+
 def test_the_programs_margins_stand_in() -> None:
     mask, margin = np.zeros((2, 2)), np.full((2, 2), 0.25)
     program = Segmentation(mask=mask, labels=LABELS, margin=margin)
-    whole = complete_record(Segmentation(mask=mask, labels=()), program)
+    whole = complete(Segmentation(mask=mask, labels=()), program)
     assert isinstance(whole, Segmentation)
     assert whole.margin is not None
     assert (whole.margin.tolist(), whole.labels) == (margin.tolist(), LABELS)
-    told = complete_record(Text(tokens=(1,), text=""), Text(tokens=(2,), text="", margins=(0.5,)))
+    told = complete(Text(tokens=(1,), text=""), Text(tokens=(2,), text="", margins=(0.5,)))
     assert isinstance(told, Text)
     assert told.margins == (0.5,)
     with pytest.raises(ValidateError) as refused:

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from edgeserve.errors import ValidateError
 from edgeserve.processing import Processor
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.tasks.embedding.compare import cosine_distances, nearest_neighbours
+from edgeserve.tasks.embedding.device import cosine_distances, nearest_neighbours
 from edgeserve.types.base import encode
 from edgeserve.types.samples import Golden
 from edgeserve.validate.golden.candidates import GoldenCandidate

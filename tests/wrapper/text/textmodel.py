@@ -24,11 +24,14 @@ import torch
 
 from edgeserve.bundle.rules import Identity
 from edgeserve.files import describe, sha256_bytes
+from edgeserve.processing.steps.l2_normalize import L2Normalize
+from edgeserve.processing.steps.pool import Pool
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import Artifact, FileEntry, Judgement
 from edgeserve.types.base import decode, encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
-from edgeserve.types.processing import InputProcessing, L2Normalize, Pool, Processing, Tokenize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.samples import Golden, GoldenCase
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 

@@ -1,136 +1,21 @@
-"""From one sound to the inputs of a model: waveform/1 with its resampling, then log_mel/1.
-
-What `Processor` does where the medium is "audio". Another rate is reached by a polyphase
-windowed sinc, whose definition stands in ``spec/processing.md``: a sinc under a Kaiser window,
-centred, with zeros outside of the sound. Method: R. E. Crochiere, L. R. Rabiner, *Multirate
-Digital Signal Processing*, Prentice-Hall 1983, chapter 2.
-"""
+"""From one sound to the inputs of a model: what `Processor` does where the medium is "audio"."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from functools import lru_cache
-from math import gcd
 
 import numpy as np
 
-from edgeserve.errors import InputError, ProcessingError
-from edgeserve.processing.audio.log_mel import LogMelTransform
+from edgeserve.errors import ProcessingError
 from edgeserve.processing.audio.source import AudioHeader, open_audio
-from edgeserve.processing.steps import StepTimer, check_names, check_task, step_name
-from edgeserve.types.processing import InputProcessing, LogMel, Waveform
+from edgeserve.processing.checks import StepTimer, check_names, check_task, step_name
+from edgeserve.processing.steps.log_mel import LogMel, LogMelTransform
+from edgeserve.processing.steps.waveform import Waveform, length_error, waveform
+from edgeserve.types.processing import InputProcessing
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
-__all__ = [
-    "RATES",
-    "AudioPipeline",
-    "check_rate",
-    "resample",
-    "resampled_length",
-    "samples_needed",
-    "waveform",
-]
-
-
-#: Rates of sounds that are taken, in Hz: from worse than a telephone to better than a studio.
-RATES = (1000, 768_000)
-#: Largest number of the ratio of two rates, in lowest terms: the filter has 20 times as many taps.
-_FINEST = 50_000
-#: Zero crossings of the sinc on each side, and the Kaiser window's shape.
-_CROSSINGS, _BETA = 10, 5.0
-
-
-def check_rate(rate: int, wanted: int) -> None:
-    """See that a sound of ``rate`` can be brought to ``wanted``.
-
-    Raises:
-        InputError: EDGE-INPUT-033.
-    """
-    up, down = _ratio(rate, wanted) if rate > 0 else (0, 0)
-    if not RATES[0] <= rate <= RATES[1] or max(up, down) > _FINEST:
-        odd = f"{rate} Hz" if not up else f"{rate} Hz, which is {down}:{up} of {wanted}"
-        raise InputError(
-            "EDGE-INPUT-033",
-            "rate of the sound",
-            wanted=f"{RATES[0]} to {RATES[1]} Hz, in a ratio of numbers up to {_FINEST}",
-            got=odd,
-            hint=f"see that the rate is right, and resample the sound to {wanted} Hz yourself",
-        )
-
-
-def resampled_length(length: int, rate: int, wanted: int) -> int:
-    """Samples that ``length`` samples of ``rate`` become: ``ceil(length * wanted / rate)``."""
-    up, down = _ratio(rate, wanted)
-    return -(-length * up // down)
-
-
-def samples_needed(length: int, rate: int, wanted: int) -> int:
-    """How many samples of the sound the first ``length`` of the result look at."""
-    up, down = _ratio(rate, wanted)
-    if up == down:
-        return length
-    return ((length - 1) * down + _half(up, down)) // up + 1
-
-
-def resample(x: np.ndarray, rate: int, wanted: int, length: int | None = None) -> np.ndarray:
-    """The first ``length`` samples (None: all) of a sound at another rate, float32.
-
-    ``y[j] = sum over i of x[i] * h[j * down - i * up]``, in float64 and rounded once.
-
-    Args:
-        x: float32 [n], n at least 1.
-        rate: Its rate.
-        wanted: The result's.
-        length: Samples to make; what lies behind `resampled_length` is not made.
-    """
-    up, down = _ratio(rate, wanted)
-    made = resampled_length(len(x), rate, wanted)
-    made = made if length is None else min(made, length)
-    if up == down:
-        return np.ascontiguousarray(x[:made])
-    half, filters = _half(up, down), _filters(up, down)
-    taps = filters.shape[1]
-    # Output j looks at the taps samples from first(j) on; zeros lie where there are none.
-    before = half // up
-    behind = ((made - 1) * down - half) // up + taps + 1
-    padded = np.zeros(before + max(len(x), behind) + 1)
-    padded[before : before + len(x)] = x
-    y = np.empty(made, np.float32)
-    for phase in range(min(up, made)):
-        first = -((half - phase * down) // up) + before
-        count = -(-(made - phase) // up)
-        windows = np.lib.stride_tricks.sliding_window_view(padded[first:], taps)[::down][:count]
-        y[phase::up] = windows @ filters[phase]
-    return y
-
-
-def _ratio(rate: int, wanted: int) -> tuple[int, int]:
-    """Up and down, in lowest terms."""
-    common = gcd(rate, wanted)
-    return wanted // common, rate // common
-
-
-def _half(up: int, down: int) -> int:
-    """Taps on each side of the middle one."""
-    return _CROSSINGS * max(up, down)
-
-
-@lru_cache(maxsize=8)
-def _filters(up: int, down: int) -> np.ndarray:
-    """For each phase the taps in the order of the samples: float64 [phases, taps]."""
-    half, widest = _half(up, down), max(up, down)
-    at = np.arange(-half, half + 1)
-    whole = np.sinc(at / widest) * np.kaiser(2 * half + 1, _BETA)
-    whole *= up / whole.sum()
-    taps = 2 * half // up + 1
-    # Of phase p the first sample looked at lies ceil((p * down - half) / up) from its place.
-    places = np.arange(up) * down
-    first = -((half - places) // up)
-    at = places[:, None] - (first[:, None] + np.arange(taps)) * up + half
-    found = np.where((at >= 0) & (at <= 2 * half), whole[np.clip(at, 0, 2 * half)], 0.0)
-    return found
+__all__ = ["AudioPipeline"]
 
 
 class AudioPipeline:
@@ -180,36 +65,8 @@ class _AudioInput:
         shape = tuple(1 if dim == 1 else next(sizes) for dim in self._shape)
         for size, (low, high) in zip(shape, self._ranges, strict=True):
             if not low <= size <= high:
-                raise _length_error(f"{low} to {high}, along one axis of {self.name!r}", str(size))
+                raise length_error(f"{low} to {high}, along one axis of {self.name!r}", str(size))
         return made.reshape(shape)
-
-
-def waveform(step: Waveform, heard: AudioHeader) -> np.ndarray:
-    """waveform/1: mono float32 [n] at the step's rate.
-
-    Raises:
-        InputError: EDGE-INPUT-033 the rate, -036 too long, -037 NaN or infinity.
-    """
-    check_rate(heard.rate, step.rate)
-    length = resampled_length(heard.frames, heard.rate, step.rate)
-    if step.length is None and length > step.max_length:
-        most = f"at most {step.max_length} samples at {step.rate} Hz"
-        raise _length_error(f"{most} ({step.max_length / step.rate:.3g} s)", str(length))
-    kept = length if step.length is None else min(length, step.length)
-    # What lies behind is not even decoded: an hour costs no more than the seconds that are used.
-    x = heard.mono(samples_needed(kept, heard.rate, step.rate))
-    x = resample(x, heard.rate, step.rate, kept)
-    if step.normalize != "none":
-        x = _normalized(x)
-    if step.length is not None and kept < step.length:
-        x = np.concatenate([x, np.zeros(step.length - kept, np.float32)])
-    return x.copy() if not x.flags.owndata else x
-
-
-def _normalized(x: np.ndarray) -> np.ndarray:
-    wide = x.astype(np.float64)
-    wide -= wide.mean()
-    return np.asarray(wide / math.sqrt(float((wide * wide).mean()) + 1e-7), np.float32)
 
 
 def _in_order(processing: InputProcessing) -> tuple[Waveform, LogMel | None]:
@@ -274,13 +131,3 @@ def _check_tensor(
             hint="change the step's length, frames, mels or layout, or export the model with what"
             " they make",
         )
-
-
-def _length_error(wanted: str, got: str) -> InputError:
-    return InputError(
-        "EDGE-INPUT-036",
-        "sound",
-        wanted=wanted,
-        got=got,
-        hint="send a sound of another length: cut a long one into parts",
-    )

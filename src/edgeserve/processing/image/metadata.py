@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from edgeserve.errors import InputError
 from edgeserve.processing.audio.source import read_wav
-from edgeserve.processing.image.resize import Size
+from edgeserve.types.steps import Size
 
 if TYPE_CHECKING:
     import PIL.Image

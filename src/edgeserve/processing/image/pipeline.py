@@ -9,11 +9,11 @@ import numpy as np
 
 from edgeserve.errors import InputError
 from edgeserve.processing.batch import Prepared, SampleOrigin
-from edgeserve.processing.image.decode import Raw, decode
-from edgeserve.processing.image.resize import apply_image_step
+from edgeserve.processing.checks import StepTimer, sample_signature
+from edgeserve.processing.image.plan import ImagePlan, check_image_plans
 from edgeserve.processing.inputs import FeedValidator
-from edgeserve.processing.steps import ImagePlan, StepTimer, check_image_plans, sample_signature
-from edgeserve.types.processing import Decode, InputProcessing
+from edgeserve.processing.steps.decode import Decode, Raw, decode
+from edgeserve.types.processing import InputProcessing
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 
@@ -69,7 +69,7 @@ class ImagePipeline:
 
 def _carry_out(plan: ImagePlan, image: PIL.Image.Image, clock: StepTimer | None) -> np.ndarray:
     for name, step in plan.pixels:
-        image = apply_image_step(step, image)
+        image = step.apply(image)
         if clock:
             clock(name)
     tensor = plan.tail(image)

@@ -1,4 +1,4 @@
-"""What all readers of model outputs share: the model, numbers that are none, and their errors."""
+"""What all readers of model outputs share: the model, and checks against its signature."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import SampleOrigin
-from edgeserve.processing.text.tokenizer import Assets
-from edgeserve.types.processing import Processing, TopK
+from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.processing.steps.tokenize import Assets
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record
 from edgeserve.types.steps import TaskOutput
 from edgeserve.types.tensors import Signature
@@ -19,18 +21,13 @@ __all__ = [
     "ModelOutputs",
     "OutputArrays",
     "RecordReader",
-    "are_probabilities",
+    "check_form",
     "check_labels",
-    "check_numbers",
-    "check_probabilities",
     "each_sample",
     "flat_map",
     "labels_error",
     "result_output",
-    "sigmoid",
-    "softmax",
     "unusable_outputs",
-    "wrong_outputs",
 ]
 
 
@@ -63,69 +60,6 @@ class ModelOutputs(NamedTuple):
 def each_sample(output: str, read: Callable[[np.ndarray], Record]) -> RecordReader:
     """A record of each sample's output alone."""
     return lambda values, feed, origins: [read(value) for value in values[output]]
-
-
-#: How far beyond 0..1 a probability may lie: quantized graphs end in steps of 1/256.
-_SLACK = 0.01
-
-
-def softmax(scores: np.ndarray, axis: int) -> np.ndarray:
-    """softmax/1: exponentials of ``scores - max`` over their sum, all in float32.
-
-    NaN, and infinities of the kind that have no softmax, come out as NaN.
-    """
-    scores = np.asarray(scores, np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):
-        powers = np.exp(scores - scores.max(axis=axis, keepdims=True))
-        normal: np.ndarray = powers / powers.sum(axis=axis, keepdims=True, dtype=np.float32)
-    return normal
-
-
-def sigmoid(scores: np.ndarray) -> np.ndarray:
-    """``1 / (1 + exp(-x))`` in float64, rounded once to float32."""
-    exact = np.asarray(scores, np.float64)
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-exact)), np.float32)
-
-
-def check_numbers(values: np.ndarray, what: str) -> np.ndarray:
-    """The values, which are to be finite.
-
-    Raises:
-        ProcessingError: EDGE-PROCESS-009, they are not.
-    """
-    finite = np.isfinite(values)
-    if finite.all():
-        return values
-    raise ProcessingError(
-        "EDGE-PROCESS-009",
-        what,
-        wanted="numbers",
-        got=f"NaN or infinity in {int(finite.size - finite.sum())} of {finite.size}",
-        hint="check this input for NaN; if it has none, the artifact is broken: validate it",
-    )
-
-
-def are_probabilities(values: np.ndarray) -> bool:
-    """Whether all numbers lie between 0 and 1, a hundredth beyond allowed for."""
-    return not values.size or bool(values.min() >= -_SLACK and values.max() <= 1 + _SLACK)
-
-
-def check_probabilities(scores: np.ndarray) -> np.ndarray:
-    """The scores, which are to lie between 0 and 1, a hundredth beyond allowed for.
-
-    Raises:
-        ProcessingError: EDGE-PROCESS-010, they do not.
-    """
-    if are_probabilities(scores):
-        return scores
-    raise ProcessingError(
-        "EDGE-PROCESS-010",
-        "scores",
-        wanted="probabilities, between 0 and 1",
-        got=f"{float(scores.min()):.6g} to {float(scores.max()):.6g}",
-        hint="declare how the step makes probabilities of scores: its activation",
-    )
 
 
 def check_labels(labels: Sequence[str], allowed: bool, wanted: str) -> None:
@@ -180,17 +114,6 @@ def result_output(model: ModelOutputs) -> str:
     return named[0]
 
 
-def wrong_outputs(wanted: str, got: str) -> ProcessingError:
-    """The error for a model that gives something else than its processing was declared for."""
-    return ProcessingError(
-        "EDGE-PROCESS-008",
-        "model outputs",
-        wanted=wanted,
-        got=got,
-        hint="declare the task and signature that fit what the model gives",
-    )
-
-
 def unusable_outputs(got: str, wanted: str) -> ProcessingError:
     """The error for output steps that do not fit the signature."""
     return ProcessingError(
@@ -200,3 +123,15 @@ def unusable_outputs(got: str, wanted: str) -> ProcessingError:
         got=got,
         hint="name the model's outputs as the signature does (`edgeserve inspect` shows it)",
     )
+
+
+def check_form(output: str, signature: Signature, rank: int, wanted: str) -> None:
+    """Refuse an output of another rank, or of whole numbers.
+
+    Raises:
+        ProcessingError: EDGE-PROCESS-006.
+    """
+    spec = signature.output(output)
+    if len(spec.shape) != rank or not spec.dtype.startswith("float"):
+        got = f"{spec.dtype} {list(spec.shape)} of output {output!r}"
+        raise unusable_outputs(got, f"floats {wanted}")

@@ -8,12 +8,8 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import SampleOrigin
-from edgeserve.processing.outputs.checks import (
-    ModelOutputs,
-    OutputArrays,
-    RecordReader,
-    wrong_outputs,
-)
+from edgeserve.processing.outputs.checks import ModelOutputs, OutputArrays, RecordReader
+from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.types.records import Record
 from edgeserve.types.steps import TokenOutput
 from edgeserve.types.tensors import Signature

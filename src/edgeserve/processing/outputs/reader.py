@@ -13,10 +13,12 @@ import numpy as np
 from edgeserve import tasks
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import SampleOrigin, origins_of
-from edgeserve.processing.outputs.checks import ModelOutputs, unusable_outputs, wrong_outputs
-from edgeserve.processing.outputs.steps import apply_output, check_form
-from edgeserve.processing.text.tokenizer import Assets
-from edgeserve.types.processing import Pool, Processing, TopK
+from edgeserve.processing.outputs.checks import ModelOutputs, check_form, unusable_outputs
+from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.processing.steps.pool import Pool
+from edgeserve.processing.steps.tokenize import Assets
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record, Tensors
 from edgeserve.types.steps import OutputStep, TaskOutput
 from edgeserve.types.tensors import Signature
@@ -62,7 +64,7 @@ class OutputReader:
         samples = _batch_size(values)
         for step in self._steps:
             if not isinstance(step, TaskOutput):
-                values[step.output] = apply_output(step, values[step.output], feed)
+                values[step.output] = step.apply(values[step.output], feed)
         if self._read is not None:
             return list(self._read(values, feed or {}, _origins(feed, samples)))
         return [

@@ -7,22 +7,30 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.outputs.checks import wrong_outputs
-from edgeserve.types.processing import CenterCrop, Processing, Resize
-from edgeserve.types.steps import Slice
+from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.types.processing import Processing
+from edgeserve.types.steps import PixelStep, Slice
 from edgeserve.types.tensors import Signature
 
 __all__ = ["check_slice", "place_steps", "sliced"]
 
 
-def sliced(where: Slice, values: Mapping[str, np.ndarray], what: str) -> np.ndarray:
+def sliced(
+    where: Slice, values: Mapping[str, np.ndarray], what: str, *, several: bool = False
+) -> np.ndarray:
     """The numbers of each thing, float32 [n, k].
+
+    Args:
+        where: The slice.
+        values: Outputs of one sample by name.
+        what: What it holds, for errors.
+        several: A thing has several numbers: an output of one axis is one thing, not one a number.
 
     Raises:
         ProcessingError: EDGE-PROCESS-008, the output of a sample has no such slice.
     """
     value = values[where.output]
-    if value.ndim == 1 and what != "boxes":
+    if value.ndim == 1 and not several:
         return np.asarray(value, np.float32)[:, None]
     axis = where.axis + value.ndim if where.axis < 0 else where.axis
     size = value.shape[axis] if 0 <= axis < value.ndim else 0
@@ -69,7 +77,7 @@ def check_slice(where: Slice, what: str, size: int | None, step: str, signature:
         )
 
 
-def place_steps(name: str, step: str, processing: Processing) -> list[Resize | CenterCrop]:
+def place_steps(name: str, step: str, processing: Processing) -> tuple[PixelStep, ...]:
     """The resizing and cropping that places in a model's input are led back through.
 
     Args:
@@ -80,8 +88,7 @@ def place_steps(name: str, step: str, processing: Processing) -> list[Resize | C
     Raises:
         ProcessingError: EDGE-PROCESS-002, no picture is made into an input of that name.
     """
-    made = [each for each in processing.inputs if name in ("", each.name)]
-    if name and not made:
+    if name and name not in [each.name for each in processing.inputs]:
         raise ProcessingError(
             "EDGE-PROCESS-002",
             f"input of {step}",
@@ -89,5 +96,4 @@ def place_steps(name: str, step: str, processing: Processing) -> list[Resize | C
             got=name,
             hint="name the input whose places the boxes are in, or none",
         )
-    first = made[0].steps if made else ()
-    return [each for each in first if isinstance(each, Resize | CenterCrop)]
+    return processing.pixel_steps(name)

@@ -9,9 +9,10 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import Pad, Prepared, SampleOrigin
-from edgeserve.processing.steps import StepTimer, check_names, check_task, step_name
-from edgeserve.processing.text.tokenizer import Assets, Encoder, as_text
-from edgeserve.types.processing import InputProcessing, Tokenize, TokenizePart
+from edgeserve.processing.checks import StepTimer, check_names, check_task, step_name
+from edgeserve.processing.steps.tokenize import Assets, Encoder, Tokenize, TokenizePart, as_text
+from edgeserve.tasks import decides, schema
+from edgeserve.types.processing import InputProcessing
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
@@ -59,7 +60,7 @@ class TextPipeline:
         kinds = list(dict.fromkeys(map(_alike, steps.values())))
         first = {_alike(step): step for step in reversed(steps.values())}
         self._encoders = tuple(Encoder(first[kind], assets) for kind in kinds)
-        self._places = task == "token-classification"  # whose answers are places in the text
+        self._places = decides(task) and schema(task).reads_places
         self._rows = tuple(
             _TokenRow(name, step.part, _dtype(signature.input(name)), kinds.index(_alike(step)))
             for name, step in steps.items()

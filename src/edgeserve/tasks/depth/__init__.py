@@ -8,7 +8,7 @@ import numpy as np
 
 from edgeserve.tasks.base import TaskSchema
 from edgeserve.types.records import Record
-from edgeserve.types.steps import TaskOutput
+from edgeserve.types.steps import FieldKind, TaskOutput
 
 __all__ = ["SCHEMA", "Depth", "Depths"]
 
@@ -28,6 +28,10 @@ class Depths(TaskOutput, frozen=True, tag_field="step", tag="depth/1"):
     """The depth of each pixel: an output [height, width], axes of size 1 left out."""
 
     output: str
+
+    def field(self, integers: bool) -> FieldKind:
+        """See `OutputStep.field`."""
+        return FieldKind("values")
 
 
 SCHEMA = TaskSchema(Depth, unit="pixels", sure=0.0, steps=(Depths,))

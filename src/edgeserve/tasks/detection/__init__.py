@@ -10,7 +10,7 @@ import numpy as np
 from edgeserve.tasks.base import TaskSchema
 from edgeserve.types.base import Value
 from edgeserve.types.records import Record
-from edgeserve.types.steps import Activation, Slice, TaskOutput
+from edgeserve.types.steps import Activation, FieldKind, Slice, SlicedOutput
 
 __all__ = ["SCHEMA", "BoxForm", "BoxUnit", "Detect", "Detection", "TrueBox", "TrueBoxes"]
 
@@ -50,7 +50,7 @@ _MIN_THRESHOLD = 1e-6
 _BOX_FACTOR = 4
 
 
-class Detect(TaskOutput, frozen=True, tag_field="step", tag="detect/1"):
+class Detect(SlicedOutput, frozen=True, tag_field="step", tag="detect/1"):
     """Boxes, scores and classes out of one joined output or several.
 
     The numbers of one box lie along the ``axis`` of each slice; all other axes count boxes.
@@ -107,24 +107,22 @@ class Detect(TaskOutput, frozen=True, tag_field="step", tag="detect/1"):
         return {name: each for name, each in named.items() if each is not None}
 
     @property
-    def output(self) -> str:
-        """The output that holds the scores."""
-        return self.scores.output
-
-    @property
     def least_score(self) -> float:
         """See `TaskOutput.least_score`."""
         return self.threshold
+
+    def slice_field(self, name: str) -> FieldKind:
+        """See `SlicedOutput.slice_field`."""
+        if name == "scores":
+            return FieldKind.scores(self.activation)
+        if name == "objectness":
+            return FieldKind("scores" if self.activation == "none" else "logits")
+        return FieldKind(name)
 
     def lowered(self, margin: float) -> Detect:
         """See `TaskOutput.lowered`; more boxes are looked at than may be kept."""
         threshold = max(self.threshold - margin, _MIN_THRESHOLD)
         return msgspec.structs.replace(self, threshold=threshold, most=_BOX_FACTOR * self.most)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Every output that is read, once."""
-        return tuple(dict.fromkeys(each.output for each in self.slices.values()))
 
 
 class TrueBox(Value, frozen=True):

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeserve.processing.batch import SampleOrigin
-from edgeserve.processing.image.resize import ImageTransform
-from edgeserve.processing.outputs.checks import (
-    ModelOutputs,
-    RecordReader,
-    check_labels,
+from edgeserve.processing.image.geometry import ImageTransform
+from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, check_labels
+from edgeserve.processing.outputs.numbers import (
     check_numbers,
     check_probabilities,
     sigmoid,
@@ -21,7 +19,7 @@ from edgeserve.processing.outputs.checks import (
 from edgeserve.processing.outputs.slices import check_slice, place_steps, sliced
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
-from edgeserve.types.processing import CenterCrop, Resize
+from edgeserve.types.steps import PixelStep
 
 __all__ = ["Detector", "non_max_suppression", "reader", "to_xyxy"]
 
@@ -94,9 +92,7 @@ class Detector:
 
     __slots__ = ("_labels", "_step", "_steps")
 
-    def __init__(
-        self, step: Detect, steps: Sequence[Resize | CenterCrop], labels: tuple[str, ...]
-    ) -> None:
+    def __init__(self, step: Detect, steps: Sequence[PixelStep], labels: tuple[str, ...]) -> None:
         self._step, self._steps, self._labels = step, tuple(steps), labels
 
     def __call__(
@@ -122,7 +118,7 @@ class Detector:
 
     def _one(self, values: Mapping[str, np.ndarray], origin: SampleOrigin) -> Detection:
         step = self._step
-        boxes = sliced(step.boxes, values, "boxes")
+        boxes = sliced(step.boxes, values, "boxes", several=True)
         if boxes.shape[1] != 4:
             raise wrong_outputs("four numbers a box", f"{boxes.shape[1]}")
         scores, kinds = self._scored(values, len(boxes))

@@ -9,7 +9,7 @@ import numpy as np
 from edgeserve.tasks.base import TaskSchema
 from edgeserve.types.base import Value
 from edgeserve.types.records import Record
-from edgeserve.types.steps import Activation, TaskOutput
+from edgeserve.types.steps import Activation, FieldKind, TaskOutput
 
 __all__ = ["SCHEMA", "Area", "DrawnMask", "MaskFile", "Segment", "Segmentation"]
 
@@ -48,6 +48,12 @@ class Segment(TaskOutput, frozen=True, tag_field="step", tag="segment/1"):
     output: str
     axis: int = 0
     activation: Activation = "softmax"
+
+    def field(self, integers: bool) -> FieldKind:
+        """See `OutputStep.field`."""
+        if integers:
+            return FieldKind("mask", axis=0)
+        return FieldKind.scores(self.activation, self.axis)
 
 
 class Area(Value, frozen=True):

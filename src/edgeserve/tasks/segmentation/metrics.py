@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgeserve.data.ground_truth import true_mask
-from edgeserve.processing.image.resize import ImageTransform
+from edgeserve.processing.image.geometry import ImageTransform
 from edgeserve.tasks.metrics import RowFigures, TaskMetrics, TruthPlace
 from edgeserve.tasks.segmentation import DrawnMask, MaskFile, Segmentation
+from edgeserve.tasks.segmentation.gate import true_mask
 from edgeserve.types.records import Record
 
 __all__ = ["METRICS", "MaskRow", "mask_row", "mean_ious"]

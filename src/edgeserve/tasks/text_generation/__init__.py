@@ -50,10 +50,5 @@ class Picks(TokenOutput, frozen=True, tag_field="step", tag="tokens/1"):
         if self.blank is not None and self.blank < 0:
             raise ValueError(f"blank {self.blank} is below 0")
 
-    @property
-    def files(self) -> tuple[FileEntry, ...]:
-        """See `TaskOutput.files`."""
-        return (self.tokenizer,) if self.tokenizer else ()
-
 
 SCHEMA = TaskSchema(Text, unit="tokens", steps=(Picks,), predicts_next=True)

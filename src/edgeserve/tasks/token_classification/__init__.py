@@ -48,6 +48,19 @@ class Spans(TokenOutput, frozen=True, tag_field="step", tag="spans/1"):
     outside: str = "O"
     mask: str | None = None
 
+    def class_names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """See `TaskOutput.class_names`: without B- and I-, and not the one of no span."""
+        named = (self.named(label)[0] for label in labels)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    def named(self, label: str) -> tuple[str | None, bool]:
+        """What a token's label says: which kind of span, and whether a new one begins."""
+        if label == self.outside:
+            return None, False
+        if self.scheme == "bio" and label[:2] in ("B-", "I-"):
+            return label[2:], label[0] == "B"
+        return label, False
+
 
 class TrueSpans(Value, frozen=True, tag_field="truth", tag="spans"):
     """All labelled spans of a text: first character, the one after the last, and the label."""

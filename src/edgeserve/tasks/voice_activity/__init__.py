@@ -10,7 +10,7 @@ import numpy as np
 from edgeserve.tasks.base import TaskSchema
 from edgeserve.types.base import Value
 from edgeserve.types.records import Record
-from edgeserve.types.steps import Activation, TaskOutput
+from edgeserve.types.steps import Activation, FieldKind, TaskOutput
 
 __all__ = ["SCHEMA", "Frames", "TrueSegments", "Voice"]
 
@@ -47,6 +47,10 @@ class Frames(TaskOutput, frozen=True, tag_field="step", tag="frames/1"):
             raise ValueError(f"step_s {self.step_s} is no length of a frame")
         if self.index is not None and self.index < 0:
             raise ValueError(f"index {self.index} is below 0")
+
+    def field(self, integers: bool) -> FieldKind:
+        """See `OutputStep.field`."""
+        return FieldKind.scores(self.activation)
 
 
 class TrueSegments(Value, frozen=True, tag_field="truth", tag="segments"):

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from edgeserve.backends.torch.export.padding_probe import nonempty_inputs, paddable_dims
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.artifact import FileEntry
-from edgeserve.types.processing import Tokenize
 from edgeserve.types.tensors import Signature, TensorSpec
 
 IDS = torch.arange(1, 15).reshape(2, 7)

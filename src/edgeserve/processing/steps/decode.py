@@ -1,0 +1,290 @@
+"""decode/1: whatever holds an image becomes an upright 8-bit RGB image.
+
+Decoding is Pillow's, restricted to six formats. What Pillow leaves to the caller is decided here
+and written down in ``spec/processing.md``: transparency, 16-bit samples, orientation, limits,
+and that nothing in a damaged file may surface as anything but a coded error. The colour half
+takes any Pillow mode that is accepted to 8-bit RGB without transparency.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import warnings
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, TypeAlias
+
+import numpy as np
+
+from edgeserve.errors import InputError, ProcessingError
+from edgeserve.installation import install_command
+from edgeserve.processing.image.metadata import orientation, upright
+from edgeserve.processing.inputs import bytes_of
+from edgeserve.types.steps import Color, InputStep, check_color
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+    from edgeserve.processing.audio.source import Sound
+
+__all__ = ["FORMATS", "MODES", "Decode", "Raw", "decode", "fix_colour_key", "to_rgb"]
+
+
+class Decode(InputStep, frozen=True, tag_field="step", tag="decode/1"):
+    """Encoded bytes to HWC uint8 RGB.
+
+    Attributes:
+        exif: Turn the picture upright as its EXIF orientation says.
+        background: RGB that transparent pixels are laid over.
+        max_pixels: A picture with more pixels is refused (decompression bombs).
+    """
+
+    rank: ClassVar = 0
+
+    exif: bool = True
+    background: Color = (255, 255, 255)
+    max_pixels: int = 178_956_970
+
+    def __post_init__(self) -> None:
+        check_color("background", self.background)
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels {self.max_pixels} is below 1")
+
+
+_SIXTEEN = ("I;16", "I;16B", "I;16L", "I;16N")
+_PREMULTIPLIED = {"La": "LA", "RGBa": "RGBA"}
+#: Pillow modes that decode/1 accepts.
+MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", *_PREMULTIPLIED, *_SIXTEEN)
+
+#: Bits a sample of PNG's small greys, by the raw mode Pillow reads them with.
+_SMALL_GREYS = {"L;2": 2, "L;4": 4}
+
+
+def fix_colour_key(image: PIL.Image.Image) -> None:
+    """Bring a PNG's transparent colour to the scale of its pixels, in a picture not loaded yet.
+
+    Pillow scales 2- and 4-bit greys to 0..255 and cuts 16-bit RGB to 8 bits, but leaves the colour
+    that tRNS calls transparent as it stands in the file.
+
+    Raises:
+        InputError: EDGE-INPUT-005, 16-bit RGB with a transparent colour.
+    """
+    if not image.info.get("transparency") or image.mode not in ("L", "RGB"):
+        return
+    tiles = getattr(image, "tile", None) or [None]
+    raw_mode = str(getattr(tiles[0], "args", None))
+    if raw_mode in _SMALL_GREYS:
+        image.info["transparency"] *= 255 // (2 ** _SMALL_GREYS[raw_mode] - 1)
+    elif raw_mode == "RGB;16B":
+        # Which pixels are transparent can no longer be told from their high bytes.
+        raise _unsupported_mode("16-bit RGB with one transparent colour")
+
+
+def to_rgb(image: PIL.Image.Image, background: tuple[int, int, int]) -> PIL.Image.Image:
+    """Make a loaded picture RGB; what is transparent is laid over ``background``.
+
+    A picture that is RGB already comes back as it is.
+
+    Raises:
+        InputError: EDGE-INPUT-005, the mode has no 8-bit RGB meaning (float, 32-bit integers, LAB).
+    """
+    if image.mode not in MODES:
+        raise _unsupported_mode(f"pixels of mode {image.mode!r}")
+    if image.mode in _SIXTEEN:
+        image = _high_bytes(image)
+    if image.mode in _PREMULTIPLIED:
+        image = image.convert(_PREMULTIPLIED[image.mode])
+    if not image.has_transparency_data:
+        return image if image.mode == "RGB" else image.convert("RGB")
+    from PIL import Image
+
+    canvas = Image.new("RGB", image.size, background)
+    colours = image.convert("RGBA")
+    canvas.paste(colours, mask=colours)
+    return canvas
+
+
+def _high_bytes(image: PIL.Image.Image) -> PIL.Image.Image:
+    """16-bit grey to L, or to LA where a grey is declared transparent (tRNS)."""
+    from PIL import Image
+
+    samples = np.asarray(image)
+    grey = Image.fromarray((samples >> 8).astype(np.uint8))
+    key = image.info.get("transparency")
+    if not isinstance(key, int):
+        return grey
+    alpha = Image.fromarray(np.where(samples == key, 0, 255).astype(np.uint8))
+    return Image.merge("LA", (grey, alpha))
+
+
+def _unsupported_mode(what: str) -> InputError:
+    return InputError(
+        "EDGE-INPUT-005",
+        "picture",
+        wanted="grey, palette, RGB or CMYK of 8 bits, or grey of 16",
+        got=what,
+        hint="convert it first: how such pixels become 0..255 is for you to say",
+    )
+
+
+#: What a caller may hand over: encoded bytes, a path, a binary file, a Pillow picture, an array
+#: uint8 [height, width, 3] in RGB, or samples with their rate.
+Raw: TypeAlias = (
+    "bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO"
+    " | PIL.Image.Image | np.ndarray | Sound"
+)
+
+#: How an object of Python is printed that has no words of its own: of no use to a reader.
+_OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>")
+
+#: Formats that decode/1 reads, by Pillow's names.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+
+#: What files of these formats start with (BMP's two letters say too little): without a header that
+#: can be read, such a file is damaged rather than something else.
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"GIF8", b"II*\0", b"MM\0*")
+
+
+def decode(step: Decode, raw: Raw) -> PIL.Image.Image:
+    """Decode ``raw`` to a Pillow picture of mode RGB.
+
+    Args:
+        step: Its parameters.
+        raw: See `Raw`. A caller's picture or array is never changed.
+
+    Raises:
+        InputError: EDGE-INPUT-001 to EDGE-INPUT-007, ``raw`` is not such a picture.
+        ProcessingError: EDGE-PROCESS-011, Pillow is not installed.
+    """
+    image = _loaded(step, raw)
+    turn = orientation(image) if step.exif else 1
+    return upright(to_rgb(image, step.background), turn)
+
+
+def _loaded(step: Decode, raw: Raw) -> PIL.Image.Image:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ProcessingError(
+            "EDGE-PROCESS-011",
+            "step 'decode/1'",
+            wanted="Pillow",
+            got="no module named PIL",
+            hint=install_command("onnx"),
+        ) from error
+    if isinstance(raw, np.ndarray):
+        height, width = _checked_array(raw).shape[:2]
+        _check_pixels(step, width, height)
+        return Image.fromarray(raw)
+    if isinstance(raw, Image.Image):
+        _check_pixels(step, *raw.size)
+        # Pillow writes a palette's transparency into the palette it converts: into a copy, then.
+        return raw.copy() if raw.mode == "P" else _load(raw)
+    data = bytes_of(raw, "picture", "a Pillow picture or an array")
+    try:
+        return _decoded(step, data)
+    except Warning:
+        # Where a caller made warnings errors, Pillow's remarks about metadata would refuse pictures
+        # that everybody else can use. Only then: this context is not safe among threads.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _decoded(step, data)
+
+
+def _decoded(step: Decode, data: bytes) -> PIL.Image.Image:
+    # Registered by import: otherwise Pillow loads all of its forty plugins to find these two.
+    from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
+
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        _check_pixels(step, *image.size)  # the header says so: nothing is decoded yet
+        fix_colour_key(image)
+    except (InputError, Warning):
+        raise
+    except UnidentifiedImageError as error:
+        if data.startswith(_SIGNATURES):
+            raise _damaged(error) from error
+        raise InputError(
+            "EDGE-INPUT-002",
+            "picture",
+            wanted=" or ".join((", ".join(FORMATS[:-1]), FORMATS[-1])),
+            got=_looks_like(data),
+            hint="convert the picture to JPEG or PNG",
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise _too_many("more than Pillow's own limit (PIL.Image.MAX_IMAGE_PIXELS)") from error
+    except Exception as error:  # plugins raise whatever a broken header leads them to
+        raise _damaged(error) from error
+    return _load(image)
+
+
+def _looks_like(data: bytes) -> str:
+    if not data:
+        return "no bytes at all"
+    if data[4:8] == b"ftyp":
+        return "HEIF or AVIF"
+    if data[:5] == b"%PDF-":
+        return "PDF"
+    if b"<svg" in data[:1024]:
+        return "SVG"
+    return f"{len(data)} bytes that start with {data[:8].hex(' ')}"
+
+
+def _load(image: PIL.Image.Image) -> PIL.Image.Image:
+    try:
+        image.load()
+    except Warning:
+        raise
+    except Exception as error:  # as above, now for the pixels
+        raise _damaged(error) from error
+    return image
+
+
+def _check_pixels(step: Decode, width: int, height: int) -> None:
+    if not width * height:
+        raise _damaged(ValueError(f"it has {width} x {height} pixels"))
+    if width * height > step.max_pixels:
+        raise _too_many(f"{width} x {height} = {width * height}", step.max_pixels)
+
+
+def _checked_array(array: np.ndarray) -> np.ndarray:
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3:
+        return array
+    hint = "hand over the encoded picture, or uint8 RGB pixels with the channels last"
+    if array.dtype != np.uint8:
+        hint = "levels run from 0 to 255: undo any scaling, then .astype(np.uint8)"
+    elif array.ndim == 2:
+        hint = "repeat grey three times: np.stack([grey] * 3, axis=-1)"
+    elif array.ndim == 3 and array.shape[2] == 4:
+        hint = "lay transparency over a background first, or hand over a Pillow picture in RGBA"
+    elif array.ndim == 3 and array.shape[0] == 3:
+        hint = "put the channels last: array.transpose(1, 2, 0)"
+    elif array.ndim == 4:
+        hint = "hand over a list of arrays for a batch"
+    raise InputError(
+        "EDGE-INPUT-006",
+        "array",
+        wanted="uint8 of shape [height, width, 3]",
+        got=f"{array.dtype} of shape {list(array.shape)}",
+        hint=hint,
+    )
+
+
+def _too_many(got: str, limit: int | None = None) -> InputError:
+    return InputError(
+        "EDGE-INPUT-004",
+        "picture",
+        wanted=f"at most {limit} pixels" if limit else "a picture of sane size",
+        got=got,
+        hint="scale the picture down before it is sent, or raise max_pixels of decode/1",
+    )
+
+
+def _damaged(error: Exception) -> InputError:
+    return InputError(
+        "EDGE-INPUT-003",
+        "picture",
+        wanted="one that decodes to the end",
+        got=f"damaged or cut off: {type(error).__name__}: {_OBJECT.sub('a file', str(error))}",
+        hint="send the file again, whole; a picture viewer that shows it may be guessing the rest",
+    )

@@ -1,0 +1,40 @@
+"""Depths: mean relative error against the reference, and what a user's reference may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
+from edgeserve.tasks.depth import Depth
+from edgeserve.tasks.depth.device import relative_error
+from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
+
+__all__ = ["ANSWERS", "METRICS"]
+
+
+def _error(reference: Depth, answer: Depth | None) -> tuple[float, float]:
+    """An answer of another size, or none, is not measured."""
+    if answer is None or answer.map.shape != reference.map.shape:
+        return 0.0, 0.0
+    return float(relative_error(reference, answer).sum()), reference.map.size
+
+
+METRICS = TaskMetrics(
+    figures=lambda rule: RatioFigure("abs_rel", _error), titles={"abs_rel": "mean relative error"}
+)
+
+
+_FORM = "map [H, W]"
+
+
+def _depth(fields: Fields, labels: Sequence[str]) -> Depth:
+    return Depth(map=np.asarray(fields["map"]))
+
+
+def _check(record: Depth, labels: Sequence[str], thing: str) -> None:
+    check_numbers(Depth, _FORM, thing, (record.map,), ())
+
+
+ANSWERS = ReferenceAnswers(field_parser(Depth, _FORM, _depth, _check))

@@ -1,0 +1,171 @@
+"""Boxes as a user's reference answers them, and true boxes in the user's data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgeserve.data.ground_truth import (
+    CocoImage,
+    LineInput,
+    TruthReader,
+    bad_box,
+    check_within,
+    read_raw,
+    unknown_classes,
+)
+from edgeserve.tasks.answers import (
+    Fields,
+    ReferenceAnswers,
+    check_labels,
+    check_numbers,
+    class_label,
+    field_parser,
+    unreadable_record,
+)
+from edgeserve.tasks.base import DecisionRule
+from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
+from edgeserve.tasks.detection.compare import iou
+from edgeserve.tasks.matching import OVERLAP
+from edgeserve.types.steps import Size
+
+__all__ = ["ANSWERS", "TRUTH", "checked_box"]
+
+
+_FORM = "boxes [n, 4] (xyxy, pixels of the upright photo), scores [n], labels [n]"
+#: Pixels from the origin beyond which no corner of a box lies.
+_MAX_COORDINATE = 1e7
+
+
+def _detection(fields: Fields, labels: Sequence[str]) -> Detection:
+    named = fields["labels"] if "labels" in fields else fields["classes"]
+    return Detection(
+        boxes=np.asarray(fields["boxes"]),
+        scores=np.asarray(fields["scores"]),
+        labels=tuple(class_label(each, labels) for each in np.asarray(named).tolist()),
+    )
+
+
+def _check(record: Detection, labels: Sequence[str], thing: str) -> None:
+    check_numbers(Detection, _FORM, thing, (record.boxes, record.scores), (record.scores,))
+    check_labels(record.labels, labels, thing)
+
+
+def _check_corners(record: Detection, thing: str) -> None:
+    """A server's own boxes: corners in their order, on a picture that could exist."""
+    boxes = record.boxes
+    turned = (boxes[:, 2:] < boxes[:, :2] - 1).any(axis=1)  # a pixel: rounding of a thin box
+    if turned.any():
+        raise unreadable_record(
+            Detection,
+            _FORM,
+            thing,
+            f"a box {_shown(boxes[turned.argmax()])}, its end before its start",
+            "give x1, y1, x2, y2: of x, y, width, height add x to width and y to height",
+        )
+    far = (np.abs(boxes) > _MAX_COORDINATE).any(axis=1)
+    if far.any():
+        raise unreadable_record(
+            Detection,
+            _FORM,
+            thing,
+            f"a box {_shown(boxes[far.argmax()])}, beyond any picture",
+            "give corners in pixels of the upright photo",
+        )
+
+
+def _shown(box: np.ndarray) -> str:
+    return f"[{', '.join(f'{corner:g}' for corner in box.tolist())}]"
+
+
+def _complete(rule: DecisionRule, record: Detection, near: Detection) -> Detection:
+    """Add what the program nearly found: boxes below the threshold that are not the record's own.
+
+    So no invention is excused as a close call: an artifact's box just above the threshold may be
+    one that the reference has just below it, or one where the reference sees nothing.
+    """
+    found = iou(near.boxes, record.boxes) >= OVERLAP
+    alike = np.array([[a == b for b in record.labels] for a in near.labels], bool)
+    own = (found & alike.reshape(found.shape)).any(axis=1)
+    new = np.flatnonzero((near.scores < rule.threshold) & ~own)
+    return Detection(
+        boxes=np.concatenate([record.boxes, near.boxes[new]]),
+        scores=np.concatenate([record.scores, near.scores[new]]),
+        labels=(*record.labels, *(near.labels[i] for i in new)),
+        floor=rule.threshold - rule.sure,
+    )
+
+
+ANSWERS = ReferenceAnswers(
+    field_parser(Detection, _FORM, _detection, _check, _check_corners), complete=_complete
+)
+
+
+_YES = (b"1", b"true")
+
+
+def checked_box(
+    xywh: Sequence[float], label: str, where: str, size: Size | None, *, crowd: bool = False
+) -> TrueBox:
+    """A box of left, top, width and height.
+
+    Args:
+        xywh: In pixels of the upright photo.
+        label: Its class, as the model calls it.
+        where: What to call it in errors.
+        size: Height and width of the photo; None: not known.
+        crowd: See `TrueBox`.
+
+    Raises:
+        DataError: EDGE-DATA-024, it has no area, or lies outside.
+    """
+    if len(xywh) != 4 or not all(map(math.isfinite, xywh)):
+        raise bad_box(where, "four numbers: left, top, width, height", str(list(xywh)))
+    left, top, width, height = map(float, xywh)
+    if width <= 0 or height <= 0:
+        raise bad_box(where, "a width and height above 0", f"{width:g} x {height:g}")
+    right, bottom = left + width, top + height
+    check_within("a box", (left, top), (right, bottom), size, where, bad_box)
+    return TrueBox(xyxy=(left, top, right, bottom), label=label, crowd=crowd)
+
+
+def _from_line(
+    given: Sequence[tuple[float, float, float, float, str | int]], line: LineInput
+) -> TrueBoxes:
+    known = line.known
+    named = [known.named(label) for *_, label in given]
+    if unknown := [each[4] for each, name in zip(given, named, strict=True) if name is None]:
+        raise unknown_classes(known, line.where, unknown)
+    return TrueBoxes(
+        boxes=tuple(
+            checked_box(each[:4], name or "", f"{line.where}, box {i}", line.size)
+            for i, (each, name) in enumerate(zip(given, named, strict=True), 1)
+        )
+    )
+
+
+def _from_coco(image: CocoImage) -> TrueBoxes:
+    wanted = "[left, top, width, height]"
+    return TrueBoxes(
+        boxes=tuple(
+            checked_box(
+                read_raw(note.bbox, list[float], where, wanted, bad_box),
+                image.classes[note.category_id],
+                where,
+                image.size,
+                crowd=bytes(note.iscrowd) in _YES,
+            )
+            for where, note in image.notes
+        )
+    )
+
+
+TRUTH = TruthReader(
+    key="boxes",
+    type=list[tuple[float, float, float, float, str | int]],
+    from_line=_from_line,
+    coco=("bbox", "iscrowd"),
+    from_coco=_from_coco,
+)

@@ -1,0 +1,127 @@
+"""Things found in a picture, by score, matched to those of the reference by how well they overlap.
+
+Boxes overlap by their intersection over union, poses by the likeness of their points: what counts
+as found, lost and invented is the same. Overlaps are of 0 to 1.
+
+Source:
+    T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014, and its rules of
+    evaluation: greedy matching by score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeserve.tasks.base import DecisionCounts, DecisionRule
+
+__all__ = ["OVERLAP", "Matches", "compare_found", "largest_move", "match_found", "visible_things"]
+
+#: Things that overlap by this much are one.
+OVERLAP = 0.5
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Which things of an answer are which of the reference.
+
+    Attributes:
+        answer: For each of the reference's things at or above the threshold, the index of the
+            answer's that is matched to it, -1 for none: int [n].
+        scores: The reference's scores of those: float64 [n].
+        overlap: How well they overlap: float64 [n], 0 where there is none.
+        known: For each of the answer's things, whether one of the reference that may match,
+            however low its score, overlaps it: bool [m].
+    """
+
+    answer: np.ndarray
+    scores: np.ndarray
+    overlap: np.ndarray
+    known: np.ndarray
+
+
+def match_found(
+    rule: DecisionRule, overlaps: np.ndarray, reference: np.ndarray, answer: np.ndarray
+) -> Matches:
+    """Match greedily: the answer's in order of falling score, each to the best one left.
+
+    They match from an overlap of a half on. Of equal scores and overlaps the lower index comes
+    first.
+
+    Args:
+        rule: Says from which score a thing of the reference counts.
+        overlaps: Of each of the reference's with each of the answer's, [n, m]; 0 for those that
+            may not match.
+        reference: Scores of the reference's [n].
+        answer: Scores of the answer's [m].
+    """
+    overlaps = np.where(overlaps >= OVERLAP, overlaps, 0.0)
+    counted = np.flatnonzero(reference >= rule.threshold)
+    left = overlaps[counted]
+    found, overlap = np.full(len(counted), -1), np.zeros(len(counted))
+    order = np.argsort(-answer.astype(np.float64), kind="stable")
+    for j in order if len(counted) else ():
+        best = int(left[:, j].argmax())
+        if left[best, j] > 0:
+            found[best], overlap[best] = j, left[best, j]
+            left[best] = 0.0
+    scores = reference[counted].astype(np.float64)
+    return Matches(found, scores, overlap, np.asarray(overlaps.any(axis=0)))
+
+
+def compare_found(
+    rule: DecisionRule,
+    matched: Matches,
+    answer: np.ndarray,
+    sure: float,
+    floor: float | None,
+    figure: str,
+) -> DecisionCounts:
+    """Each thing of the reference, and each that the answer alone has.
+
+    An invented thing is a clear one where the answer is sure of it, or the reference is sure that
+    nothing is there: it lists what scores a little less, and this is not among it.
+
+    Args:
+        rule: Whose threshold counts.
+        matched: See `match_found`.
+        answer: Scores of the answer's.
+        sure: Margin above the threshold from which a thing is decided.
+        floor: The score from which the reference lists things; None: only those it found.
+        figure: What the mean overlap of matched things is called.
+    """
+    lost = matched.answer < 0
+    clear = matched.scores >= rule.threshold + sure
+    invented = ~matched.known & (answer >= rule.threshold)
+    extra = int(invented.sum())
+    told = floor is not None and floor <= rule.threshold - sure + _ROUNDING
+    least = rule.threshold if told else rule.threshold + sure
+    clear_extra = int((invented & (answer >= least)).sum())
+    return DecisionCounts(
+        n=len(lost) + extra,
+        flips=int(lost.sum()) + extra,
+        decided=int(clear.sum()) + clear_extra,
+        decided_flips=int((clear & lost).sum()) + clear_extra,
+        figures={figure: float(matched.overlap[~lost].mean())} if (~lost).any() else {},
+    )
+
+
+def largest_move(matched: Matches, answer: np.ndarray, sure: float) -> float:
+    """Largest difference of a score between things that are matched, or of their overlap from 1.
+
+    Overlap counts by what flips: losing half of it is as much as losing the margin of a clear one.
+    """
+    pairs = matched.answer >= 0
+    if not pairs.any():
+        return 0.0
+    scores = np.abs(matched.scores[pairs] - answer[matched.answer[pairs]])
+    moved = (1 - matched.overlap[pairs]) / (1 - OVERLAP) * sure
+    return float(max(scores.max(), moved.max()))
+
+
+def visible_things(scores: np.ndarray, floor: float | None, sure: float) -> list[int]:
+    """Indexes of what was found; not of what nearly was, which lies a margin above the floor."""
+    least = 0.0 if floor is None else floor + sure
+    return [i for i, score in enumerate(scores.tolist()) if score >= least - _ROUNDING]
