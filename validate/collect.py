@@ -157,7 +157,7 @@ def _collect(
     signature = oracle.exported.signature
     statistics = {spec.name: InputStatistics() for spec in signature.inputs}
     writer = TensorWriter(stage, signature, request.tensor_bytes)
-    collected = _Collected(notes=[*data.notes, *([oracle.said] if oracle.said else [])])
+    collected = _Collected(notes=[*data.notes, *filter(None, [oracle.description])])
     for answered, digest in _over_data(oracle, data, statistics, collected):
         writer.add(answered.outputs)
         collected.own.add(answered.own)

@@ -138,9 +138,9 @@ class Reference:
         return self._server is not None and self._server.takes_raw
 
     @property
-    def said(self) -> str:
-        """Who answers, where the reference's name does not tell; may be empty."""
-        return self._server.said if self._server else ""
+    def description(self) -> str:
+        """Which model answers, where the reference's name does not tell; may be empty."""
+        return self._server.description if self._server else ""
 
     def feed(self, raw: RawInput, thing: str) -> Feed:
         """One raw input as the exported program takes it; see `feed_of`."""
