@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from edgeserve import jobs, tasks
+from edgeserve.backends.batching import in_batches
 from edgeserve.data import Feed, Reader, input_sha256, read_arrays, scan, split
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.files import sha256_bytes, staged
@@ -32,7 +33,7 @@ from edgeserve.validate.checks.reference_sanity import (
 )
 from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
 from edgeserve.validate.golden.select import select_by_margin
-from edgeserve.validate.inference import in_batches, load_processor
+from edgeserve.validate.inference import load_processor
 from edgeserve.validate.inputs.generate import (
     GeneratedInput,
     InputStatistics,

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from edgeserve import tasks
+from edgeserve.backends.batching import BatchRunner
 from edgeserve.backends.reference import reference as reference_program
 from edgeserve.backends.session import Session
 from edgeserve.data import Feed
@@ -35,7 +36,7 @@ from edgeserve.tasks.text_generation import Text
 from edgeserve.tasks.token_classification import Tokens
 from edgeserve.types.records import Record, Runtime
 from edgeserve.types.source import Exported
-from edgeserve.validate.inference import BatchRunner, decision, load_processor, prepare_feed
+from edgeserve.validate.inference import decision, load_processor, prepare_feed
 from edgeserve.validate.reference.endpoint import EndpointReference
 from edgeserve.validate.reference.parse_records import check_size, complete_record
 from edgeserve.validate.reference.python_callable import (

@@ -88,33 +88,24 @@ class HttpClient:
         headers: Sent with every request.
         max_body: Longest reply that is read, bytes.
         verify: True: the HTTP library's own certificate authorities; else an `ssl.SSLContext`.
-        keepalive: Idle connections that are kept at most; None: the HTTP library's default.
+        keepalive: Idle connections that are kept at most.
 
     Raises:
         ModuleNotFoundError: httpx2 is not installed.
     """
 
     def __init__(
-        self,
-        headers: Mapping[str, str],
-        max_body: int,
-        verify: Any = True,
-        keepalive: int | None = None,
+        self, headers: Mapping[str, str], max_body: int, verify: Any = True, keepalive: int = 16
     ) -> None:
         import httpx2
 
         self._http, self._max_body = httpx2, max_body
-        limits = {}
-        if keepalive is not None:
-            limits["limits"] = httpx2.Limits(
-                max_connections=None, max_keepalive_connections=keepalive
-            )
         self._client = httpx2.Client(
             trust_env=False,
             follow_redirects=False,
             verify=verify,
             headers={"accept-encoding": "identity", "user-agent": "edgeserve", **headers},
-            **limits,
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=keepalive),
         )
 
     def close(self) -> None:
