@@ -163,7 +163,7 @@ class _HedgedCall(Generic[T]):
             return
         url = self._caller.pick(now, self._asked)
         if url is None:
-            self._outcomes.append("no endpoint may be asked now: the circuit breaker is open")
+            self._outcomes.append("no endpoint may be asked now: circuit breaker open")
             return
         number = self._requests.start(url, self._message, self._deadline)
         self._in_flight[number] = (url, now)
