@@ -1,11 +1,11 @@
 """A session under the source's signature, whatever sizes and integer types its file is fixed to.
 
 A file may take int32 where the source took int64, one sample where the source took a batch, and a
-few fixed lengths (buckets) where the source took any. `Adapter` feeds such a file what callers feed
-the source: it converts integers, splits batches, pads to the smallest bucket that fits, and cuts
-the padding off the answers again. How an input is padded is what its processing says of it; zeros
-go where the source was tried to allow them (`Signature.padded`), and never to an empty row of an
-input that must have none (`Signature.nonempty`).
+few fixed lengths (buckets) where the source took any. `Adapter` runs such a file with feeds of the
+source: it converts integers, splits batches, pads to the smallest bucket that fits, and cuts the
+padding off the answers again. An input is padded as its processing declares; with zeros where a
+probe showed that the source allows them (`Signature.padded`), and never an empty row of an input
+that must have none (`Signature.nonempty`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgeserve.errors import BackendError
 from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
-__all__ = ["Adapter"]
+__all__ = ["Adapter", "Arrays", "fill_rows"]
 
 Arrays = dict[str, np.ndarray]
 
@@ -179,15 +179,19 @@ class Adapter:
             return run(feed)
         answers = []
         for start in range(0, rows, size):
-            piece = {name: _padded_rows(array, start, size) for name, array in feed.items()}
-            answers.append(run(piece))
+            piece = {name: array[start : start + size] for name, array in feed.items()}
+            answers.append(run(fill_rows(piece, size)))
         return {n: np.concatenate([a[n] for a in answers])[:rows] for n in answers[0]}
 
 
-def _padded_rows(array: np.ndarray, start: int, size: int) -> np.ndarray:
-    piece = array[start : start + size]
-    lack = size - len(piece)
-    return np.concatenate([piece, *[piece[-1:]] * lack]) if lack else piece
+def fill_rows(feed: Mapping[str, np.ndarray], size: int) -> Arrays:
+    """A feed with its last row repeated until its first axis has ``size`` rows."""
+    return {
+        name: np.concatenate([array, *[array[-1:]] * (size - len(array))])
+        if len(array) < size
+        else array
+        for name, array in feed.items()
+    }
 
 
 def _fixed_batch(signature: Signature, io: IO) -> int:

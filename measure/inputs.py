@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgeserve.backends.batching import batch_range
 from edgeserve.errors import MeasureError
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
@@ -34,34 +35,19 @@ _WHOLE_RANGE = ("uint8", "int8")
 
 
 def batch_size(io: IO, signature: Signature, asked: int | None) -> int:
-    """Samples a run: what was asked for, where the file takes it.
+    """Samples a run: the requested number, where the file accepts it.
 
     Raises:
-        MeasureError: EDGE-MEASURE-002, the file takes other batch sizes only.
+        MeasureError: EDGE-MEASURE-002, the file accepts other batch sizes only.
     """
-    fixed = _leading(io)
-    name = signature.batch_dim if isinstance(fixed, str) else None
-    if name is not None:
-        low, high = signature.dims[name]
-        size = max(1, low) if asked is None else asked
-        if not max(1, low) <= size <= high:
-            raise _wrong_batch(size, f"{max(1, low)} to {high}")
-        return size
-    only = fixed if isinstance(fixed, int) else 1
-    if asked not in (None, only):
-        raise _wrong_batch(asked, str(only))
-    return only
+    low, high = batch_range(signature, io)
+    size = low if asked is None else asked
+    if not low <= size <= high:
+        raise _wrong_batch(size, str(low) if low == high else f"{low} to {high}")
+    return size
 
 
-def _leading(io: IO) -> int | str | None:
-    """The first dimension of all inputs and outputs, where they agree on one."""
-    firsts = {spec.shape[0] if spec.shape else None for spec in (*io.inputs, *io.outputs)}
-    if all(isinstance(first, str) for first in firsts):
-        return next(iter(firsts), None)
-    return firsts.pop() if len(firsts) == 1 else None
-
-
-def _wrong_batch(size: int | None, wanted: str) -> MeasureError:
+def _wrong_batch(size: int, wanted: str) -> MeasureError:
     return MeasureError(
         "EDGE-MEASURE-002",
         "batch",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from edgeserve.environment import is_loopback
 from edgeserve.errors import ServeError
 from edgeserve.types.base import Value
-from edgeserve.wrapper.fallback.policy import is_loopback
 
 __all__ = ["MB", "ServeOptions", "option_error"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from edgeserve import jobs, tasks
+from edgeserve.backends.batching import in_batches
 from edgeserve.data import Feed, Reader, input_sha256, read_arrays, scan, split
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.files import sha256_bytes, staged
@@ -32,7 +33,7 @@ from edgeserve.validate.checks.reference_sanity import (
 )
 from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
 from edgeserve.validate.golden.select import select_by_margin
-from edgeserve.validate.inference import in_batches, load_processor
+from edgeserve.validate.inference import load_processor
 from edgeserve.validate.inputs.generate import (
     GeneratedInput,
     InputStatistics,
@@ -157,7 +158,7 @@ def _collect(
     signature = oracle.exported.signature
     statistics = {spec.name: InputStatistics() for spec in signature.inputs}
     writer = TensorWriter(stage, signature, request.tensor_bytes)
-    collected = _Collected(notes=[*data.notes, *([oracle.said] if oracle.said else [])])
+    collected = _Collected(notes=[*data.notes, *filter(None, [oracle.description])])
     for answered, digest in _over_data(oracle, data, statistics, collected):
         writer.add(answered.outputs)
         collected.own.add(answered.own)

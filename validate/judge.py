@@ -12,6 +12,7 @@ from pathlib import Path
 
 from edgeserve import backends, tasks
 from edgeserve.backends.base import Backend, Session
+from edgeserve.backends.batching import BatchRunner, PaddedBatch
 from edgeserve.backends.graph import Graph
 from edgeserve.environment import environment
 from edgeserve.errors import BackendError, ValidateError
@@ -38,7 +39,7 @@ from edgeserve.validate.checks.invariants import (
 )
 from edgeserve.validate.checks.reference_sanity import MIN_CONSTANT_ANSWERS, threshold_note
 from edgeserve.validate.flips.counter import worst_tensors
-from edgeserve.validate.inference import BatchRunner, PaddedBatch, load_processor
+from edgeserve.validate.inference import load_processor
 from edgeserve.validate.reference.python_callable import PT2
 from edgeserve.validate.reference_store import (
     load_exported,

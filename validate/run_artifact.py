@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from edgeserve import jobs, tasks
+from edgeserve.backends.batching import BatchRunner, in_batches
 from edgeserve.backends.session import Session
 from edgeserve.data import Feed, Reader, input_sha256
 from edgeserve.errors import BackendError, DataError, ProcessingError
@@ -48,7 +49,7 @@ from edgeserve.validate.flips.counter import (
     SingleDecisionCounter,
 )
 from edgeserve.validate.flips.embeddings import NeighbourFlipCounter, as_matrix, cosine_gaps
-from edgeserve.validate.inference import BatchRunner, decision, in_batches, prepare_feed
+from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.reference_store import SyntheticTensors, TensorReader, read_synthetic
 from edgeserve.validate.requests import Answers, JudgeRequest
 

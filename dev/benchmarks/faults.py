@@ -22,6 +22,7 @@ import numpy as np
 
 from edgeserve import oip
 from edgeserve.errors import WrapperError
+from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.processing import Processor
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import Processing
@@ -31,12 +32,7 @@ from edgeserve.wrapper.fallback.hedged_call import HedgedCaller
 from edgeserve.wrapper.fallback.policy import Fallback
 from edgeserve.wrapper.fallback.remote_model import RemoteModel
 from edgeserve.wrapper.fallback.router import FallbackRouter
-from edgeserve.wrapper.fallback.transport import (
-    EndpointReply,
-    EndpointRequest,
-    RequestFailure,
-    RequestOutcome,
-)
+from edgeserve.wrapper.fallback.transport import RequestFailure, RequestOutcome
 
 __all__ = [
     "DEADLINE_MS",
@@ -142,7 +138,7 @@ class World:
             "garbage": (0.02, EndpointReply(200, {}, b"<html>busy</html>")),
             "5xx": (0.01, EndpointReply(503, {}, b"")),
             "429": (0.004, EndpointReply(429, {"retry-after": "1"}, b"")),
-            "tls": (0.01, RequestFailure("no trust in its certificate", again=False)),
+            "tls": (0.01, RequestFailure("its certificate is not trusted", retryable=False)),
         }
         return kinds[self._fault]
 
@@ -204,7 +200,7 @@ def pilot_of(
         contract.at_once,
         random.Random(seed),
     )
-    asking = RemoteModel(contract, _MANIFEST, around, races=races, caller=caller)
+    asking = RemoteModel(contract, _MANIFEST, around, requests=races, caller=caller)
     local = None if lacking else _local(world)
     return FallbackRouter(contract, _MANIFEST, around, local, lacking, asking), caller
 
@@ -224,11 +220,11 @@ def played(world: Any, pilot: FallbackRouter, caller: HedgedCaller, calls: int) 
     for i in range(calls):
         world.wait(start + i * EVERY_MS / 1e3)
         _count(found, world, pilot)
-        if breaker.keeps_away(world.now()) and found.opened_calls is None:
+        if breaker.is_open(world.now()) and found.opened_calls is None:
             found.opened_calls, found.opened_s = i + 1, world.now() - start
     found.requests = world.requests
     world.share, well = 0.0, world.now()
-    while breaker.keeps_away(world.now()):
+    while breaker.is_open(world.now()):
         world.spend(EVERY_MS / 1e3)
         pilot.answer(_X)
     found.closed_s = world.now() - well

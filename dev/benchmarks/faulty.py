@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dev.benchmarks.faults import DEADLINE_MS, Cell, good_reply, pilot_of, played
+from edgeserve.oip.client import EndpointReply
 from edgeserve.wrapper.fallback.policy import Fallback
-from edgeserve.wrapper.fallback.transport import EndpointReply
 
 __all__ = ["CELLS", "all_live", "faulty", "live"]
 

@@ -1,8 +1,9 @@
-"""Where numbers come from: processor, system and package versions, never a host or user name."""
+"""This machine: processor, system and package versions, never a host or user name."""
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import math
 import os
 import platform
@@ -13,7 +14,7 @@ from pathlib import Path
 from edgeserve import __version__
 from edgeserve.types.reports import Environment
 
-__all__ = ["FEATURES", "PACKAGES", "environment", "parse_cpuinfo", "usable_cores"]
+__all__ = ["FEATURES", "PACKAGES", "environment", "is_loopback", "parse_cpuinfo", "usable_cores"]
 
 #: Packages whose version changes a model's numbers or times; edgeserve's own is added.
 PACKAGES = (
@@ -106,6 +107,14 @@ def usable_cores() -> int:
         if quota != "max":
             cores = min(cores, math.ceil(int(quota) / int(period)))
     return max(1, cores)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address reaches this machine only."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _system() -> str:

@@ -18,6 +18,7 @@ CORE = {
     "bundle",
     "codes",
     "data",
+    "durations",
     "environment",
     "errors",
     "files",
@@ -50,7 +51,7 @@ RULES: dict[str, set[str]] = {
 
 #: What the core may use of others' libraries, at module level and inside functions.
 CORE_LIBRARIES = {"numpy", "msgspec", "filelock", "platformdirs"}
-CORE_LIBRARIES_INSIDE = CORE_LIBRARIES | {"PIL", "orjson", "simdjson", "tokenizers"}
+CORE_LIBRARIES_INSIDE = CORE_LIBRARIES | {"PIL", "httpx2", "orjson", "simdjson", "tokenizers"}
 
 #: Arrows that the rules forbid and that are right all the same.
 EXCEPTIONS = {

@@ -15,13 +15,13 @@ from testkit.judging import codes
 from torch import nn
 
 from edgeserve import backends
+from edgeserve.backends.batching import BatchRunner
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.reports import Limits
 from edgeserve.types.tensors import IO
 from edgeserve.validate.checks.declared_io import check_declared_io
 from edgeserve.validate.checks.invariants import CheckLog, check_optimizer
-from edgeserve.validate.inference import BatchRunner
 
 
 def swapped_outputs(graph: Any) -> None:

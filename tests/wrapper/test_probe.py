@@ -20,7 +20,7 @@ from edgeserve.processing import Processor
 from edgeserve.types.processing import Processing
 from edgeserve.types.samples import Golden, GoldenCase
 from edgeserve.types.tensors import Signature, TensorSpec
-from edgeserve.wrapper.engine import Engine, batch_range
+from edgeserve.wrapper.engine import Engine
 from edgeserve.wrapper.probe import GoldenResult, check_golden, read_arrays
 
 
@@ -179,28 +179,3 @@ def test_pickles_and_rubbish_are_no_arrays() -> None:
     for data in (out.getvalue(), b"rubbish", b"", out.getvalue()[:40]):
         with pytest.raises(ValueError, match=r"allow_pickle|npz"):
             read_arrays(data)
-
-
-def spec(name: str, *shape: int | str) -> TensorSpec:
-    return TensorSpec(name=name, dtype="float32", shape=shape)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "dims", "wanted"),
-    [
-        ([("n", 3)], [("n",)], {"n": (1, 8)}, (1, 8)),
-        ([("n", 3)], [("n",)], {"n": (2, 4)}, (2, 4)),
-        ([("n", 3)], [("n",)], {"n": (0, 4)}, (1, 4)),
-        ([(4, 3)], [(4, 2)], {}, (4, 4)),
-        ([(4, 3), (1, 3)], [(4, 2)], {}, (1, 1)),
-        ([("n", 3)], [(1, 2)], {"n": (1, 8)}, (1, 1)),
-        ([()], [()], {}, (1, 1)),
-    ],
-)
-def test_batch_range(inputs: Any, outputs: Any, dims: Any, wanted: tuple[int, int]) -> None:
-    signature = Signature(
-        inputs=tuple(spec(f"x{i}", *shape) for i, shape in enumerate(inputs)),
-        outputs=tuple(spec(f"y{i}", *shape) for i, shape in enumerate(outputs)),
-        dims=dims,
-    )
-    assert batch_range(signature) == wanted

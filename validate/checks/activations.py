@@ -17,6 +17,7 @@ from typing import cast
 
 import numpy as np
 
+from edgeserve.backends.batching import BatchRunner
 from edgeserve.backends.graph import ActivationRange, Graph, Op, channel_axis
 from edgeserve.backends.session import Session
 from edgeserve.data import Feed, read_arrays, write_arrays
@@ -25,7 +26,6 @@ from edgeserve.files import LOCAL
 from edgeserve.tasks.base import HUGE
 from edgeserve.types.vocabulary import Precision
 from edgeserve.validate.checks.invariants import CheckLog
-from edgeserve.validate.inference import BatchRunner
 
 __all__ = [
     "ACTIVATION_INPUTS",

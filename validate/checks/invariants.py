@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from edgeserve.backends.batching import BatchRunner, PaddedBatch
 from edgeserve.backends.session import Session
 from edgeserve.data import Feed
 from edgeserve.errors import BackendError
@@ -20,7 +21,6 @@ from edgeserve.types.reports import Check, Limits
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Precision
 from edgeserve.validate.compare.tensors import relative_difference
-from edgeserve.validate.inference import BatchRunner, PaddedBatch
 
 __all__ = [
     "CheckLog",
@@ -154,7 +154,7 @@ def check_batch(
     if mixes:
         findings.check("batch", True, "not asked: the reference's rows depend on each other")
         return
-    some = _batchable(feeds, together)[: runner.most]
+    some = _batchable(feeds, together)[: runner.largest]
     if runner.fixed or len(some) < 2:
         why = "the batch is fixed" if runner.fixed else "inputs of one shape are too few"
         findings.check("batch", True, f"static: {why}")

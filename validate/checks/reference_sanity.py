@@ -34,6 +34,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from edgeserve import tasks
+from edgeserve.backends.batching import BatchRunner
 from edgeserve.data import Feed
 from edgeserve.errors import BackendError
 from edgeserve.tasks import DecisionRule
@@ -43,7 +44,6 @@ from edgeserve.types.samples import StoredAnswer
 from edgeserve.types.steps import TaskOutput
 from edgeserve.types.tensors import IO, Signature
 from edgeserve.validate.compare.tensors import relative_difference
-from edgeserve.validate.inference import BatchRunner
 from edgeserve.validate.requests import Answers
 
 __all__ = [

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeserve import jobs, tasks
+from edgeserve.backends.batching import in_batches
 from edgeserve.data import Feed, read_arrays, write_arrays
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import BackendError
@@ -25,7 +26,6 @@ from edgeserve.types.base import number, plain
 from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
-from edgeserve.validate.inference import in_batches
 from edgeserve.validate.inputs.generate import InputStatistics, edge_tensors, mask_inputs
 from edgeserve.validate.inputs.media import (
     audio_range,

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from edgeserve import jobs, tasks
+from edgeserve.backends.batching import in_batches
 from edgeserve.data import Feed, Reader, load_data, write_arrays
 from edgeserve.errors import ValidateError
 from edgeserve.files import LOCAL, describe, staged
@@ -41,7 +42,7 @@ from edgeserve.validate.golden.select import (
     select_by_margin,
     select_embeddings,
 )
-from edgeserve.validate.inference import in_batches, load_processor
+from edgeserve.validate.inference import load_processor
 from edgeserve.validate.reference.python_callable import check_reference
 from edgeserve.validate.reference.reference import Reference
 from edgeserve.validate.reference_store import (

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeserve import backends, jobs, tasks
+from edgeserve.backends.batching import BatchRunner
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import BackendError, ProcessingError
@@ -32,7 +33,7 @@ from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.flips.embeddings import as_matrix, cosine_gaps
 from edgeserve.validate.golden.candidates import SAFETY_FACTOR, GoldenCandidate
-from edgeserve.validate.inference import BatchRunner, decision, prepare_feed
+from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.requests import LocatedArtifact
 from edgeserve.validate.verdict import drift_limit
 

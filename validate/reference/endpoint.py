@@ -1,16 +1,20 @@
 """The reference as a live endpoint of the Open Inference Protocol.
 
-It is given the raw input wherever it takes one, so that its own preprocessing is compared: by
-`predict` where the endpoint is edgeserve's, as an element of a BYTES input where the model has
-one. Else it is given the tensors that the packaged processing makes, and reports say so.
+The endpoint receives the raw input wherever it accepts one, so that its own preprocessing is
+compared: by `predict` where the endpoint is edgeserve's, as an element of a BYTES input where the
+model has one. Else it receives the tensors that the packaged processing makes, and reports say so.
 
-Its decisions arrive as JSON of a record, or of what a callable may return.
+Decisions arrive as JSON of a record, or of any value that a callable may return. The client in
+`edgeserve.oip` sends the requests; its errors get their codes here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -20,45 +24,170 @@ from edgeserve import oip
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
-from edgeserve.tasks.values import AnyRecord
-from edgeserve.types.base import decode
-from edgeserve.types.tensors import Signature, TensorSpec
-from edgeserve.validate.reference.oip_client import (
-    EndpointClient,
+from edgeserve.installation import install_command
+from edgeserve.oip import client
+from edgeserve.oip.client import ClientError, EndpointReply, EndpointRequest, HttpClient
+from edgeserve.oip.metadata import (
     EndpointMetadata,
-    EndpointResponse,
+    EndpointSession,
+    ModelAddress,
     TensorMetadata,
     error_text,
     fetch_metadata,
     parse_address,
 )
+from edgeserve.tasks.values import AnyRecord
+from edgeserve.types.base import decode
+from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = ["EndpointReference", "decode_bytes_output", "decode_record", "endpoint_key"]
+__all__ = [
+    "KEY_VARIABLE",
+    "EndpointReference",
+    "check_address",
+    "decode_bytes_output",
+    "endpoint_key",
+]
 
 
+#: Environment variable with the endpoint's API key, which is stored in no file.
+KEY_VARIABLE = "EDGESERVE_REFERENCE_KEY"
 #: Seconds for one answer: a model may have to be loaded first.
-_TIMEOUT = 120.0
-#: Requests under way at a time: it may be serving users meanwhile.
+_TIMEOUT_S = 120.0
+#: Requests in flight at a time: the endpoint may be serving users meanwhile.
 _CONCURRENCY = 4
+#: Longest reply that is read, bytes.
+_MAX_BODY = 1 << 30
 
-#: How an input gets there.
+#: How an input reaches the endpoint, and the report's words for it.
 InputMode = Literal["predict", "bytes", "tensors"]
+_SENT: dict[InputMode, str] = {
+    "predict": "it was sent raw inputs",
+    "bytes": "it was sent raw inputs, as BYTES",
+    "tensors": "it was sent tensors",
+}
+
+#: By kind of a client's error, and of those raised here: code, expectation (where the error names
+#: none) and hint.
+_ERRORS = {
+    "address": (
+        "EDGE-VALIDATE-002",
+        "http(s)://host[:port][/v2/models/NAME[/versions/VERSION]]",
+        f"give the REST address of the endpoint; an API key belongs in {KEY_VARIABLE}",
+    ),
+    "connection": (
+        "EDGE-VALIDATE-040",
+        "a reply over HTTP",
+        "check that the endpoint is up: curl URL/v2",
+    ),
+    "timeout": (
+        "EDGE-VALIDATE-041",
+        "a reply within {timeout:g} seconds, each time it is asked",
+        "see the endpoint's log; name an endpoint that has the model loaded",
+    ),
+    "protocol": (
+        "EDGE-VALIDATE-042",
+        "a reply of the Open Inference Protocol",
+        "name an endpoint of the Open Inference Protocol v2, or write a function that asks your"
+        " server: --reference module:callable",
+    ),
+    "model": (
+        "EDGE-VALIDATE-043",
+        "a model",
+        "name one that is loaded there: --reference URL/v2/models/NAME",
+    ),
+    "incompatible": (
+        "EDGE-VALIDATE-044",
+        "the converted model's inputs and outputs",
+        "name the endpoint of the model that was converted, or write a function that asks it and"
+        " returns the answer under the model's own names",
+    ),
+    "binary": (
+        "EDGE-VALIDATE-044",
+        "an endpoint that lists the extension binary_tensor_data, for raw bytes",
+        "enable binary tensor data on the server, or write a function that asks it (in base64, for"
+        " example) and name that as the reference",
+    ),
+    "refused": (
+        "EDGE-VALIDATE-045",
+        "an answer",
+        f"for status 401 or 403 set {KEY_VARIABLE} to a key that the endpoint accepts as a Bearer"
+        " token; else see its log, or leave out inputs that it cannot answer",
+    ),
+    "other-model": (
+        "EDGE-VALIDATE-047",
+        "one model",
+        "run the command again once the endpoint serves a single model",
+    ),
+}
 
 
-class _PredictResponse(msgspec.Struct, frozen=True):
-    model_id: str
-    answer: msgspec.Raw
+@contextmanager
+def _coded(thing: str, timeout: float = _TIMEOUT_S) -> Iterator[None]:
+    """Give errors of the client their codes, and name the thing that they are about."""
+    try:
+        yield
+    except (ClientError, oip.BadMessage) as error:
+        kind, wanted, got = "protocol", "", str(error)[:200]
+        if isinstance(error, client.OutputMismatch):
+            kind, wanted, got = "incompatible", error.wanted, error.got
+        elif isinstance(error, ClientError):
+            kind, wanted, got = error.kind, error.wanted, error.got
+        code, usual, hint = _ERRORS.get(kind, _ERRORS["connection"])
+        raise ValidateError(
+            code,
+            re.sub(r"//[^/]*@", "//...@", thing),  # a password
+            wanted=wanted or usual.format(timeout=timeout),
+            got=got,
+            hint=hint,
+        ) from error
 
 
-def endpoint_key(reference: str, timeout: float = _TIMEOUT) -> bytes:
-    """What stands for the code of a reference that is asked over a network.
+def check_address(reference: str) -> ModelAddress:
+    """Split a reference's URL.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-002, it is not the address of such an endpoint.
+    """
+    with _coded(f"reference {reference}"):
+        return parse_address(reference)
+
+
+def _connect(url: str, timeout: float) -> EndpointSession:
+    """A session with the server.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-046 httpx2 is missing, -048 a key that no header can hold.
+    """
+    try:
+        key = client.bearer_header(os.environ.get(KEY_VARIABLE, ""))
+        return EndpointSession(HttpClient(key, _MAX_BODY), url, timeout)
+    except ModuleNotFoundError as error:
+        raise ValidateError(
+            "EDGE-VALIDATE-046",
+            f"reference {url}",
+            wanted="the package httpx2",
+            got="it is not installed",
+            hint=install_command("fallback"),
+        ) from error
+    except ValueError as error:
+        raise ValidateError(
+            "EDGE-VALIDATE-048",
+            f"reference {url}",
+            wanted=f"a key of printable ASCII in {KEY_VARIABLE}",
+            got="one with other characters",
+            hint="set the variable to the key alone",
+        ) from error
+
+
+def endpoint_key(reference: str, timeout: float = _TIMEOUT_S) -> bytes:
+    """A cache key for the answers of an endpoint: the metadata of its model.
 
     Raises:
         ValidateError: the endpoint cannot be asked.
     """
-    address = parse_address(reference)
-    with EndpointClient(address.server, timeout) as wire:
-        return fetch_metadata(wire, address).key
+    address = check_address(reference)
+    with _connect(address.server, timeout) as session, _coded(f"reference {reference}", timeout):
+        return fetch_metadata(session, address).cache_key
 
 
 class EndpointReference:
@@ -67,30 +196,31 @@ class EndpointReference:
     Args:
         reference: Its URL.
         signature: The source's.
-        medium: What the packaged processing takes.
+        medium: The raw input of the packaged processing.
         timeout: Seconds that one answer may take.
 
     Attributes:
-        way: How inputs get there.
-        card: What the endpoint says of the model.
+        input_mode: How inputs reach the endpoint.
+        metadata: Of the model.
 
     Raises:
         ValidateError: EDGE-VALIDATE-002 no address, -040 to -045 the endpoint cannot be asked,
-            -044 its model takes or gives other tensors.
+            -044 its model has other inputs or outputs.
     """
 
     def __init__(
-        self, reference: str, signature: Signature, medium: str, timeout: float = _TIMEOUT
+        self, reference: str, signature: Signature, medium: str, timeout: float = _TIMEOUT_S
     ) -> None:
         self.reference = reference
         self._signature = signature
-        address = parse_address(reference)
-        self._wire = EndpointClient(address.server, timeout)
+        address = check_address(reference)
+        self._session = _connect(address.server, timeout)
         try:
-            self.card = fetch_metadata(self._wire, address)
-            self.way = _input_mode(self.card, medium)
-            if self.way == "tensors":
-                self._check_ports()
+            with _coded(f"reference {reference}", timeout):
+                self.metadata = fetch_metadata(self._session, address)
+                self.input_mode = _input_mode(self.metadata, medium)
+                if self.input_mode == "tensors":
+                    self._check_ports()
         except BaseException:
             self.close()
             raise
@@ -103,167 +233,118 @@ class EndpointReference:
 
     def close(self) -> None:
         """Close the connections."""
-        self._wire.close()
+        self._session.close()
 
     @property
     def takes_raw(self) -> bool:
         """Raw inputs are sent: the endpoint prepares them itself."""
-        return self.way != "tensors"
+        return self.input_mode != "tensors"
 
     @property
-    def said(self) -> str:
-        """Who answered and what it was sent, for the report."""
-        sent = {
-            "predict": "it was sent raw inputs",
-            "bytes": "it was sent raw inputs, as BYTES",
-            "tensors": "it was sent tensors",
-        }[self.way]
-        return f"{self.card.said}; {sent}"
+    def description(self) -> str:
+        """Which model answered and what it was sent, for the report."""
+        return f"{self.metadata.description}; {_SENT[self.input_mode]}"
 
     def ask(
         self, raws: Sequence[RawInput], feeds: Sequence[Feed], things: Sequence[str]
     ) -> list[object]:
-        """What it answers to inputs, in order: a decision, or named outputs.
+        """Answers to inputs, in order: each a decision, or named outputs.
 
         Raises:
             ValidateError: EDGE-VALIDATE-040 to -042 there is no answer, -044 one without the
                 model's outputs, -045 it refuses an input, -047 another model answers.
         """
         with ThreadPoolExecutor(_CONCURRENCY) as pool:
-            return list(pool.map(self._one, raws, feeds, things))
+            return list(pool.map(self._ask_one, raws, feeds, things))
 
-    def _one(self, raw: RawInput, feed: Feed, thing: str) -> object:
-        called = f"reference {self.reference} on {thing}"
-        if self.way == "tensors":
-            tensors = [oip.Tensor(spec.name, feed[spec.name]) for spec in self._signature.inputs]
-            return self._outputs(self._infer(tensors, called), called)
-        if isinstance(raw, dict):
-            raise _incompatible(
-                called, "a raw input", "named tensors, and the endpoint prepares raw inputs itself"
-            )
-        data = raw.encode("utf-8") if isinstance(raw, str) else raw
-        if self.way == "predict":
-            return self._predict(data, called)
-        return self._understood(
-            self._infer([_bytes_tensor(self.card.inputs[0], data)], called), called
-        )
+    def _ask_one(self, raw: RawInput, feed: Feed, thing: str) -> object:
+        with _coded(f"reference {self.reference} on {thing}", self._session.timeout):
+            if self.input_mode == "tensors":
+                names = [spec.name for spec in self._signature.inputs]
+                response = self._infer([oip.Tensor(name, feed[name]) for name in names])
+                return client.named_outputs(response, self._signature, convert=True)
+            if isinstance(raw, dict):
+                got = "named tensors, and the endpoint prepares raw inputs itself"
+                raise ClientError("incompatible", got, "a raw input")
+            data = raw.encode("utf-8") if isinstance(raw, str) else raw
+            if self.input_mode == "predict":
+                return self._predict(data)
+            return self._decision(self._infer([_bytes_tensor(self.metadata.inputs[0], data)]))
 
-    def _predict(self, data: bytes, called: str) -> object:
-        kind = {"content-type": "application/octet-stream"}
-        reply = self._post("predict", data, kind, called)
+    def _predict(self, data: bytes) -> object:
+        reply = self._post(client.predict_request(self.metadata.path, data))
+        answer = client.read_predict_reply(reply)
+        self._check_model(answer.model_id)
+        return answer.decision
+
+    def _infer(self, tensors: Sequence[oip.Tensor]) -> oip.InferResponse:
         try:
-            said = decode(reply.body, _PredictResponse)
-            answer = decode_record(bytes(said.answer))
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, ValueError) as error:
-            raise _protocol_error(called, f"no decision ({str(error)[:100]})") from error
-        self._check_same(said.model_id, called)
-        return answer
-
-    def _infer(self, tensors: Sequence[oip.Tensor], called: str) -> oip.InferResponse:
-        try:
-            body, head = oip.write_request(tensors, binary=self.card.binary)
+            request = client.infer_request(self.metadata.path, tensors, self.metadata.binary)
         except (oip.BadMessage, UnicodeDecodeError) as error:
-            if self.way == "bytes":
-                raise _no_binary(called) from error
-            raise _incompatible(called, "tensors that JSON can hold", str(error)[:100]) from error
-        headers = {"content-type": "application/json"}
-        if head is not None:
-            headers = {
-                "content-type": "application/octet-stream",
-                "inference-header-content-length": str(head),
-            }
-        reply = self._post("infer", body, headers, called)
-        length = reply.headers.get("inference-header-content-length")
-        try:
-            answer = oip.read_response(reply.body, int(length) if length else None)
-        except ValueError as error:  # BadMessage is one
-            raise _protocol_error(called, str(error)[:200]) from error
-        self._check_same(answer.parameters.get("model_id"), called)
-        return answer
+            if self.input_mode == "bytes":
+                got = "one that accepts BYTES only as text in JSON, which cannot hold this input"
+                raise ClientError("binary", got) from error
+            wanted = "tensors that JSON can hold"
+            raise ClientError("incompatible", str(error)[:100], wanted) from error
+        response = client.read_infer_reply(self._post(request))
+        self._check_model(response.parameters.get("model_id"))
+        return response
 
-    def _post(
-        self, verb: str, body: bytes, headers: Mapping[str, str], called: str
-    ) -> EndpointResponse:
-        reply = self._wire.post(f"{self.card.path}/{verb}", body, headers)
+    def _post(self, request: EndpointRequest) -> EndpointReply:
+        reply = self._session.post(request)
         if reply.status != 200:
-            raise ValidateError(
-                "EDGE-VALIDATE-045",
-                called,
-                wanted="an answer",
-                got=f"status {reply.status} {error_text(reply)}".strip(),
-                hint="see the endpoint's log, or leave out inputs that it cannot answer",
-            )
+            raise ClientError("refused", f"status {reply.status} {error_text(reply)}".strip())
         return reply
 
-    def _check_same(self, model_id: Any, called: str) -> None:
-        if isinstance(model_id, str) and model_id and self.card.model_id not in ("", model_id):
-            raise ValidateError(
-                "EDGE-VALIDATE-047",
-                called,
-                wanted=f"model_id {self.card.model_id}",
-                got=model_id,
-                hint="ask again when the endpoint serves one model throughout",
-            )
+    def _check_model(self, model_id: Any) -> None:
+        known = self.metadata.model_id
+        if isinstance(model_id, str) and model_id and known not in ("", model_id):
+            raise ClientError("other-model", model_id, f"model_id {known}")
 
-    def _understood(self, answer: oip.InferResponse, called: str) -> object:
-        """Outputs of the model's names, or words: JSON of a decision, or a bare label."""
-        names = {tensor.name for tensor in answer.outputs}
-        if {spec.name for spec in self._signature.outputs} <= names:
-            return self._outputs(answer, called)
-        words = [t.array for t in answer.outputs if t.array.dtype.kind == "O" and t.array.size == 1]
-        if len(answer.outputs) != 1 or not words:
-            wanted = [spec.name for spec in self._signature.outputs]
-            raise _incompatible(
-                called, f"outputs {wanted}, or one BYTES output", f"{sorted(names)}"
-            )
-        return decode_bytes_output(bytes(words[0].reshape(-1)[0]))
-
-    def _outputs(self, answer: oip.InferResponse, called: str) -> Feed:
-        given = {tensor.name: tensor.array for tensor in answer.outputs}
-        found = {}
-        for spec in self._signature.outputs:
-            array = given.get(spec.name)
-            if array is None or array.dtype.kind != np.dtype(spec.dtype).kind:
-                got = "none" if array is None else f"{array.dtype} {list(array.shape)}"
-                raise _incompatible(called, f"output {spec.name!r} as {spec.dtype}", got)
-            if array.ndim != len(spec.shape):  # whether [4] is [1, 4] or [4, 1] is a guess
-                wanted = f"output {spec.name!r} as {spec.dtype} {list(spec.shape)}"
-                raise _incompatible(called, wanted, f"{array.dtype} {list(array.shape)}")
-            found[spec.name] = array.astype(spec.dtype, copy=False)
-        return found
+    def _decision(self, response: oip.InferResponse) -> object:
+        """Outputs of the model's names, or one text: JSON of a decision, or a bare label."""
+        names = {tensor.name for tensor in response.outputs}
+        wanted = [spec.name for spec in self._signature.outputs]
+        if set(wanted) <= names:
+            return client.named_outputs(response, self._signature, convert=True)
+        arrays = [tensor.array for tensor in response.outputs]
+        if len(arrays) != 1 or arrays[0].dtype.kind != "O" or arrays[0].size != 1:
+            expected = f"outputs {wanted}, or one BYTES output"
+            raise ClientError("incompatible", f"{sorted(names)}", expected)
+        return decode_bytes_output(bytes(arrays[0].reshape(-1)[0]))
 
     def _check_ports(self) -> None:
-        called = f"model {self.card.model!r} of {self.reference}"
         for kind, specs, ports in (
-            ("input", self._signature.inputs, self.card.inputs),
-            ("output", self._signature.outputs, self.card.outputs),
+            ("input", self._signature.inputs, self.metadata.inputs),
+            ("output", self._signature.outputs, self.metadata.outputs),
         ):
             by_name = {port.name: port for port in ports}
             for spec in specs:
                 port = by_name.pop(spec.name, None)
                 if port is None or not _fits(spec, port, exact=kind == "input"):
-                    got = _shown(port) if port else f"{sorted(p.name for p in ports)}"
+                    got = f"{sorted(p.name for p in ports)}"
+                    if port is not None:
+                        got = f"{port.datatype} {list(port.shape)}"
                     wanted = f"{kind} {spec.name!r}, {spec.dtype} {list(spec.shape)}"
-                    raise _incompatible(called, wanted, got)
+                    raise ClientError("incompatible", got, wanted)
             if by_name and kind == "input":
-                raise _incompatible(
-                    called, f"inputs {[s.name for s in specs]}", f"{sorted(by_name)} as well"
-                )
+                wanted = f"inputs {[s.name for s in specs]}"
+                raise ClientError("incompatible", f"{sorted(by_name)} as well", wanted)
 
 
-def _input_mode(card: EndpointMetadata, medium: str) -> InputMode:
+def _input_mode(metadata: EndpointMetadata, medium: str) -> InputMode:
     if medium == "tensors":
         return "tensors"
-    if card.medium == medium:
+    if metadata.medium == medium:
         return "predict"
-    sizes = {size for port in card.inputs for size in port.shape}
-    if [port.datatype for port in card.inputs] == ["BYTES"] and sizes <= {-1, 1}:
+    sizes = {size for port in metadata.inputs for size in port.shape}
+    if [port.datatype for port in metadata.inputs] == ["BYTES"] and sizes <= {-1, 1}:
         return "bytes"
     return "tensors"
 
 
 def _fits(spec: TensorSpec, port: TensorMetadata, *, exact: bool) -> bool:
-    """Whether a tensor of ours can be the endpoint's; outputs may be of another width."""
+    """Whether a tensor of the signature can be the endpoint's; outputs may be of another width."""
     held = oip.DATATYPES.get(port.datatype, "string")
     if held == "string" or len(port.shape) != len(spec.shape):
         return False
@@ -275,62 +356,14 @@ def _fits(spec: TensorSpec, port: TensorMetadata, *, exact: bool) -> bool:
     )
 
 
-def _shown(port: TensorMetadata) -> str:
-    return f"{port.datatype} {list(port.shape)}"
-
-
 def _bytes_tensor(port: TensorMetadata, data: bytes) -> oip.Tensor:
     array = np.empty((1,) * max(1, len(port.shape)), object)
     array.reshape(-1)[0] = data
     return oip.Tensor(port.name, array)
 
 
-def _incompatible(called: str, wanted: str, got: str) -> ValidateError:
-    return ValidateError(
-        "EDGE-VALIDATE-044",
-        called,
-        wanted=wanted,
-        got=got,
-        hint="name the endpoint of the model that was converted, or write a function that asks it"
-        " and returns the answer under the model's own names",
-    )
-
-
-def _no_binary(called: str) -> ValidateError:
-    return ValidateError(
-        "EDGE-VALIDATE-044",
-        called,
-        wanted="an endpoint that lists the extension binary_tensor_data, for raw bytes",
-        got="one that takes BYTES as text in JSON alone, which cannot hold this input",
-        hint="let the server speak binary tensor data, or write a function that asks it (base64,"
-        " for example) and name that as the reference",
-    )
-
-
-def _protocol_error(called: str, got: str) -> ValidateError:
-    return ValidateError(
-        "EDGE-VALIDATE-042",
-        called,
-        wanted="an answer of the Open Inference Protocol",
-        got=got,
-        hint="see what answers at that address: curl URL/v2",
-    )
-
-
-def decode_record(answer: bytes) -> object:
-    """A record in JSON, or (for the task without one) named arrays.
-
-    Raises:
-        ValueError: it is neither; so are msgspec's errors of JSON.
-    """
-    plain = msgspec.json.decode(answer)
-    if isinstance(plain, dict) and "record" not in plain:
-        return {name: np.asarray(value) for name, value in plain.items()}
-    return decode(answer, AnyRecord)
-
-
 def decode_bytes_output(answer: bytes) -> object:
-    """What a BYTES output says: JSON of a decision or a label, else the text itself, a label."""
+    """The content of a BYTES output: JSON of a decision or a label, else the text, a label."""
     try:
         plain = msgspec.json.decode(answer)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -28,8 +28,7 @@ from edgeserve.types.records import Record
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 from edgeserve.user_lines import line_of_error
-from edgeserve.validate.reference.endpoint import endpoint_key
-from edgeserve.validate.reference.oip_client import parse_address
+from edgeserve.validate.reference.endpoint import check_address, endpoint_key
 
 __all__ = [
     "PT2",
@@ -62,7 +61,7 @@ def check_reference(reference: str) -> None:
     if reference == PT2 or _CALLABLE.fullmatch(reference):
         return
     if is_endpoint(reference):
-        parse_address(reference)
+        check_address(reference)
         return
     raise ValidateError(
         "EDGE-VALIDATE-001",
@@ -121,10 +120,10 @@ class CallableReference:
         importlib.invalidate_caches()
         self._function = self._load()
 
-    #: It is given raw inputs, and prepares them itself.
+    #: It receives raw inputs, and prepares them itself.
     takes_raw = True
-    #: Who answered is told by its name.
-    said = ""
+    #: For the report; empty: the reference's name suffices.
+    description = ""
 
     def close(self) -> None:
         """Nothing is held open."""

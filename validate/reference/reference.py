@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from edgeserve import tasks
+from edgeserve.backends.batching import BatchRunner
 from edgeserve.backends.reference import reference as reference_program
 from edgeserve.backends.session import Session
 from edgeserve.data import Feed
@@ -27,7 +28,7 @@ from edgeserve.processing import Processor
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.records import Record, Runtime
 from edgeserve.types.source import Exported
-from edgeserve.validate.inference import BatchRunner, decision, load_processor, prepare_feed
+from edgeserve.validate.inference import decision, load_processor, prepare_feed
 from edgeserve.validate.reference.endpoint import EndpointReference
 from edgeserve.validate.reference.python_callable import (
     PT2,
@@ -130,9 +131,9 @@ class Reference:
         return self._server is not None and self._server.takes_raw
 
     @property
-    def said(self) -> str:
-        """Who answers, where the reference's name does not tell; may be empty."""
-        return self._server.said if self._server else ""
+    def description(self) -> str:
+        """Which model answers, where the reference's name does not tell; may be empty."""
+        return self._server.description if self._server else ""
 
     def feed(self, raw: RawInput, thing: str) -> Feed:
         """One raw input as the exported program takes it; see `feed_of`."""

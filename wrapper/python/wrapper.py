@@ -123,7 +123,7 @@ class Wrapper:
                 self.threads = chosen.session.threads
                 self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
                 engine = Engine(chosen.session, self._around, self.manifest.signature)
-            self._pilot = _router(contract, self, lacking, stack) if contract else None
+            self._router = _router(contract, self, lacking, stack) if contract else None
             self._closing = stack.pop_all()
         self._engine: Engine | None = engine
         self._closed = False
@@ -172,9 +172,9 @@ class Wrapper:
                 a fallback, items of a list are answered one by one, each within the deadline.
         """
         x = with_sample_rate(x, rate, self.medium)
-        if self._pilot is not None and not self._closed:
+        if self._router is not None and not self._closed:
             listed = isinstance(x, list | tuple)
-            return [self._pilot.answer(each) for each in x] if listed else self._pilot.answer(x)
+            return [self._router.answer(each) for each in x] if listed else self._router.answer(x)
         return self._on_device(x)
 
     def _on_device(self, x: Any) -> Any:
@@ -268,11 +268,11 @@ def _router(
     from edgeserve.wrapper.fallback.router import FallbackRouter
 
     local = None if lacking else wrapper._on_device
-    pilot = FallbackRouter(contract, wrapper.manifest, wrapper._around, local, lacking)
-    stack.callback(pilot.close)
-    if lacking and not (pilot.may_ask and {lacking[0], "always"} & set(contract.triggers)):
+    router = FallbackRouter(contract, wrapper.manifest, wrapper._around, local, lacking)
+    stack.callback(router.close)
+    if lacking and not (router.may_ask and {lacking[0], "always"} & set(contract.triggers)):
         raise lacking[1]
-    return pilot
+    return router
 
 
 def _ran_nowhere(manifest: Manifest) -> RanOn:

@@ -26,8 +26,7 @@ from torch import nn
 from edgeserve.data import Feed
 from edgeserve.errors import ValidateError
 from edgeserve.types.processing import Processing
-from edgeserve.validate.reference.endpoint import EndpointReference, endpoint_key
-from edgeserve.validate.reference.oip_client import KEY_VARIABLE
+from edgeserve.validate.reference.endpoint import KEY_VARIABLE, EndpointReference, endpoint_key
 
 
 def _models() -> Any:
@@ -249,8 +248,8 @@ def test_a_stranger_that_takes_tensors_in_json(tagger: Any, stranger: Any) -> No
     said = metadata([IMAGE], [LOGITS]) | {"/v2/models/net/infer": infer}
     url, kind = stranger(said)
     with EndpointReference(f"{url}/v2/models/net", tagger.exported.signature, "image") as endpoint:
-        assert endpoint.way == "tensors"
-        assert "'net' version 3 (triton 2.50), which tells no model_id" in endpoint.said
+        assert endpoint.input_mode == "tensors"
+        assert "'net' version 3 (triton 2.50), which declares no model_id" in endpoint.description
         found: Any = endpoint.ask(raws(), feeds(tagger), THREE)
     for each, feed in zip(found, feeds(tagger), strict=True):
         np.testing.assert_allclose(each["logits"], logits_of(feed["image"]), rtol=1e-6)
@@ -263,7 +262,7 @@ def test_a_stranger_that_takes_bytes(tagger: Any, stranger: Any, photos: Path) -
     url, _ = stranger(said | {"/v2/models/net/infer": infer_bytes})
     reference = f"{url}/v2/models/net"
     with EndpointReference(reference, tagger.exported.signature, "image") as endpoint:
-        assert endpoint.way == "bytes"
+        assert endpoint.input_mode == "bytes"
         found: Any = endpoint.ask(raws(), feeds(tagger), THREE)
     assert [each["label"] for each in found] == [MODELS.oracle(p).label for p in PICTURES]
     tagger.answers(data=str(photos), reference=reference, out="bytes")

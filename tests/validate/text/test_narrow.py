@@ -9,10 +9,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from edgeserve import backends
+from edgeserve.backends.batching import BatchRunner
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, TensorSpec
-from edgeserve.validate.inference import BatchRunner
 
 
 def narrowed(model: Any, tmp_path: Any, length: int) -> tuple[Artifact, Any]:
@@ -59,7 +59,7 @@ def test_a_narrow_file_takes_what_fits(embedder: Any, tmp_path: Any) -> None:
     known = embedder.exported
     with backends.get("onnx").load(made, root) as session:
         runner = BatchRunner(session, known.signature, known.processing.padding)
-        assert (runner.most, runner.fixed) == (1, True)
+        assert (runner.largest, runner.fixed) == (1, True)
         feeds = {n: {k: np.ones((1, n), np.int64) for k in ("ids", "mask")} for n in (3, 20, 21)}
         assert [runner.takes(feed) for feed in feeds.values()] == [True, True, False]
         outputs = runner.run([feeds[3], feeds[20], feeds[3]])

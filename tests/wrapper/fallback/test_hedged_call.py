@@ -8,14 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from edgeserve.durations import LatencyWindow
+from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.wrapper.fallback.hedged_call import BadReply, CallLost, CallWon, HedgedCaller
-from edgeserve.wrapper.fallback.resilience import CircuitBreaker, LatencyWindow, RetryBudget
-from edgeserve.wrapper.fallback.transport import (
-    EndpointReply,
-    EndpointRequest,
-    RequestFailure,
-    RequestOutcome,
-)
+from edgeserve.wrapper.fallback.resilience import CircuitBreaker, RetryBudget
+from edgeserve.wrapper.fallback.transport import RequestFailure, RequestOutcome
 
 URLS = ("https://a", "https://b")
 MESSAGE = EndpointRequest("/x", {"x-request-id": "1"}, b"")
@@ -61,7 +58,7 @@ def caller(urls: Sequence[str] = URLS[:1], hedge: bool = False, saved: int = 30)
     """A caller that has saved up some second requests."""
     made = HedgedCaller(urls, 2, 0.1, hedge, 2, random.Random(1))
     for _ in range(saved):
-        made._budget.call()
+        made.budget.call()
     return made
 
 
@@ -125,7 +122,7 @@ def test_never_a_third_time() -> None:
 
 
 def test_the_second_time_goes_to_another_endpoint_at_once() -> None:
-    race = Script((0.01, RequestFailure("no trust", again=False)), (0.01, OK))
+    race = Script((0.01, RequestFailure("no trust", retryable=False)), (0.01, OK))
     assert call(caller(URLS), race).url == "https://b"
     assert race.sent == [(0.0, "https://a"), (0.01, "https://b")]
 
@@ -135,7 +132,7 @@ def test_a_dead_first_endpoint_never_hides_the_second() -> None:
     of = caller(URLS, saved=0)
     for i in range(8):
         race = Script((0.01, RequestFailure("no connection")), (0.01, OK), time=0.05 * i)
-        if of.breakers["https://a"].keeps_away(race.now()):
+        if of.breakers["https://a"].is_open(race.now()):
             race = Script((0.01, OK), time=0.05 * i)
         assert call(of, race).url == "https://b"
 
@@ -146,7 +143,7 @@ def test_who_says_no_second_request_gets_none() -> None:
     with pytest.raises(CallLost) as lost:
         call(of, race)
     assert str(lost.value) == (
-        "https://a: no connection; https://b: not asked (the budget for second requests is used up)"
+        "https://a: no connection; https://b: not asked (the retry budget is used up)"
     )
 
 
@@ -155,7 +152,7 @@ def test_who_was_not_asked_is_named_with_the_reason() -> None:
     race = Script((0.01, RequestFailure("reset")), (0.01, EndpointReply(503)))
     with pytest.raises(CallLost) as lost:
         call(of, race)
-    assert lost.value.told == (
+    assert lost.value.outcomes == (
         "https://a: reset",
         "https://b: status 503",
         "https://c: not asked (attempts=2)",
@@ -247,7 +244,7 @@ def test_the_bulkhead_turns_away_who_is_one_too_many() -> None:
 
 
 def _third(of: HedgedCaller, race: Script, until: float) -> tuple[int, RequestOutcome] | None:
-    with pytest.raises(CallLost, match="at a time"):
+    with pytest.raises(CallLost, match="at_once"):
         call(of, Script((0.01, OK)))
     return Script.next(race, until)
 
@@ -256,28 +253,28 @@ def test_a_breaker_opens_tries_and_closes() -> None:
     breaker = CircuitBreaker(random.Random(1))
     for _ in range(5):
         assert breaker.allows(0.0)
-        breaker.began()
-        breaker.bad(0.0)
-    assert breaker.keeps_away(0.0)
+        breaker.start()
+        breaker.fail(0.0)
+    assert breaker.is_open(0.0)
     assert not breaker.allows(0.3)
     assert breaker.allows(1.0)
-    breaker.began()
+    breaker.start()
     assert not breaker.allows(1.0), "one try at a time"
-    breaker.bad(1.0)
+    breaker.fail(1.0)
     assert not breaker.allows(1.5)
     assert breaker.allows(2.4)
-    breaker.began()
-    breaker.good()
+    breaker.start()
+    breaker.succeed()
     assert breaker.allows(2.4)
-    assert not breaker.keeps_away(2.4)
+    assert not breaker.is_open(2.4)
 
 
 def test_a_try_that_was_given_up_is_not_the_last() -> None:
     breaker = CircuitBreaker(random.Random(1))
     for _ in range(5):
-        breaker.bad(0.0)
-    breaker.began()
-    breaker.undecided()
+        breaker.fail(0.0)
+    breaker.start()
+    breaker.abandon()
     assert breaker.allows(1.0)
 
 
@@ -285,10 +282,10 @@ def test_a_breaker_stays_closed_where_one_in_ten_fails() -> None:
     breaker, rng = CircuitBreaker(random.Random(1)), random.Random(2)
     for i in range(2000):
         if rng.random() < 0.1:
-            breaker.bad(float(i))
+            breaker.fail(float(i))
         else:
-            breaker.good()
-        assert not breaker.keeps_away(float(i) + 0.1)
+            breaker.succeed()
+        assert not breaker.is_open(float(i) + 0.1)
 
 
 def test_second_requests_never_exceed_their_share() -> None:

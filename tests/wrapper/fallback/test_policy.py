@@ -12,6 +12,7 @@ import pytest
 
 from edgeserve import Wrapper
 from edgeserve.errors import EdgeError, FallbackError, WrapperError
+from edgeserve.oip.client import EndpointRequest
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.base import decode, encode
 from edgeserve.types.records import RanOn
@@ -23,7 +24,6 @@ from edgeserve.wrapper.fallback import (
     threshold_of,
 )
 from edgeserve.wrapper.fallback.egress import EgressPolicy
-from edgeserve.wrapper.fallback.transport import EndpointRequest
 
 HTTPS = "https://gpu.example.com"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
@@ -223,9 +223,9 @@ def test_nothing_leaves_where_anybody_says_so(
     caplog.set_level("INFO", "edgeserve.fallback")
     with Wrapper(root, fallback=Fallback(NOWHERE, when=words)) as tagger:
         assert tagger.predict(make.pixels(3)).ran_on.note == ""
-        assert tagger._pilot is not None
+        assert tagger._router is not None
         with pytest.raises(FallbackError) as error:  # the gate holds even if the decision did not
-            tagger._pilot._cloud(make.pixels(3), "always", 0.0, 1e9)
+            tagger._router._cloud(make.pixels(3), "always", 0.0, 1e9)
         assert error.value.code == "EDGE-FALLBACK-004"
     with pytest.raises(WrapperError):
         Wrapper(root, delegate="cuda", fallback=Fallback(NOWHERE, when=words))
@@ -235,8 +235,8 @@ def test_nothing_leaves_where_anybody_says_so(
 def test_what_leaves_is_told_before_it_leaves(caplog: pytest.LogCaptureFixture) -> None:
     told: list[Any] = []
     caplog.set_level("INFO", "edgeserve.fallback")
-    gate = EgressPolicy(("https://a.example/secret/prefix",), on_leave=told.append)
-    gate.passes(EndpointRequest("/p", {"x-request-id": "77"}, b"12345"), "raw input", "busy")
+    egress = EgressPolicy(("https://a.example/secret/prefix",), on_leave=told.append)
+    egress.check(EndpointRequest("/p", {"x-request-id": "77"}, b"12345"), "raw input", "busy")
     assert (told[0].bytes, told[0].why, told[0].to) == (5, "busy", ("https://a.example",))
     assert "5 bytes (raw input)" in caplog.messages[0]
     assert "secret" not in caplog.messages[0]
@@ -254,8 +254,8 @@ def test_a_key_is_needed_where_one_is_named(make: Any, monkeypatch: pytest.Monke
 
 def test_a_deadline_belongs_to_a_contract(make: Any) -> None:
     with Wrapper(make.workspace(), fallback=HTTPS, deadline=0.5) as tagger:
-        assert tagger._pilot is not None
-        assert tagger._pilot.contract.deadline_ms == 500
+        assert tagger._router is not None
+        assert tagger._router.contract.deadline_ms == 500
 
 
 def test_the_threshold_is_the_smallest_that_is_good_enough() -> None:

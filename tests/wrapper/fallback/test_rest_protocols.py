@@ -20,11 +20,11 @@ from PIL import Image
 
 from edgeserve import Wrapper
 from edgeserve.errors import FallbackError
+from edgeserve.oip.client import EndpointReply
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.wrapper.fallback import Fallback
 from edgeserve.wrapper.fallback.hedged_call import BadReply
 from edgeserve.wrapper.fallback.protocols import protocol_of
-from edgeserve.wrapper.fallback.transport import EndpointReply
 
 PROTOCOLS = ("tfserving", "torchserve", "mlflow")
 TWO = Signature(

@@ -1,4 +1,4 @@
-"""The contract between an app and an endpoint: when it is asked, what leaves, what it may cost.
+"""The contract between an app and an endpoint: when to ask it, which data leaves, at which cost.
 
 from edgeserve import Wrapper
 from edgeserve.wrapper.fallback import Fallback

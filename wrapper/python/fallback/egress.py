@@ -1,4 +1,4 @@
-"""What leaves the device: made here and nowhere else, declared, logged, or refused."""
+"""Control of the data that leaves the device: declared, logged, or refused."""
 
 from __future__ import annotations
 
@@ -7,34 +7,25 @@ import uuid
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from edgeserve import oip
 from edgeserve.errors import FallbackError
+from edgeserve.oip.client import EndpointRequest
 from edgeserve.types.base import Value
 from edgeserve.wrapper.engine import Arrays
-from edgeserve.wrapper.fallback.transport import EndpointRequest
 
-__all__ = [
-    "EgressPolicy",
-    "EgressRecord",
-    "describe_payload",
-    "origin",
-    "raw_request",
-    "request_headers",
-    "tensor_request",
-]
+__all__ = ["EgressPolicy", "EgressRecord", "describe_payload", "origin", "with_request_id"]
 
 _LOG = logging.getLogger("edgeserve.fallback")
 
 
 class EgressRecord(Value, frozen=True):
-    """What left the device for one call.
+    """The data that left the device for one call.
 
     Attributes:
-        to: Endpoints that may have got it, scheme and host.
+        to: Endpoints that may have received it, scheme and host.
         what: "raw input" or the tensors' names, dtypes and shapes.
-        bytes: How much.
+        bytes: Length of one request's body.
         why: The trigger.
-        request_id: As the endpoint's log has it.
+        request_id: As in the endpoint's log.
     """
 
     to: tuple[str, ...]
@@ -45,11 +36,11 @@ class EgressRecord(Value, frozen=True):
 
 
 class EgressPolicy:
-    """The one way out: everything that is sent passes here.
+    """The only way out of the device: every request passes here before it is sent.
 
     Args:
         urls: The contract's endpoints.
-        closed_by: Who says that nothing may leave; empty: nobody.
+        closed_by: Who forbids that data leaves; empty: nobody.
         on_leave: Called with each `EgressRecord`, before anything is sent.
     """
 
@@ -62,17 +53,17 @@ class EgressPolicy:
         self.closed_by = closed_by
         self._to, self._on_leave = tuple(origin(url) for url in urls), on_leave
 
-    def passes(self, message: EndpointRequest, what: str, why: str) -> None:
-        """Log what is about to leave.
+    def check(self, message: EndpointRequest, what: str, why: str) -> None:
+        """Log the data that is about to leave.
 
         Raises:
-            FallbackError: EDGE-FALLBACK-004, nothing may.
+            FallbackError: EDGE-FALLBACK-004, no data may leave.
         """
         if self.closed_by:
             raise FallbackError(
                 "EDGE-FALLBACK-004",
                 "fallback",
-                wanted="nothing to leave this device",
+                wanted="no data to leave this device",
                 got=f"a call to an endpoint, which {self.closed_by} forbids",
                 hint="this is a fault of edgeserve: please report it; nothing was sent",
             )
@@ -96,28 +87,12 @@ def origin(url: str) -> str:
 
 
 def describe_payload(feed: Arrays) -> str:
-    """What a request with these tensors holds, in words."""
-    told = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in feed.items())
-    return f"tensors: {told}"
+    """Names, dtypes and shapes of the tensors in a request."""
+    shapes = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in feed.items())
+    return f"tensors: {shapes}"
 
 
-def tensor_request(model: str, feed: Arrays, binary: bool = True) -> EndpointRequest:
-    """An inference request of the protocol."""
-    tensors = [oip.Tensor(name, array) for name, array in feed.items()]
-    body, head = oip.write_request(tensors, binary=binary)
-    lines = request_headers("application/octet-stream" if binary else "application/json")
-    if head is not None:
-        lines["inference-header-content-length"] = str(head)
-    return EndpointRequest(f"/v2/models/{model}/infer", lines, body)
-
-
-def raw_request(model: str, data: bytes) -> EndpointRequest:
-    """The raw input for edgeserve's `predict`."""
-    return EndpointRequest(
-        f"/v2/models/{model}/predict", request_headers("application/octet-stream"), data
-    )
-
-
-def request_headers(kind: str) -> dict[str, str]:
-    """Of any request: what its body is, and an id of its own."""
-    return {"content-type": kind, "x-request-id": uuid.uuid4().hex}
+def with_request_id(message: EndpointRequest) -> EndpointRequest:
+    """The same request with a random id, under which the endpoint logs it."""
+    headers = {**message.headers, "x-request-id": uuid.uuid4().hex}
+    return EndpointRequest(message.path, headers, message.body)

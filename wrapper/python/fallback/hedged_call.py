@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from edgeserve.durations import LatencyWindow
+from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.wrapper.fallback.egress import origin
-from edgeserve.wrapper.fallback.resilience import (
-    CircuitBreaker,
-    LatencyWindow,
-    RetryBudget,
-    backoff,
-)
-from edgeserve.wrapper.fallback.transport import (
-    ConcurrentRequests,
-    EndpointReply,
-    EndpointRequest,
-    RequestFailure,
-    RequestOutcome,
-)
+from edgeserve.wrapper.fallback.resilience import CircuitBreaker, RetryBudget, backoff
+from edgeserve.wrapper.fallback.transport import ConcurrentRequests, RequestFailure, RequestOutcome
 
 __all__ = ["BadReply", "CallLost", "CallWon", "HedgedCaller"]
 
@@ -29,18 +21,18 @@ T = TypeVar("T")
 
 #: Statuses after which asking again, or another endpoint, may help.
 _RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
-#: Nothing is sent with less time than this left: it could only come too late.
-_TOO_LATE_S = 0.002
+#: No request is sent with less time than this left, seconds: its reply would be late.
+_MIN_TIME_S = 0.002
 _NO_TIME = "no time left"
 
 
 class BadReply(Exception):
-    """A reply that is not what an endpoint of the protocol says."""
+    """A reply that is not of the endpoint's protocol."""
 
 
 @dataclass(frozen=True)
 class CallWon(Generic[T]):
-    """An endpoint's answer, who gave it, and after how many requests."""
+    """An endpoint's answer, its URL, and the number of requests that were sent."""
 
     value: T
     url: str
@@ -51,24 +43,24 @@ class CallLost(Exception):
     """No endpoint answered in time.
 
     Attributes:
-        told: What happened to each request, in a few words: of which endpoint, and which ones were
-            not asked and why.
+        outcomes: The outcome of each request in a few words, by endpoint, and for each endpoint
+            that was not asked the reason.
         attempts: Requests that were sent.
     """
 
-    def __init__(self, told: Sequence[str], attempts: int) -> None:
-        super().__init__("; ".join(told))
-        self.told, self.attempts = tuple(told), attempts
+    def __init__(self, outcomes: Sequence[str], attempts: int) -> None:
+        super().__init__("; ".join(outcomes))
+        self.outcomes, self.attempts = tuple(outcomes), attempts
 
 
 class HedgedCaller:
-    """Calls endpoints, and remembers how they do. Calls may be made from several threads.
+    """Calls endpoints, and remembers their health. Threads may share it.
 
     Args:
         urls: Endpoints, best first.
         attempts: Requests a call at most.
         budget: Share of calls that may cost a second request.
-        hedge: Whether to ask again what takes longer than nearly all.
+        hedge: Whether to send a second request when the reply takes unusually long.
         at_once: Calls at a time.
         rng: For jitter.
     """
@@ -82,215 +74,213 @@ class HedgedCaller:
         at_once: int,
         rng: random.Random | None = None,
     ) -> None:
-        self._rng = rng or random.Random()
-        self._most, self._hedging = attempts, hedge
-        self._budget, self._latency = RetryBudget(budget), LatencyWindow()
-        self.breakers = {url: CircuitBreaker(self._rng) for url in urls}
-        self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(at_once)
+        self.rng = rng or random.Random()
+        self.attempts, self.hedging = attempts, hedge
+        self.budget, self.latency = RetryBudget(budget), LatencyWindow()
+        self.breakers = {url: CircuitBreaker(self.rng) for url in urls}
+        self.lock = threading.Lock()
+        self._calls = threading.BoundedSemaphore(at_once)
 
     def call(
         self,
-        race: ConcurrentRequests,
+        requests: ConcurrentRequests,
         message: EndpointRequest,
         deadline: float,
         read: Callable[[EndpointReply], T],
     ) -> CallWon[T]:
-        """Ask until an endpoint has answered.
+        """Send a request until an endpoint has answered.
 
         Args:
-            race: The world.
-            message: What to send.
-            deadline: After this nobody waits, on the race's clock.
-            read: Makes the answer of a reply; raises `BadReply` where it is none.
+            requests: Sends requests and knows the time.
+            message: The request.
+            deadline: The end of the call, on the clock of ``requests``.
+            read: Decodes a reply; raises `BadReply`.
 
         Raises:
-            Lost: nobody answered in time, or no endpoint may be asked now.
+            CallLost: no endpoint answered in time, or none may be asked now.
         """
-        if not self._places.acquire(blocking=False):
-            raise CallLost(["as many calls under way as are allowed at a time"], 0)
+        if not self._calls.acquire(blocking=False):
+            raise CallLost(["as many calls in flight as at_once allows"], 0)
         try:
-            return _HedgedCall(self, race, message, deadline, read).go()
+            return _HedgedCall(self, requests, message, deadline, read).run()
         finally:
-            self._places.release()
+            self._calls.release()
 
-    def _pick(self, now: float, used: Sequence[str]) -> str | None:
-        """The best endpoint that may be asked, one not asked yet if there is one."""
-        with self._lock:
-            free = [url for url, breaker in self.breakers.items() if breaker.allows(now)]
-            fresh = [url for url in free if url not in used]
-            chosen = next(iter(fresh or free), None)
+    def pick(self, now: float, asked: Sequence[str]) -> str | None:
+        """The best endpoint whose breaker allows a call, preferably one not asked yet."""
+        with self.lock:
+            allowed = [url for url, breaker in self.breakers.items() if breaker.allows(now)]
+            other = [url for url in allowed if url not in asked]
+            chosen = next(iter(other or allowed), None)
             if chosen is not None:
-                self.breakers[chosen].began()
+                self.breakers[chosen].start()
             return chosen
 
 
 class _HedgedCall(Generic[T]):
-    """One call on its way."""
+    """One call."""
 
     def __init__(
         self,
         caller: HedgedCaller,
-        race: ConcurrentRequests,
+        requests: ConcurrentRequests,
         message: EndpointRequest,
         deadline: float,
         read: Callable[[EndpointReply], T],
     ) -> None:
-        self._of, self._race, self._message = caller, race, message
+        self._caller, self._requests, self._message = caller, requests, message
         self._deadline, self._read = deadline, read
-        self._flying: dict[int, tuple[str, float]] = {}
-        self._told: list[str] = []
-        self._used: list[str] = []
-        self._why_not = ""
-        self._next: float | None = race.now()
-        self._hedge: float | None = None
+        #: URL and start of each request, by its number.
+        self._in_flight: dict[int, tuple[str, float]] = {}
+        self._outcomes: list[str] = []
+        self._asked: list[str] = []
+        self._skip_reason = ""
+        #: When to send the next request, and when to consider a hedge; None: not at all.
+        self._send_at: float | None = requests.now()
+        self._hedge_at: float | None = None
 
-    def go(self) -> CallWon[T]:
-        with self._of._lock:
-            self._of._budget.call()
+    def run(self) -> CallWon[T]:
+        with self._caller.lock:
+            self._caller.budget.call()
         while True:
             self._send_if_due()
-            if not self._flying and self._next is None:
-                raise self._lost()
-            waits = [t for t in (self._next, self._hedge, self._deadline) if t is not None]
-            ended = self._race.next(min(waits))
+            if not self._in_flight and self._send_at is None:
+                raise self._call_lost()
+            times = [t for t in (self._send_at, self._hedge_at, self._deadline) if t is not None]
+            ended = self._requests.next(min(times))
             if ended is None:
-                self._time_passed()
-            elif won := self._ended(*ended):
+                self._check_timers()
+            elif won := self._end(*ended):
                 return won
 
     def _send_if_due(self) -> None:
-        now = self._race.now()
-        if self._next is None or now < self._next:
+        now = self._requests.now()
+        if self._send_at is None or now < self._send_at:
             return
-        self._next = None
-        if now > self._deadline - _TOO_LATE_S:
-            self._told.append(_NO_TIME)
+        self._send_at = None
+        if now > self._deadline - _MIN_TIME_S:
+            self._outcomes.append(_NO_TIME)
             return
-        url = self._of._pick(now, self._used)
+        url = self._caller.pick(now, self._asked)
         if url is None:
-            self._told.append("no endpoint may be asked now: circuit breaker open")
+            self._outcomes.append("no endpoint may be asked now: circuit breaker open")
             return
-        number = self._race.start(url, self._message, self._deadline)
-        self._flying[number] = (url, now)
-        self._used.append(url)
-        after = self._of._latency.hedge_after() if self._of._hedging else None
-        self._hedge = now + after if after and len(self._used) < self._of._most else None
+        number = self._requests.start(url, self._message, self._deadline)
+        self._in_flight[number] = (url, now)
+        self._asked.append(url)
+        after = self._caller.latency.hedge_after() if self._caller.hedging else None
+        more = len(self._asked) < self._caller.attempts
+        self._hedge_at = now + after if after and more else None
 
-    def _time_passed(self) -> None:
-        now = self._race.now()
+    def _check_timers(self) -> None:
+        now = self._requests.now()
         if now >= self._deadline:
             self._give_up(now)
-            raise self._lost()
-        if self._hedge is not None and now >= self._hedge:
-            self._hedge = None
-            with self._of._lock:
-                may = self._of._budget.hedge()
-            if may:
-                self._next = now
+            raise self._call_lost()
+        if self._hedge_at is not None and now >= self._hedge_at:
+            self._hedge_at = None
+            with self._caller.lock:
+                allowed = self._caller.budget.hedge()
+            if allowed:
+                self._send_at = now
 
     def _give_up(self, now: float) -> None:
-        """The deadline has passed: whoever has not answered by now has failed."""
-        waited = ", ".join(origin(url) for url, _ in self._flying.values())
-        self._told.append(f"{waited}: no answer within the deadline".removeprefix(": "))
-        self._why_not = self._why_not or _NO_TIME
-        with self._of._lock:
-            for number, (url, began) in self._flying.items():
-                self._race.abandon(number)
-                self._of.breakers[url].bad(now)
-                self._of._latency.add(now - began)
-        self._flying.clear()
+        """The deadline has passed: every request still in flight has failed."""
+        waited = ", ".join(origin(url) for url, _ in self._in_flight.values())
+        self._outcomes.append(f"{waited}: no answer within the deadline".removeprefix(": "))
+        self._skip_reason = self._skip_reason or _NO_TIME
+        with self._caller.lock:
+            for number, (url, began) in self._in_flight.items():
+                self._requests.abandon(number)
+                self._caller.breakers[url].fail(now)
+                self._caller.latency.add(now - began)
+        self._in_flight.clear()
 
-    def _ended(self, number: int, outcome: RequestOutcome) -> CallWon[T] | None:
-        """A request ended: the answer, or what is to be done next."""
-        url, began = self._flying.pop(number)
-        now = self._race.now()
+    def _end(self, number: int, outcome: RequestOutcome) -> CallWon[T] | None:
+        """Handle the end of a request: the answer, or None and the next step."""
+        url, began = self._in_flight.pop(number)
+        now = self._requests.now()
         if isinstance(outcome, EndpointReply) and outcome.status == 200:
             try:
                 value = self._read(outcome)
             except BadReply as error:
                 outcome = RequestFailure(str(error))
             else:
-                self._won(url, now, now - began)
-                return CallWon(value, url, len(self._used))
-        self._failed(url, now, outcome)
+                self._record_success(url, now, now - began)
+                return CallWon(value, url, len(self._asked))
+        self._record_failure(url, now, outcome)
         return None
 
-    def _won(self, url: str, now: float, seconds: float) -> None:
-        with self._of._lock:
-            self._of.breakers[url].good()
-            self._of._latency.add(seconds)
-            for number, (other, began) in self._flying.items():
-                self._race.abandon(number)
-                self._of.breakers[other].undecided()
-                self._of._latency.add(now - began)  # it took at least so long
+    def _record_success(self, url: str, now: float, seconds: float) -> None:
+        with self._caller.lock:
+            self._caller.breakers[url].succeed()
+            self._caller.latency.add(seconds)
+            for number, (other, began) in self._in_flight.items():
+                self._requests.abandon(number)
+                self._caller.breakers[other].abandon()
+                self._caller.latency.add(now - began)  # it took at least so long
 
-    def _failed(self, url: str, now: float, outcome: RequestOutcome) -> None:
-        rest, again = 0.0, True
+    def _record_failure(self, url: str, now: float, outcome: RequestOutcome) -> None:
+        caller, rest, rejected = self._caller, 0.0, False
         if isinstance(outcome, RequestFailure):
-            self._told.append(f"{origin(url)}: {outcome.told}")
-            again = outcome.again
+            self._outcomes.append(f"{origin(url)}: {outcome.reason}")
+            retryable = outcome.retryable
         else:
-            self._told.append(f"{origin(url)}: status {outcome.status}{_error_code(outcome)}")
-            again, rest = outcome.status in _RETRYABLE, _retry_after(outcome)
-        mine = not again and isinstance(
-            outcome, EndpointReply
-        )  # it is well and will not answer this
-        with self._of._lock:
-            if mine:
-                self._of.breakers[url].good()
+            self._outcomes.append(f"{origin(url)}: status {outcome.status}{_error_code(outcome)}")
+            retryable, rest = outcome.status in _RETRYABLE, _retry_after(outcome)
+            rejected = not retryable  # a healthy endpoint that will never answer this request
+        with caller.lock:
+            if rejected:
+                caller.breakers[url].succeed()
             else:
-                self._of.breakers[url].bad(now, rest)
-            others = len(self._of.breakers) > len(set(self._used))
+                caller.breakers[url].fail(now, rest)
+            others = len(caller.breakers) > len(set(self._asked))
             dead = others and isinstance(outcome, RequestFailure)
-            may = (again or (others and not mine)) and self._may_again(now, dead)
-        if mine:
-            self._why_not = "this answer is no failure of the endpoint"
-        if may:
-            self._hedge = None
-            self._next = now if others else now + max(rest, backoff(self._of._rng, len(self._used)))
-            if self._next > self._deadline - _TOO_LATE_S:
-                self._next = None
+            again = (retryable or (others and not rejected)) and self._may_retry(now, dead)
+        if rejected:
+            self._skip_reason = "the reply is no failure of the endpoint"
+        if again:
+            pause = 0.0 if others else max(rest, backoff(caller.rng, len(self._asked)))
+            late = now + pause > self._deadline - _MIN_TIME_S
+            self._hedge_at, self._send_at = None, None if late else now + pause
 
-    def _may_again(self, now: float, dead: bool) -> bool:
-        """Whether a second request may be made; ``dead``: no reply, and there is another one."""
-        if self._next is not None:
+    def _may_retry(self, now: float, dead: bool) -> bool:
+        """Whether a second request may be sent; ``dead``: no reply, and there is another one."""
+        budget = self._caller.budget
+        if self._send_at is not None:
             return False
-        if len(self._used) >= self._of._most:
-            self._why_not = f"attempts={self._of._most}"
-        elif now >= self._deadline - _TOO_LATE_S:
-            self._why_not = _NO_TIME
-        elif not (self._of._budget.turn() if dead else self._of._budget.retry()):
-            self._why_not = "the budget for second requests is used up"
+        if len(self._asked) >= self._caller.attempts:
+            self._skip_reason = f"attempts={self._caller.attempts}"
+        elif now >= self._deadline - _MIN_TIME_S:
+            self._skip_reason = _NO_TIME
+        elif not (budget.failover() if dead else budget.retry()):
+            self._skip_reason = "the retry budget is used up"
         else:
             return True
         return False
 
-    def _lost(self) -> CallLost:
-        told = self._told or ["no endpoint answered"]
-        return CallLost([*told, *self._not_asked()], len(self._used))
-
-    def _not_asked(self) -> list[str]:
-        """Endpoints that were not asked, and why, where another one was."""
-        now, rest = self._race.now(), [u for u in self._of.breakers if u not in self._used]
-        if not self._used or not rest:
-            return []
-        with self._of._lock:
-            alone = {url for url in rest if self._of.breakers[url].keeps_away(now)}
-        why = {url: "circuit breaker open" if url in alone else self._why_not for url in rest}
-        return [f"{origin(url)}: not asked ({why[url] or _NO_TIME})" for url in rest]
+    def _call_lost(self) -> CallLost:
+        """The error of the call; it also names each endpoint that was not asked, and why."""
+        outcomes = self._outcomes or ["no endpoint answered"]
+        now, breakers = self._requests.now(), self._caller.breakers
+        with self._caller.lock:
+            skipped = {
+                url: "circuit breaker open" if breaker.is_open(now) else self._skip_reason
+                for url, breaker in breakers.items()
+                if self._asked and url not in self._asked
+            }
+        reasons = [f"{origin(u)}: not asked ({why or _NO_TIME})" for u, why in skipped.items()]
+        return CallLost([*outcomes, *reasons], len(self._asked))
 
 
 def _error_code(reply: EndpointReply) -> str:
     """The code of edgeserve's own errors, where the reply names one."""
-    import re
-
-    found = re.search(rb"EDGE-[A-Z]{2,12}-\d{3}", reply.body[:2000])
-    return f" ({found[0].decode()})" if found else ""
+    match = re.search(rb"EDGE-[A-Z]{2,12}-\d{3}", reply.body[:2000])
+    return f" ({match[0].decode()})" if match else ""
 
 
 def _retry_after(reply: EndpointReply) -> float:
-    """Seconds for which an endpoint asks to be left alone."""
+    """Seconds for which an endpoint asks not to be called."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = reply.headers.get(name, "")
         if value.isascii() and value.isdigit():

@@ -1,13 +1,12 @@
-"""`Fallback`: the policy that an app declares about asking an endpoint, each field checked.
+"""`Fallback`: the contract that an app declares about asking an endpoint, each field checked.
 
-Fields are held to their types as a TOML file's are, and to what they may say. `FallbackRanOn` is
-where an answer came from when such a policy was in force.
+Types are as strict as a TOML file's, and values are checked. `FallbackRanOn` tells where an answer
+came from when a contract was in force.
 """
 
 from __future__ import annotations
 
 import functools
-import ipaddress
 import math
 import os
 import re
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from edgeserve.environment import is_loopback
 from edgeserve.errors import FallbackError
 from edgeserve.types.base import Value
 from edgeserve.types.records import RanOn
@@ -32,7 +32,6 @@ __all__ = [
     "check_types",
     "check_url",
     "field_error",
-    "is_loopback",
     "local_only",
     "parse_policy",
     "with_policy_fields",
@@ -49,16 +48,16 @@ TRIGGERS = (
     "low-confidence",
     "always",
 )
-#: Either word alone in ``when``: no endpoint is asked, whatever else is said anywhere.
+#: Either word alone in ``when``: no endpoint is ever asked.
 LOCAL_ONLY = ("local-only", "never-cloud")
-#: What servers of each protocol take.
+#: Values of ``send`` by protocol.
 _SENDS = {
     "oip": ("tensor", "raw"),
     "tfserving": ("tensor",),
     "torchserve": ("tensor", "raw"),
     "mlflow": ("tensor",),
 }
-#: This environment variable, set to anything but 0, says the same for a whole device.
+#: Environment variable that, set to anything but 0, forbids endpoints for a whole device.
 _VARIABLE = "EDGESERVE_LOCAL_ONLY"
 
 
@@ -66,23 +65,24 @@ class Fallback(Value, frozen=True):
     """A contract with one or more endpoints that serve the same bundle.
 
     Attributes:
-        url: Where they are, best first: ``https://host[:port][/prefix]``.
+        url: Endpoints, best first: ``https://host[:port][/prefix]``.
         when: Triggers (`TRIGGERS`), or "local-only".
-        deadline_ms: From the call of `predict` to its answer, whoever gives it.
-        send: What leaves: "tensor", the model's inputs, made here (any server of the protocol takes
-            them), or "raw", the photo, text or sound itself (edgeserve's `predict`).
+        deadline_ms: From the call of `predict` to its answer, from the device or an endpoint.
+        send: The data that leaves: "tensor", the model's inputs, made on the device (for any
+            server of the protocol), or "raw", the photo, text or sound itself (for edgeserve's
+            `predict`).
         threshold: "low-confidence" is a decision whose margin is below this; see `pick_threshold`.
         model: The model's name there; empty: the bundle's own.
-        attempts: Requests for one call at most, retries and hedges counted: 1 or 2.
+        attempts: Requests for one call at most, retries and hedges included: 1 or 2.
         budget: Share of calls that may cost a second request.
-        hedge: Ask a second time when an answer takes longer than nearly all do.
-        at_once: Calls to endpoints at a time; one more is not made.
-        key_env: Environment variable that holds the API key; the key itself stands in no file.
-        other_model: What an answer of another ``model_id`` is: "report" it, or "refuse" it.
-        plain_http: Allow ``http://`` to another machine: whatever leaves can be read on the way.
-        ca: PEM file of the authorities to trust; empty: the system's.
-        answer_mb: Longest answer that is read.
-        binary: Tensors go and come as bytes; False for a server that takes JSON only.
+        hedge: Send a second request when a reply takes longer than nearly all do.
+        at_once: Calls to endpoints at a time; a further call is rejected.
+        key_env: Environment variable with the API key; no file stores the key itself.
+        other_model: An answer of another ``model_id``: "report" it, or "refuse" it.
+        plain_http: Allow ``http://`` to another machine: the data can be read on the way.
+        ca: PEM file of the certificate authorities to trust; empty: the system's.
+        answer_mb: Longest reply that is read.
+        binary: Send and receive tensors as bytes; False for a server that supports JSON only.
         protocol: "oip", the Open Inference Protocol; or the REST of "tfserving", "torchserve" (its
             ``json`` envelope) or "mlflow".
     """
@@ -155,11 +155,11 @@ class Fallback(Value, frozen=True):
 
     @property
     def triggers(self) -> tuple[str, ...]:
-        """What `when` says, as words."""
+        """The words of `when`."""
         return (self.when,) if isinstance(self.when, str) else self.when
 
     def declaration(self) -> dict[str, Any]:
-        """What may leave the device, to whom and when: for a privacy page, or a review."""
+        """Which data may leave the device, to whom and when: for a privacy page, or a review."""
         return {
             "to": list(self.urls),
             "when": list(self.triggers),
@@ -179,7 +179,7 @@ def _field_types() -> dict[str, Any]:
 
 
 def parse_policy(given: object) -> Fallback:
-    """A contract out of what `Wrapper` takes: one, an endpoint's URL, or the path of a TOML file.
+    """The contract given to `Wrapper`: a `Fallback`, an endpoint's URL, or a TOML file's path.
 
     Raises:
         FallbackError: EDGE-FALLBACK-001 a field is wrong, -002 the file is.
@@ -188,23 +188,18 @@ def parse_policy(given: object) -> Fallback:
         return given
     if isinstance(given, str) and "://" in given:
         return Fallback(given)
-    if isinstance(given, str) and not given.strip():
-        raise field_error(
-            "fallback", "a Fallback, a URL or the path of a TOML file", "an empty text"
-        )
-    if isinstance(given, str | Path):
+    if isinstance(given, Path) or (isinstance(given, str) and given.strip()):
         return _read_toml(Path(given))
-    raise field_error(
-        "fallback", "a Fallback, a URL or the path of a TOML file", type(given).__name__
-    )
+    got = "an empty text" if isinstance(given, str) else type(given).__name__
+    raise field_error("fallback", "a Fallback, a URL or the path of a TOML file", got)
 
 
 def local_only(contract: Fallback, x: dict[str, Any]) -> str:
-    """Who says that nothing may leave this device; empty where nobody does.
+    """Who forbids that data leaves this device; empty: nobody.
 
     Args:
         contract: The app's.
-        x: The manifest's own words, where whoever made the bundle may have said it.
+        x: The manifest's field ``x``, where the bundle's author may have forbidden it.
     """
     if set(contract.triggers) & set(LOCAL_ONLY):
         return "the contract"
@@ -215,8 +210,7 @@ def local_only(contract: Fallback, x: dict[str, Any]) -> str:
 
 def _read_toml(path: Path) -> Fallback:
     try:
-        said = tomllib.loads(path.read_text("utf-8"))
-        return msgspec.convert(said, Fallback)
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Fallback)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         if isinstance(error.__cause__, FallbackError):
             raise error.__cause__ from None
@@ -225,11 +219,11 @@ def _read_toml(path: Path) -> Fallback:
             f"contract {path}",
             wanted="TOML with the fields of a Fallback",
             got=getattr(error, "strerror", None) or str(error),
-            hint="docs/guide/fallback.md shows one with each field",
+            hint="docs/guide/fallback.md shows a contract with every field",
         ) from error
 
 
-#: A model's name at a server, perhaps with a version's path behind it; nothing leads elsewhere.
+#: A model's name at a server, with or without the path of a version; no path leads elsewhere.
 _MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~+@:=-]*(/[A-Za-z0-9_][A-Za-z0-9._~+@:=-]*)*")
 _TYPE_WORDS = {
     "float": "a number",
@@ -238,7 +232,7 @@ _TYPE_WORDS = {
     "str": "text",
     "array": "a list of texts",
 }
-#: What each protocol itself puts behind the address.
+#: First part of each protocol's own paths.
 _PATH_PREFIXES = {
     "oip": "v2",
     "tfserving": "v1",
@@ -248,37 +242,37 @@ _PATH_PREFIXES = {
 
 
 def check_types(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, each of its field's type: no text for a number, no 1 for a bool, no NaN.
+    """The values, converted to their fields' types: no text for a number, no 1 for a bool, no NaN.
 
     Raises:
         FallbackError: EDGE-FALLBACK-001, one is of another type.
     """
-    found = {}
+    converted = {}
     for name, value in values.items():
         try:
-            found[name] = msgspec.convert(value, kinds[name])
+            converted[name] = msgspec.convert(value, kinds[name])
         except msgspec.ValidationError as error:
             raise field_error(name, _expected(error, kinds[name]), repr(value)[:80]) from None
-        if isinstance(found[name], float) and not math.isfinite(found[name]):
+        if isinstance(converted[name], float) and not math.isfinite(converted[name]):
             raise field_error(name, "a finite number", repr(value))
-    return found
+    return converted
 
 
 def _expected(error: Exception, kind: Any) -> str:
     if words := [str(word) for word in get_args(kind) if isinstance(word, str)]:
         return " or ".join(words)
-    said = str(error).partition("Expected `")[2].partition("`")[0]
-    return " or ".join(_TYPE_WORDS.get(word, word) for word in said.split(" | ")) or str(error)
+    types = str(error).partition("Expected `")[2].partition("`")[0]
+    return " or ".join(_TYPE_WORDS.get(word, word) for word in types.split(" | ")) or str(error)
 
 
 def check_model_name(name: str) -> None:
-    """Refuse a model's name that would lead to another path of the endpoint."""
+    """Refuse a model name that would lead to another path of the endpoint."""
     if name and not _MODEL.fullmatch(name):
         raise field_error("model", "a model's name: letters, digits and ._~+@:=-", repr(name[:80]))
 
 
 def check_url(url: str, plain_http: bool, protocol: str) -> None:
-    """Refuse what is no address of an endpoint, or one that could be read on the way."""
+    """Refuse a URL that is no endpoint's address, or whose traffic others could read."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -295,7 +289,7 @@ def check_url(url: str, plain_http: bool, protocol: str) -> None:
     if parts.path.split("/")[1:2] == [_PATH_PREFIXES[protocol]]:
         raise field_error(
             "url",
-            f"the server's address alone: /{_PATH_PREFIXES[protocol]}/... is added here",
+            f"the server's address alone; /{_PATH_PREFIXES[protocol]}/... is added to it",
             repr(url),
             hint=f"write {parts.scheme}://{parts.netloc}, and the model's name there as model=...",
         )
@@ -305,16 +299,8 @@ def check_url(url: str, plain_http: bool, protocol: str) -> None:
             f"endpoint {url}",
             wanted="https to another machine",
             got="http",
-            hint="serve it with TLS, or say plain_http=True where the network itself is yours",
+            hint="serve it with TLS, or set plain_http=True on a network that you trust",
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only processes of this machine can answer there, or ask."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def field_error(
@@ -327,11 +313,11 @@ def field_error(
     return FallbackError("EDGE-FALLBACK-001", f"field {field}", wanted=wanted, got=got, hint=hint)
 
 
-#: One type whoever answered, so that a result that was stored is read back as it was.
+#: One type for the device and endpoints, so that a stored result is read back unchanged.
 FallbackRanOn = RanOn
 
 
 def with_policy_fields(ran_on: RanOn, note: str = "", **fields: Any) -> FallbackRanOn:
-    """``ran_on`` with the contract's fields, and ``note`` after its own."""
-    told = "; ".join(filter(None, (ran_on.note, note)))
-    return msgspec.structs.replace(ran_on, note=told, **fields)
+    """``ran_on`` with the contract's fields, and ``note`` appended to its own."""
+    notes = "; ".join(filter(None, (ran_on.note, note)))
+    return msgspec.structs.replace(ran_on, note=notes, **fields)

@@ -1,4 +1,4 @@
-"""`RemoteModel`: encode an input, send it through the egress policy, decode the reply.
+"""`RemoteModel`: encode an input, pass it through the egress policy, send it, decode the reply.
 
 A raw input is sent as bytes, for an endpoint that runs the processing itself, or as the model's
 tensors.
@@ -13,135 +13,130 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.errors import FallbackError, InputError
+from edgeserve.errors import InputError
+from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.processing import Processor, Sound
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.records import Tensors
 from edgeserve.wrapper.engine import Arrays
-from edgeserve.wrapper.fallback.egress import EgressPolicy, EgressRecord, describe_payload
+from edgeserve.wrapper.fallback.egress import (
+    EgressPolicy,
+    EgressRecord,
+    describe_payload,
+    with_request_id,
+)
 from edgeserve.wrapper.fallback.hedged_call import BadReply, CallWon, HedgedCaller
-from edgeserve.wrapper.fallback.policy import Fallback, local_only
+from edgeserve.wrapper.fallback.policy import Fallback, field_error, local_only
 from edgeserve.wrapper.fallback.protocols import EndpointAnswer, protocol_of
-from edgeserve.wrapper.fallback.transport import ConcurrentRequests, EndpointReply, EndpointRequest
+from edgeserve.wrapper.fallback.transport import ConcurrentRequests, Transport
 
 __all__ = ["RemoteModel", "encode_input"]
 
+Decoder = Callable[[EndpointReply], EndpointAnswer]
+
 
 class RemoteModel:
-    """Asks the endpoints of a contract about one model.
+    """One model behind the endpoints of a contract.
 
     Args:
-        contract: What is declared.
+        contract: The contract.
         manifest: Of the model.
-        around: Its processing.
-        on_leave: Called with what is about to leave.
-        races: Makes the world for a call; None: the real one, opened when it is first needed.
-        caller: Remembers the endpoints; for tests.
+        processor: Its processing.
+        on_leave: Called with each `EgressRecord`.
+        requests: Makes the `ConcurrentRequests` of a call; None: real ones.
+        caller: Remembers the endpoints' health; for tests.
 
     Raises:
-        FallbackError: EDGE-FALLBACK-001, the contract's protocol cannot take the model's inputs.
+        FallbackError: EDGE-FALLBACK-001, the contract's protocol cannot carry the model's inputs.
     """
 
     def __init__(
         self,
         contract: Fallback,
         manifest: Manifest,
-        around: Processor,
+        processor: Processor,
         on_leave: Callable[[EgressRecord], None] | None = None,
-        races: Callable[[], ConcurrentRequests] | None = None,
+        requests: Callable[[], ConcurrentRequests] | None = None,
         caller: HedgedCaller | None = None,
     ) -> None:
-        self._contract, self._manifest, self._around = contract, manifest, around
-        self._way = protocol_of(contract.protocol, contract.binary)
-        if not self._way.suits(manifest.signature):
-            raise FallbackError(
-                "EDGE-FALLBACK-001",
-                "field protocol",
-                wanted="a model whose inputs have one first axis, the samples",
-                got="one of other inputs",
-                hint=f"{contract.protocol} takes rows: use another",
+        self._contract, self._manifest, self._processor = contract, manifest, processor
+        self._protocol = protocol_of(contract.protocol, contract.binary)
+        if not self._protocol.suits(manifest.signature):
+            raise field_error(
+                "protocol",
+                "a model whose inputs share the first axis, the samples",
+                "one with other inputs",
+                hint=f"{contract.protocol} takes rows: use another protocol",
             )
         self.closed_by = local_only(contract, manifest.x)
-        self._gate = EgressPolicy(contract.urls, self.closed_by, on_leave)
+        self._egress = EgressPolicy(contract.urls, self.closed_by, on_leave)
         self._caller = caller or HedgedCaller(
             contract.urls, contract.attempts, contract.budget, contract.hedge, contract.at_once
         )
-        self._close: Callable[[], None] = lambda: None
-        self._races = races or self._real()
-
-    def _real(self) -> Callable[[], ConcurrentRequests]:
-        from edgeserve.wrapper.fallback.transport import Transport
-
-        transport = Transport(self._contract)
-        self._close = transport.close
-        return transport.race
+        transport = None
+        if requests is None:
+            transport = Transport(contract)
+            requests = transport.requests
+        self._transport, self._requests = transport, requests
 
     def close(self) -> None:
         """Close the connections."""
-        self._close()
+        if self._transport:
+            self._transport.close()
 
     def now(self) -> float:
-        """Seconds on the clock that deadlines are on."""
-        return self._races().now()
+        """Seconds on the clock of the deadlines."""
+        return self._requests().now()
 
     def ask(self, x: Any, why: str, deadline: float) -> tuple[CallWon[EndpointAnswer], int]:
-        """An endpoint's answer to one input, and how many bytes left for it.
+        """An endpoint's answer to one input, and the number of bytes that left for it.
 
         Raises:
             InputError: the input cannot be read.
-            Lost: no endpoint answered in time.
+            CallLost: no endpoint answered in time.
         """
-        message, told, read = self._message(x)
-        self._gate.passes(message, told, why)
-        won = self._caller.call(self._races(), message, deadline, self._checked(read))
+        message, payload, decode = self._encode(x)
+        message = with_request_id(message)
+        self._egress.check(message, payload, why)
+
+        def read(reply: EndpointReply) -> EndpointAnswer:
+            answer = decode(reply)
+            model_id = answer.ran_on.model_id
+            if self._contract.other_model == "refuse" and model_id != self._manifest.model_id:
+                raise BadReply(f"an answer of another model, {model_id or 'unnamed'}")
+            return answer
+
+        won = self._caller.call(self._requests(), message, deadline, read)
         return won, len(message.body) * won.attempts
 
-    def _message(
-        self, x: Any
-    ) -> tuple[EndpointRequest, str, Callable[[EndpointReply], EndpointAnswer]]:
-        model = self._contract.model or self._manifest.name
+    def _encode(self, x: Any) -> tuple[EndpointRequest, str, Decoder]:
+        """The request for one input, a description of its payload, and the reply's decoder."""
+        model, protocol = self._contract.model or self._manifest.name, self._protocol
         if isinstance(x, Mapping):
-            feed = self._around.check_feed(x)
-            return self._way.tensors(model, feed), describe_payload(feed), self._named
-        if self._contract.send == "raw" and self._way.raw and self._way.decision:
-            decision = self._way.decision
-            message = self._way.raw(model, encode_input(x, self._around.medium))
+            feed = self._processor.check_feed(x)
+            return protocol.tensors(model, feed), describe_payload(feed), self._decode_named
+        decision = protocol.decision
+        if self._contract.send == "raw" and protocol.raw and decision:
+            message = protocol.raw(model, encode_input(x, self._processor.medium))
             return message, "raw input", lambda reply: decision(reply, self._manifest)
-        feed = self._around.batch([self._around.prepare(x)])
-        told = describe_payload(feed)
-        return self._way.tensors(model, feed), told, lambda reply: self._finished(reply, feed)
+        feed = self._processor.batch([self._processor.prepare(x)])
+        message = protocol.tensors(model, feed)
+        return message, describe_payload(feed), lambda reply: self._decode_decision(reply, feed)
 
-    def _named(self, reply: EndpointReply) -> EndpointAnswer:
-        said = self._way.read(reply, self._manifest.signature)
-        return EndpointAnswer(Tensors(said.value), said.ran_on)
+    def _decode_named(self, reply: EndpointReply) -> EndpointAnswer:
+        answer = self._protocol.read(reply, self._manifest.signature)
+        return EndpointAnswer(Tensors(answer.value), answer.ran_on)
 
-    def _finished(self, reply: EndpointReply, feed: Arrays) -> EndpointAnswer:
-        said = self._way.read(reply, self._manifest.signature)
+    def _decode_decision(self, reply: EndpointReply, feed: Arrays) -> EndpointAnswer:
+        answer = self._protocol.read(reply, self._manifest.signature)
         try:
-            return EndpointAnswer(self._around.finish(said.value, feed)[0], said.ran_on)
+            return EndpointAnswer(self._processor.finish(answer.value, feed)[0], answer.ran_on)
         except Exception as error:  # outputs that no model of this signature gives
-            raise BadReply("an answer whose outputs make no decision") from error
-
-    def _checked(
-        self, read: Callable[[EndpointReply], EndpointAnswer]
-    ) -> Callable[[EndpointReply], EndpointAnswer]:
-        """Refuse another model's answer, where the contract says so."""
-        if self._contract.other_model != "refuse":
-            return read
-
-        def strict(reply: EndpointReply) -> EndpointAnswer:
-            said = read(reply)
-            if said.ran_on.model_id != self._manifest.model_id:
-                raise BadReply(f"an answer of another model, {said.ran_on.model_id or 'unnamed'}")
-            return said
-
-        return strict
+            raise BadReply("a reply whose outputs hold no decision") from error
 
 
 def encode_input(raw: Any, medium: str) -> bytes:
-    """What the bytes of a raw input are; a decoded picture becomes a PNG, samples a WAV of floats.
-
-    Neither loses anything.
+    """The bytes of a raw input; a decoded image becomes a PNG, samples a WAV of floats: lossless.
 
     Raises:
         InputError: EDGE-INPUT-001, it cannot be read, or is of a kind that has no bytes; -034 or
@@ -154,33 +149,22 @@ def encode_input(raw: Any, medium: str) -> bytes:
     if isinstance(raw, Sound):
         return raw.wav()
     if isinstance(raw, np.ndarray) and medium == "audio":
-        return Sound(raw, 0).wav()  # which says that the rate is missing
+        return Sound(raw, 0).wav()  # raises: the rate is missing
     if isinstance(raw, np.ndarray):
         from PIL import Image
 
-        return _encode_png(Image.fromarray(raw))
+        raw = Image.fromarray(raw)
     if hasattr(raw, "save") and hasattr(raw, "size"):
-        return _encode_png(raw)
-    return _read_file(raw)
-
-
-def _encode_png(picture: Any) -> bytes:
-    out = io.BytesIO()
-    picture.save(out, "PNG")
-    return out.getvalue()
-
-
-def _read_file(raw: Any) -> bytes:
+        out = io.BytesIO()
+        raw.save(out, "PNG")
+        return out.getvalue()
     try:
-        if isinstance(raw, str | Path):
-            return Path(raw).read_bytes()
-        data = raw.read()
-        return bytes(data)
+        return Path(raw).read_bytes() if isinstance(raw, str | Path) else bytes(raw.read())
     except (OSError, AttributeError, TypeError) as error:
         raise InputError(
             "EDGE-INPUT-001",
             "raw input",
-            wanted="bytes, a path, a file, a picture or an array",
+            wanted="bytes, a path, a file, an image or an array",
             got=getattr(error, "strerror", None) or type(raw).__name__,
-            hint="give `predict` what docs/guide/wrapper.md lists",
+            hint="docs/guide/wrapper.md lists the inputs of `predict`",
         ) from error

@@ -1,9 +1,7 @@
-"""What limits calls to endpoints.
+"""Limits on calls to endpoints: circuit breaker, retry budget, backoff.
 
-A circuit breaker for each, a budget for second requests, backoff.
-
-The breaker leaves an endpoint alone that does not answer, and finds out when it does again. The
-budget says what retries and hedges may cost, the latencies when a hedge is worth it.
+A circuit breaker stops calls to an endpoint that fails, and finds out when it works again. The
+retry budget bounds the cost of retries and hedges.
 """
 
 from __future__ import annotations
@@ -11,106 +9,102 @@ from __future__ import annotations
 import random
 from collections import deque
 
-__all__ = ["CircuitBreaker", "LatencyWindow", "RetryBudget", "backoff"]
+__all__ = ["CircuitBreaker", "RetryBudget", "backoff"]
 
 
-#: Failures in a row that open it, or the share of failures among the last calls.
-_IN_A_ROW = 5
-_LAST = 20
+#: Consecutive failures that open the breaker, or the share of failures among the last calls.
+_CONSECUTIVE = 5
+_WINDOW = 20
 _SHARE = 0.5
-_FEWEST = 10
-#: Seconds until the first try while it is open; each that fails doubles it up to the longest.
+_MIN_CALLS = 10
+#: Seconds until the first trial call while it is open; each that fails doubles it, up to the
+#: longest.
 _FIRST_S, _LONGEST_S = 0.5, 2.0
-#: What a ``Retry-After`` can ask for at most, seconds: a slip there must not end the contract.
-_LONGEST_REST_S = 60.0
+#: Longest ``Retry-After`` that is obeyed, seconds: a slip there must not end the contract.
+_MAX_REST_S = 60.0
 
 
 class CircuitBreaker:
-    """One endpoint's. Not thread-safe: whoever uses it holds a lock.
+    """Of one endpoint. Not thread-safe: whoever uses it holds a lock.
 
-    While it is closed every call may pass. Open, none may, but for one try now and then; one good
-    try closes it.
+    Closed, it lets every call pass. Open, it lets none pass but for a trial call now and then; one
+    that succeeds closes it.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._recent: deque[bool] = deque(maxlen=_LAST)
-        self._in_a_row = 0
+        self._recent: deque[bool] = deque(maxlen=_WINDOW)
+        self._consecutive = 0
         self._open = False
-        self._try_at, self._wait = 0.0, _FIRST_S
-        self._trying = False
+        self._trial_at, self._wait = 0.0, _FIRST_S
+        self._in_trial = False
         self._rest_until = 0.0
 
-    def keeps_away(self, now: float) -> bool:
-        """Whether the endpoint is left alone: it fails, or asked for a rest."""
+    def is_open(self, now: float) -> bool:
+        """Whether calls are stopped: the endpoint fails, or asked for a rest."""
         return self._open or now < self._rest_until
 
     def allows(self, now: float) -> bool:
-        """Whether a call may be made at this time; ``began`` must follow if it is."""
+        """Whether a call may be made at this time; if one is, `start` must follow."""
         if now < self._rest_until:
             return False
-        return not self._open or (now >= self._try_at and not self._trying)
+        return not self._open or (now >= self._trial_at and not self._in_trial)
 
-    def began(self) -> None:
+    def start(self) -> None:
         """A call is being made."""
-        if self._open:
-            self._trying = True
+        self._in_trial = self._in_trial or self._open
 
-    def good(self) -> None:
+    def succeed(self) -> None:
         """A call was answered."""
-        self._note(True)
-        self._in_a_row = 0
+        self._in_trial = False
+        self._recent.append(True)
+        self._consecutive = 0
         if self._open:
             self._open, self._wait = False, _FIRST_S
             self._recent.clear()
 
-    def bad(self, now: float, rest: float = 0.0) -> None:
+    def fail(self, now: float, rest: float = 0.0) -> None:
         """A call failed.
 
         Args:
             now: The time.
             rest: Seconds for which the endpoint itself asked not to be called.
         """
-        self._note(False)
-        self._in_a_row += 1
-        self._rest_until = max(self._rest_until, now + min(rest, _LONGEST_REST_S))
+        self._in_trial = False
+        self._recent.append(False)
+        self._consecutive += 1
+        self._rest_until = max(self._rest_until, now + min(rest, _MAX_REST_S))
         failed = self._recent.count(False)
-        many = len(self._recent) >= _FEWEST and failed >= _SHARE * len(self._recent)
+        many = len(self._recent) >= _MIN_CALLS and failed >= _SHARE * len(self._recent)
         if self._open:
             self._wait = min(2 * self._wait, _LONGEST_S)
-            self._later(now)
-        elif self._in_a_row >= _IN_A_ROW or many:
+        elif self._consecutive >= _CONSECUTIVE or many:
             self._open = True
-            self._later(now)
+        else:
+            return
+        # Jitter: not all devices at the same moment.
+        self._trial_at = now + self._wait * self._rng.uniform(0.75, 1.25)
 
-    def undecided(self) -> None:
-        """A call was given up before it said anything about the endpoint."""
-        self._trying = False
-
-    def _note(self, good: bool) -> None:
-        self._trying = False
-        self._recent.append(good)
-
-    def _later(self, now: float) -> None:
-        # Not all devices at the same moment.
-        self._try_at = now + self._wait * self._rng.uniform(0.75, 1.25)
+    def abandon(self) -> None:
+        """A call was given up before its outcome said anything about the endpoint."""
+        self._in_trial = False
 
 
 #: Second requests that may be saved up: a burst of failures must not find a year's savings.
-_MOST_SAVED = 10.0
-#: What there is from the start for turning to another endpoint: as many calls as fail in a row
-#: until a dead endpoint is left alone.
+_MAX_SAVED = 10.0
+#: Credit from the start for failover to another endpoint: as many calls as fail in a row until the
+#: breaker of a dead endpoint opens.
 _CREDIT = 5
-#: Hedges may take this share of the budget, the rest is for retries.
+#: Share of the budget that hedges may take; the rest is for retries.
 _HEDGES = 0.55
 _BASE_S = 0.025
 
 
 class RetryBudget:
-    """Counts calls, and lets a share of them cost a second request. Not thread-safe.
+    """Counts calls, and allows a share of them a second request. Not thread-safe.
 
     Args:
-        share: Second requests a call; 0: none at all, also no credit at the start.
+        share: Second requests a call; 0: none at all, and no credit at the start.
     """
 
     def __init__(self, share: float) -> None:
@@ -120,18 +114,18 @@ class RetryBudget:
 
     def call(self) -> None:
         """A call is made."""
-        self._saved = min(_MOST_SAVED, self._saved + self._share)
-        self._hedges = min(_MOST_SAVED, self._hedges + self._share * _HEDGES)
+        self._saved = min(_MAX_SAVED, self._saved + self._share)
+        self._hedges = min(_MAX_SAVED, self._hedges + self._share * _HEDGES)
 
     def retry(self) -> bool:
-        """Take a second request out, if there is one."""
+        """Spend a second request, if there is one."""
         if self._saved < 1:
             return False
         self._saved -= 1
         return True
 
-    def turn(self) -> bool:
-        """Take one out to turn to another endpoint; the first few need nothing saved.
+    def failover(self) -> bool:
+        """Spend one on another endpoint; the first few need nothing saved.
 
         An app that has just started has saved nothing, and its first endpoint may be dead.
         """
@@ -143,40 +137,13 @@ class RetryBudget:
         return True
 
     def hedge(self) -> bool:
-        """Take a second request out for a hedge, if there is one."""
+        """Spend a second request on a hedge, if there is one."""
         if self._hedges < 1 or not self.retry():
             return False
         self._hedges -= 1
         return True
 
 
-class LatencyWindow:
-    """How long answers take: the last few hundred. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._seconds: deque[float] = deque(maxlen=256)
-        self._slow: float | None = None
-
-    def add(self, seconds: float) -> None:
-        """An answer took so long, or was given up after so long."""
-        self._seconds.append(seconds)
-        if len(self._seconds) % 16 == 0:
-            self._slow = None
-
-    def hedge_after(self) -> float | None:
-        """After this time few answers are still to come; None: too few are known.
-
-        Half as long again as nine of ten take. The 95th percentile itself cannot be told from data
-        in which one in twenty is slow: it is there fast in one window and slow in the next.
-        """
-        if len(self._seconds) < 20:
-            return None
-        if self._slow is None:
-            ordered = sorted(self._seconds)
-            self._slow = 1.5 * ordered[int(0.9 * len(ordered))]
-        return self._slow
-
-
-def backoff(rng: random.Random, tries: int) -> float:
-    """Seconds before the next try, spread out so that many devices do not try at once."""
-    return rng.uniform(0.2, 1.0) * _BASE_S * float(2**tries)
+def backoff(rng: random.Random, attempts: int) -> float:
+    """Seconds before the next attempt, with jitter so that many devices do not retry at once."""
+    return rng.uniform(0.2, 1.0) * _BASE_S * float(2**attempts)

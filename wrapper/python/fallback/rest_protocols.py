@@ -1,13 +1,11 @@
-"""The REST of other servers.
-
-TensorFlow Serving, TorchServe and MLflow; loaded only where a policy names one.
+"""REST protocols of TensorFlow Serving, TorchServe and MLflow, loaded where a policy names one.
 
 TensorFlow Serving, ``POST /v1/models/M:predict``: tensors in columns. A model with one output
-answers with its bare value, one with several with an object; bytes travel as ``{"b64": ...}``.
+replies with its bare value, one with several with an object; bytes travel as ``{"b64": ...}``.
 
 TorchServe, ``POST /predictions/M``: tensors go in rows, as its ``json`` envelope has them:
 ``{"instances": [...]}``, one sample each, answered by ``{"predictions": [...]}``. A raw input
-goes as its bytes, to a classifier's handler, which answers with probabilities by label.
+goes as its bytes, to a classifier's handler, which replies with probabilities by label.
 
 MLflow's scoring server, ``POST /invocations``: one model a server, tensors by name.
 """
@@ -17,11 +15,11 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
-from edgeserve.wrapper.fallback.egress import request_headers
 from edgeserve.wrapper.fallback.hedged_call import BadReply
 from edgeserve.wrapper.fallback.protocols import (
     EndpointAnswer,
@@ -32,7 +30,6 @@ from edgeserve.wrapper.fallback.protocols import (
     outputs_from_lists,
     unverified_origin,
 )
-from edgeserve.wrapper.fallback.transport import EndpointReply, EndpointRequest
 
 __all__ = ["MLFLOW", "TFSERVING", "TORCHSERVE"]
 
@@ -79,33 +76,33 @@ def _has_sample_axis(signature: Signature) -> bool:
 def _read_torchserve(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
     rows = json_value(reply, "predictions")
     if not isinstance(rows, list) or not rows:
-        raise BadReply("an answer without rows")
+        raise BadReply("a reply without rows")
     if not isinstance(rows[0], dict):
         return outputs_from_lists({signature.outputs[0].name: rows}, signature)
     try:
         columns = {spec.name: [row[spec.name] for row in rows] for spec in signature.outputs}
     except (KeyError, TypeError) as error:
-        raise BadReply("an answer without the model's outputs") from error
+        raise BadReply("a reply without the model's outputs") from error
     return outputs_from_lists(columns, signature)
 
 
 def _torchserve_raw_request(model: str, data: bytes) -> EndpointRequest:
-    return EndpointRequest(
-        f"/predictions/{model}", request_headers("application/octet-stream"), data
-    )
+    headers = {"content-type": "application/octet-stream"}
+    return EndpointRequest(f"/predictions/{model}", headers, data)
 
 
 def _torchserve_classification(reply: EndpointReply, manifest: Manifest) -> EndpointAnswer:
     import msgspec
 
     try:
-        found = msgspec.json.decode(reply.body, type=dict[str, float])
+        scores = msgspec.json.decode(reply.body, type=dict[str, float])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadReply("an answer that is no probabilities by label") from error
-    if not found or not manifest.task.endswith("-classification"):
-        raise BadReply("an answer that decides nothing")
-    top = tuple(sorted(found.items(), key=lambda pair: -pair[1]))
-    indexes = tuple(_label_index(label, manifest.labels) for label, _ in top)
+        raise BadReply("a reply without probabilities by label") from error
+    if not scores or not manifest.task.endswith("-classification"):
+        raise BadReply("a reply without a decision")
+    top = tuple(sorted(scores.items(), key=lambda pair: -pair[1]))
+    known = manifest.labels
+    indexes = tuple(known.index(name) if known.count(name) == 1 else -1 for name, _ in top)
     record: Any = Classification(
         label=top[0][0],
         score=top[0][1],
@@ -114,10 +111,6 @@ def _torchserve_classification(reply: EndpointReply, manifest: Manifest) -> Endp
         indexes=indexes if -1 not in indexes else (),
     )
     return EndpointAnswer(record, unverified_origin(""))
-
-
-def _label_index(label: str, labels: tuple[str, ...]) -> int:
-    return labels.index(label) if labels.count(label) == 1 else -1
 
 
 TORCHSERVE = EndpointProtocol(
@@ -130,15 +123,15 @@ TORCHSERVE = EndpointProtocol(
 
 
 def _mlflow_request(_: str, feed: Arrays) -> EndpointRequest:
-    whole = {"inputs": {name: nested_lists(array) for name, array in feed.items()}}
-    return json_request("/invocations", whole)
+    inputs = {name: nested_lists(array) for name, array in feed.items()}
+    return json_request("/invocations", {"inputs": inputs})
 
 
 def _read_mlflow(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
-    said = json_value(reply, "predictions")
-    if not isinstance(said, dict):  # a model that gives one bare array
-        said = {signature.outputs[0].name: said}
-    return outputs_from_lists(said, signature)
+    outputs = json_value(reply, "predictions")
+    if not isinstance(outputs, dict):  # a model that gives one bare array
+        outputs = {signature.outputs[0].name: outputs}
+    return outputs_from_lists(outputs, signature)
 
 
 MLFLOW = EndpointProtocol(_mlflow_request, _read_mlflow)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from edgeserve import tasks
+from edgeserve.durations import DurationEstimate
 from edgeserve.errors import BackendError, EdgeError, FallbackError
 from edgeserve.processing import Processor
 from edgeserve.tasks.embedding import Embedding
@@ -22,48 +24,49 @@ from edgeserve.wrapper.fallback.remote_model import RemoteModel
 
 __all__ = ["FallbackRouter"]
 
-#: An engine says in many ways that memory ran out.
+#: Words of runtimes for exhausted memory.
 _OUT_OF_MEMORY = ("out of memory", "bad_alloc", "failed to allocate", "cannot allocate", "oom")
-#: The device's own share of a deadline is at most this, where an endpoint is asked first.
+#: Largest share of a deadline that is reserved for the device, where an endpoint is asked first.
 _MAX_DEVICE_SHARE = 0.5
 
 
 class FallbackRouter:
-    """Answers inputs under a contract. May be used from several threads.
+    """Answers inputs under a contract. Threads may share it.
 
     Args:
-        contract: What is declared.
+        contract: The contract.
         manifest: Of the model.
-        around: Its processing.
+        processor: Its processing.
         local: Answers on the device; None: nothing can.
-        lacking: Why nothing can: "missing" or "proof-failed", and the error that said so.
-        asking: How endpoints are asked; for tests.
+        unavailable: Why nothing can: the trigger, "missing" or "proof-failed", and the error.
+        remote: The model behind the endpoints; for tests.
+        on_leave: Called with each `EgressRecord`.
     """
 
     def __init__(
         self,
         contract: Fallback,
         manifest: Manifest,
-        around: Processor,
+        processor: Processor,
         local: Callable[[Any], Any] | None,
-        lacking: tuple[str, EdgeError] | None = None,
-        asking: RemoteModel | None = None,
+        unavailable: tuple[str, EdgeError] | None = None,
+        remote: RemoteModel | None = None,
         on_leave: Callable[[EgressRecord], None] | None = None,
     ) -> None:
-        self.contract, self._local, self._lacking = contract, local, lacking
+        self.contract, self._local, self._unavailable = contract, local, unavailable
         self._manifest = manifest
-        self._asking = asking or RemoteModel(contract, manifest, around, on_leave)
+        self._remote = remote or RemoteModel(contract, manifest, processor, on_leave)
         self._rule = tasks.decision_rule(manifest.task, manifest.processing)
-        self._pace = _DeviceLatency(self._asking.now)
+        self._latency = _DeviceLatency(self._remote.now)
 
     def close(self) -> None:
         """Close the connections."""
-        self._asking.close()
+        self._remote.close()
 
     @property
     def may_ask(self) -> bool:
         """Whether endpoints may be asked at all."""
-        return not self._asking.closed_by
+        return not self._remote.closed_by
 
     def answer(self, x: Any) -> Any:
         """One input's answer, its ``ran_on`` a `FallbackRanOn`.
@@ -73,159 +76,139 @@ class FallbackRouter:
             FallbackError: EDGE-FALLBACK-007, neither the device nor an endpoint could answer.
             EdgeError: the device's own error, where no endpoint may be asked about it.
         """
-        came = self._asking.now()
-        deadline = came + self.contract.deadline_ms / 1e3
-        why = self._before(deadline - came)
+        began = self._remote.now()
+        deadline = began + self.contract.deadline_ms / 1e3
+        why = self._trigger_before(deadline - began)
         if why:
-            return self._cloud_first(x, why, came, deadline)
-        return self._device_first(x, came, deadline)
+            return self._cloud_first(x, why, began, deadline)
+        return self._device_first(x, began, deadline)
 
     def _allowed(self, why: str) -> bool:
         return self.may_ask and why in self.contract.triggers
 
-    def _before(self, left: float) -> str:
-        """The trigger that is known before the device has tried; empty: none."""
-        if self._lacking is not None:
-            return self._lacking[0]
+    def _trigger_before(self, left: float) -> str:
+        """The trigger that holds before the device has run; empty: none."""
+        if self._unavailable is not None:
+            return self._unavailable[0]
         if self._allowed("always"):
             return "always"
-        if self._allowed("busy") and self._pace.expected() > left:
+        if self._allowed("busy") and self._latency.expected() > left:
             return "busy"
         return ""
 
-    def _cloud_first(self, x: Any, why: str, came: float, deadline: float) -> Any:
-        """Ask an endpoint, the device behind it where it can answer in the time that is left."""
-        if self._lacking is not None and not self._allowed(why):
-            raise self._lacking[1]
-        kept = 0.0
+    def _cloud_first(self, x: Any, why: str, began: float, deadline: float) -> Any:
+        """Ask an endpoint, then the device where it can answer in the time that is left."""
+        if self._unavailable is not None and not self._allowed(why):
+            raise self._unavailable[1]
+        reserved = 0.0
         if self._local is not None:
-            kept = min(self._pace.slow(), _MAX_DEVICE_SHARE * (deadline - came))
+            reserved = min(self._latency.upper(), _MAX_DEVICE_SHARE * (deadline - began))
         try:
-            return self._cloud(x, why, came, deadline - kept)
+            return self._cloud(x, why, began, deadline - reserved)
         except CallLost as lost:
             if self._local is None:
-                raise self._nobody(why, lost) from lost
-            return self._on_device(
-                x, came, f"asked an endpoint first ({why}): {lost}", lost.attempts
-            )
+                raise _no_answer_error(why, lost) from lost
+            note = f"asked an endpoint first ({why}): {lost}"
+            return self._device(x, began, note, lost.attempts)
 
-    def _device_first(self, x: Any, came: float, deadline: float) -> Any:
+    def _device_first(self, x: Any, began: float, deadline: float) -> Any:
         try:
-            answer = self._on_device(x, came)
+            answer = self._device(x, began)
         except (BackendError, MemoryError) as error:
-            return self._fall_back(x, error, came, deadline)
-        if not self._allowed("low-confidence") or not self._unsure(answer):
+            why = _trigger_of(error)
+            if not self._allowed(why):
+                raise
+            try:
+                return self._cloud(x, why, began, deadline)
+            except CallLost as lost:
+                raise _no_answer_error(why, lost) from error
+        if not self._allowed("low-confidence") or not self._is_unsure(answer):
             return answer
         try:
-            return self._cloud(x, "low-confidence", came, deadline)
+            return self._cloud(x, "low-confidence", began, deadline)
         except CallLost as lost:
-            return _with_note(answer, f"unsure, and no endpoint answered: {lost}", lost.attempts)
+            note = f"low confidence, and no endpoint answered: {lost}"
+            ran_on = with_policy_fields(answer.ran_on, note, attempts=lost.attempts)
+            return _with_ran_on(answer, ran_on)
 
-    def _fall_back(
-        self, x: Any, error: EdgeError | MemoryError, came: float, deadline: float
-    ) -> Any:
-        """The device failed: an endpoint, or the error."""
-        why = _trigger_of(error)
-        if not self._allowed(why):
-            raise error
-        try:
-            return self._cloud(x, why, came, deadline)
-        except CallLost as lost:
-            raise self._nobody(why, lost) from error
-
-    def _on_device(self, x: Any, came: float, note: str = "", attempts: int = 0) -> Any:
+    def _device(self, x: Any, began: float, note: str = "", attempts: int = 0) -> Any:
         assert self._local is not None
-        with self._pace.one():
+        with self._latency.timed():
             answer = self._local(x)
-        took = 1e3 * (self._asking.now() - came)
+        took = 1e3 * (self._remote.now() - began)
         ran_on = with_policy_fields(answer.ran_on, note, took_ms=took, attempts=attempts)
         return _with_ran_on(answer, ran_on)
 
-    def _cloud(self, x: Any, why: str, came: float, deadline: float) -> Any:
-        won, sent = self._asking.ask(x, why, deadline)
-        took = 1e3 * (self._asking.now() - came)
-        said: EndpointAnswer = won.value
-        note = _identity_note(said.ran_on.model_id, self._manifest.model_id)
+    def _cloud(self, x: Any, why: str, began: float, deadline: float) -> Any:
+        won, sent = self._remote.ask(x, why, deadline)
+        took = 1e3 * (self._remote.now() - began)
+        answer: EndpointAnswer = won.value
         ran_on = with_policy_fields(
-            msgspec.structs.replace(said.ran_on, where="cloud"),
-            note,
+            msgspec.structs.replace(answer.ran_on, where="cloud"),
+            _identity_note(answer.ran_on.model_id, self._manifest.model_id),
             why=why,
             took_ms=took,
             attempts=won.attempts,
             endpoint=origin(won.url),
             sent_bytes=sent,
         )
-        return _with_ran_on(said.value, ran_on)
+        return _with_ran_on(answer.value, ran_on)
 
-    def _unsure(self, answer: Any) -> bool:
+    def _is_unsure(self, answer: Any) -> bool:
         if isinstance(answer, Mapping | Embedding):
             return False
         margin = tasks.margin(answer, self._rule)
         return margin is not None and margin < self.contract.threshold
 
-    def _nobody(self, why: str, lost: CallLost) -> FallbackError:
-        return FallbackError(
-            "EDGE-FALLBACK-007",
-            "predict",
-            wanted=f"an answer, from an endpoint ({why})",
-            got=str(lost),
-            hint="see whether the endpoint answers: GET URL/v2/health/ready",
-        )
-
 
 class _DeviceLatency:
-    """How long answers on this device take, and how many are being made."""
+    """How long answers on this device take, and how many are being made; threads may share it."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._lock = now, threading.Lock()
-        self._mean = self._off = 0.0
+        self._estimate = DurationEstimate(weight=0.1)
         self._running = 0
 
     def expected(self) -> float:
-        """Seconds until an answer that is begun now, as the last ones went."""
+        """Seconds until an answer that starts now, by the mean of the last ones."""
         with self._lock:
-            return (self._running + 1) * self._mean
+            return (self._running + 1) * self._estimate.mean
 
-    def slow(self) -> float:
-        """What nearly all answers stay below, seconds."""
+    def upper(self) -> float:
+        """An upper estimate for one answer, seconds."""
         with self._lock:
-            return 1.2 * self._mean + 4 * self._off + 0.002
+            return self._estimate.upper(4) + 0.2 * self._estimate.mean + 0.002
 
-    def one(self) -> _TimedAnswer:
-        """Count one while a block runs."""
-        return _TimedAnswer(self)
-
-    def add(self, began: float, good: bool) -> None:
-        with self._lock:
-            self._running -= 1
-            if good:
-                seconds = self._now() - began
-                weight = 0.1 if self._mean else 1.0
-                off = abs(seconds - self._mean) if self._mean else 0.0
-                self._mean += weight * (seconds - self._mean)
-                self._off += 0.1 * (off - self._off)
-
-    def begin(self) -> float:
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Time the answer that the block makes; one that fails says nothing."""
         with self._lock:
             self._running += 1
-        return self._now()
-
-
-class _TimedAnswer:
-    def __init__(self, pace: _DeviceLatency) -> None:
-        self._pace = pace
-
-    def __enter__(self) -> None:
-        self._began = self._pace.begin()
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._pace.add(self._began, kind is None)
+        began, seconds = self._now(), None
+        try:
+            yield
+            seconds = self._now() - began
+        finally:
+            with self._lock:
+                self._running -= 1
+                if seconds is not None:
+                    self._estimate.add(seconds)
 
 
 def _trigger_of(error: EdgeError | MemoryError) -> str:
-    told = str(error).lower()
-    full = isinstance(error, MemoryError) or any(words in told for words in _OUT_OF_MEMORY)
+    text = str(error).lower()
+    full = isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
     return "out-of-memory" if full else "device-error"
+
+
+def _no_answer_error(why: str, lost: CallLost) -> FallbackError:
+    return FallbackError(
+        "EDGE-FALLBACK-007",
+        "predict",
+        wanted=f"an answer, from an endpoint ({why})",
+        got=str(lost),
+        hint="check whether the endpoint is ready: GET URL/v2/health/ready",
+    )
 
 
 def _identity_note(answered: str, mine: str) -> str:
@@ -241,10 +224,3 @@ def _with_ran_on(answer: Any, ran_on: RanOn) -> Any:
         answer.ran_on = ran_on
         return answer
     return msgspec.structs.replace(answer, ran_on=ran_on)
-
-
-def _with_note(answer: Any, note: str, attempts: int) -> Any:
-    told = "; ".join(filter(None, (answer.ran_on.note, note)))
-    return _with_ran_on(
-        answer, msgspec.structs.replace(answer.ran_on, note=told, attempts=attempts)
-    )

@@ -1,4 +1,4 @@
-"""Below which confidence to ask an endpoint: picked from validation data, not by feel."""
+"""The confidence below which an endpoint is asked, picked from validation data."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["pick_threshold", "threshold_of"]
 
 
 def pick_threshold(margins: Sequence[float], right: Sequence[bool], wrong_share: float) -> float:
-    """The smallest margin at which the decisions kept on the device are right often enough.
+    """The smallest margin at which decisions that stay on the device are right often enough.
 
     Args:
         margins: Of each validation input's decision on the device.
         right: Whether that decision is the reference's, in the same order.
-        wrong_share: Share of wrong decisions that may stay among those kept, 0 to 1.
+        wrong_share: Largest share of wrong decisions among those that stay, 0 to 1.
 
     Returns:
-        A threshold for `Fallback`: decisions with a margin below it are asked about. 0.0 where all
-        may be kept; above the largest margin where none may.
+        A threshold for `Fallback`: an endpoint is asked about decisions with a margin below it.
+        0.0 where all may stay; above the largest margin where none may.
 
     Raises:
-        FallbackError: EDGE-FALLBACK-008, nothing is given, not as many of the one as of the other,
-            a margin is no finite number, or ``wrong_share`` is not from 0 to 1.
+        FallbackError: EDGE-FALLBACK-008, the lists are empty or of different length, a margin is
+            no finite number, or ``wrong_share`` is not from 0 to 1.
     """
     _check(margins, right, wrong_share)
     pairs = sorted(zip(margins, right, strict=True), reverse=True)
@@ -46,12 +46,12 @@ def pick_threshold(margins: Sequence[float], right: Sequence[bool], wrong_share:
 def threshold_of(
     wrapper: Wrapper, pairs: Iterable[tuple[Any, Record]], wrong_share: float
 ) -> float:
-    """The threshold for a model on this device, from inputs whose decisions are known.
+    """The threshold for a model on this device, from inputs with known decisions.
 
     Args:
-        wrapper: Answers on the device: opened without a fallback.
-        pairs: Raw inputs, as `Wrapper.predict` takes them, each with the decision that is right for
-            it: the server's, or a true label as a record.
+        wrapper: Opened without a fallback, so that it answers on the device.
+        pairs: Raw inputs, as `Wrapper.predict` takes them, each with its correct decision: the
+            server's, or the ground truth as a record.
         wrong_share: As `pick_threshold`.
 
     Raises:
@@ -65,12 +65,12 @@ def threshold_of(
     right: list[bool] = []
     for raw, record in pairs:
         answer = wrapper.predict(raw)
-        sure = tasks.margin(answer, rule) if isinstance(answer, Record) else None
-        if sure is None:
+        margin = tasks.margin(answer, rule) if isinstance(answer, Record) else None
+        if margin is None:
             raise _threshold_error(
                 "decisions with a margin", f"those of {wrapper.manifest.task}, without"
             )
-        margins.append(sure)
+        margins.append(margin)
         right.append(tasks.same(record, answer, rule))
     return pick_threshold(margins, right, wrong_share)
 
@@ -78,8 +78,8 @@ def threshold_of(
 def _check(margins: Sequence[float], right: Sequence[bool], wrong_share: float) -> None:
     if not len(margins) or len(margins) != len(right):
         raise _threshold_error(
-            "as many margins as verdicts, one or more",
-            f"{len(margins)} margins and {len(right)} verdicts",
+            "as many margins as truth values, one or more",
+            f"{len(margins)} margins and {len(right)} truth values",
         )
     bad = [margin for margin in margins if not _finite(margin)]
     if bad:
@@ -108,5 +108,5 @@ def _threshold_error(wanted: str, got: str) -> FallbackError:
         "threshold",
         wanted=wanted,
         got=got,
-        hint="docs/guide/fallback.md says what a threshold is picked from",
+        hint="docs/guide/fallback.md describes the data that a threshold is picked from",
     )

@@ -1,11 +1,12 @@
-"""How an endpoint is named as the reference."""
+"""Addresses of endpoints, and which of them a reference may have."""
 
 from __future__ import annotations
 
 import pytest
 
 from edgeserve.errors import ValidateError
-from edgeserve.validate.reference.oip_client import parse_address
+from edgeserve.oip.metadata import parse_address
+from edgeserve.validate.reference.endpoint import check_address
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,6 @@ def test_addresses(reference: str, server: str, model: str | None, version: str 
 )
 def test_addresses_that_are_none(reference: str) -> None:
     with pytest.raises(ValidateError) as caught:
-        parse_address(reference)
+        check_address(reference)
     assert caught.value.code == "EDGE-VALIDATE-002"
     assert "secret" not in str(caught.value)
