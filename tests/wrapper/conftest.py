@@ -26,11 +26,12 @@ from edgeserve import backends
 from edgeserve.backends.onnx import OnnxBackend
 from edgeserve.bundle.rules import Identity
 from edgeserve.files import describe, sha256_bytes
-from edgeserve.package import PackageRequest, package
+from edgeserve.package import package
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.artifact import Artifact, Judgement, Reason
 from edgeserve.types.base import encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
+from edgeserve.types.options import PackageOptions
 from edgeserve.types.processing import (
     Decode,
     InputProcessing,
@@ -317,7 +318,7 @@ class Make:
         """The workspace, sealed."""
         out = self.folder.parent / f"{workspace.name}.edge"
         self.write_reports(workspace)
-        package(PackageRequest(workspace=str(workspace), out=str(out)))
+        package(PackageOptions(out=str(workspace), bundle=str(out)))
         return out
 
 

@@ -37,10 +37,12 @@ __all__ = [
     "PT2",
     "CallableReference",
     "ParsedAnswer",
+    "call_reference",
     "check_reference",
     "is_endpoint",
     "parse_answer",
     "reference_key",
+    "unreadable_answer",
 ]
 
 
@@ -56,16 +58,26 @@ def is_endpoint(reference: str) -> bool:
 
 
 def check_reference(reference: str) -> None:
-    """See that a reference is of a kind that can be asked.
+    """See that a reference is of a kind that a worker can ask by its name.
 
     Raises:
-        ValidateError: EDGE-VALIDATE-002 an address that is none of REST, -001 anything else.
+        ValidateError: EDGE-VALIDATE-002 an address that is none of REST, -049 a function of a
+            Python process that is not at hand, -001 anything else.
     """
     if reference == PT2 or _CALLABLE.fullmatch(reference):
         return
     if is_endpoint(reference):
         parse_address(reference)
         return
+    if reference.startswith("<"):
+        raise ValidateError(
+            "EDGE-VALIDATE-049",
+            f"reference {reference}",
+            wanted="a reference that can be opened again",
+            got="a function of the Python process that validated first",
+            hint="pass the function again, validate(reference=function), or put it into a module "
+            "and name its import path: server:predict",
+        )
     raise ValidateError(
         "EDGE-VALIDATE-001",
         f"reference {reference!r}",
@@ -73,6 +85,27 @@ def check_reference(reference: str) -> None:
         got="none of them",
         hint="name a function that takes a raw input, such as server:predict",
     )
+
+
+def call_reference(
+    function: Callable[[RawInput], object], raw: RawInput, thing: str, folder: Path
+) -> object:
+    """What a function of the user answers to a raw input.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-005, it raised an exception.
+    """
+    try:
+        return function(raw)
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise ValidateError(
+            "EDGE-VALIDATE-005",
+            thing,
+            wanted="an answer",
+            got=f"{type(error).__name__}: {error}",
+            source_line=line_of_error(error, folder),
+            hint="fix the function, or leave out inputs that it cannot answer",
+        ) from error
 
 
 def reference_key(reference: str, folder: Path) -> str:
@@ -139,20 +172,12 @@ class CallableReference:
         Raises:
             ValidateError: EDGE-VALIDATE-005, it raised an exception.
         """
-        return [self._one(raw, thing) for raw, thing in zip(raws, things, strict=True)]
-
-    def _one(self, raw: RawInput, thing: str) -> object:
-        try:
-            return self._function(raw)
-        except (Exception, SystemExit) as error:  # the user's code may raise anything
-            raise ValidateError(
-                "EDGE-VALIDATE-005",
-                f"reference {self.reference} on {thing}",
-                wanted="an answer",
-                got=f"{type(error).__name__}: {error}",
-                source_line=line_of_error(error, self._folder),
-                hint="fix the function, or leave out inputs that it cannot answer",
-            ) from error
+        return [
+            call_reference(
+                self._function, raw, f"reference {self.reference} on {thing}", self._folder
+            )
+            for raw, thing in zip(raws, things, strict=True)
+        ]
 
     def _load(self) -> Callable[[RawInput], object]:
         module, _, name = self.reference.partition(":")
@@ -224,7 +249,7 @@ def parse_answer(
         return ParsedAnswer(tensors=_tensors(answer, signature))
     if not tasks.decides(task):
         names = [spec.name for spec in signature.outputs]
-        raise _unreadable_answer(thing, answer, f"a dict of the model's outputs {names}")
+        raise unreadable_answer(thing, answer, f"a dict of the model's outputs {names}")
     if task == "feature-extraction":
         return ParsedAnswer(record=_embedding(answer, thing), scored=True)
     if tasks.schema(task).record is not Classification:
@@ -271,12 +296,12 @@ def _embedding(answer: object, thing: str) -> Embedding:
 
 def _no_vector(thing: str, answer: object, wanted: str) -> ValidateError:
     hint = "return the sentence's or picture's vector: model.encode(text), not one for each token"
-    return _unreadable_answer(thing, answer, wanted, hint)
+    return unreadable_answer(thing, answer, wanted, hint)
 
 
 def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> ParsedAnswer:
     if not {"label", "index"} & set(answer):
-        raise _unreadable_answer(thing, answer, _FORMS)
+        raise unreadable_answer(thing, answer, _FORMS)
     bare = _label_only(answer.get("index", answer.get("label")), labels, thing)
     label = str(answer.get("label", bare.label))
     _check_index(label, bare.index, labels, thing)
@@ -287,7 +312,7 @@ def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> 
         top = [(str(entry[0]), float(entry[1])) for entry in answer.get("top") or ()]
     except (TypeError, ValueError, IndexError, KeyError) as error:
         wanted = "score as a number, top as (label, score) pairs"
-        raise _unreadable_answer(thing, answer, wanted) from error
+        raise unreadable_answer(thing, answer, wanted) from error
     best_first = tuple(sorted(top, key=lambda entry: -entry[1])) or ((label, score),)
     record = Classification(label=label, score=score, top=best_first, index=bare.index)
     _check_scores(record, thing)
@@ -298,16 +323,16 @@ def _from_dict(answer: Mapping[str, Any], labels: Sequence[str], thing: str) -> 
 def _check_scores(record: Classification, thing: str) -> None:
     scores = [record.score, *(score for _, score in record.top)]
     if not np.isfinite(scores).all():
-        raise _unreadable_answer(thing, record, "finite scores")
+        raise unreadable_answer(thing, record, "finite scores")
     if not in_unit_interval(scores):
-        raise _unreadable_answer(thing, record, "scores as probabilities, from 0 to 1")
+        raise unreadable_answer(thing, record, "scores as probabilities, from 0 to 1")
 
 
 def _check_index(label: str, index: int, labels: Sequence[str], thing: str) -> None:
     """Where an answer gives both label and index, they are of one class."""
     if index < 0 or label == (labels[index] if index < len(labels) else str(index)) or not labels:
         return
-    raise _unreadable_answer(
+    raise unreadable_answer(
         thing,
         {"label": label, "index": index},
         "label and index of one class",
@@ -321,7 +346,7 @@ def _check_agrees(record: Classification, labels: Sequence[str], thing: str) -> 
     _check_index(record.label, record.index, labels, thing)
     best = max(record.top, key=lambda entry: entry[1], default=(record.label, record.score))
     if best[0] != record.label and best[1] > record.score + _ROUNDING:
-        raise _unreadable_answer(
+        raise unreadable_answer(
             thing,
             record,
             f"the best of top, {best[0]!r}, as the label",
@@ -330,7 +355,7 @@ def _check_agrees(record: Classification, labels: Sequence[str], thing: str) -> 
     named = [label for label, _ in record.top]
     again = [x for x in named if named.count(x) > max(1, labels.count(x))]
     if again and not record.indexes:
-        raise _unreadable_answer(
+        raise unreadable_answer(
             thing,
             record,
             "each class once in top",
@@ -348,7 +373,7 @@ def _label_only(answer: object, labels: Sequence[str], thing: str) -> Classifica
     elif isinstance(answer, str):
         label, index = answer, _index(answer, labels, thing)
     else:
-        raise _unreadable_answer(thing, answer, _FORMS)
+        raise unreadable_answer(thing, answer, _FORMS)
     indexes = (index,) if index >= 0 else ()
     return Classification(label=label, score=0.0, top=((label, 0.0),), index=index, indexes=indexes)
 
@@ -386,12 +411,13 @@ def _unknown_class(thing: str, got: str, labels: Sequence[str]) -> ValidateError
     )
 
 
-def _unreadable_answer(
+def unreadable_answer(
     thing: str,
     answer: object,
     wanted: str,
     hint: str = 'return, for example, {"label": "cat", "score": 0.9, "top": [("cat", 0.9), ...]}',
 ) -> ValidateError:
+    """The coded error for an answer in none of the forms: EDGE-VALIDATE-006."""
     shown = repr(answer)
     got = shown if len(shown) <= 80 else f"{type(answer).__name__} {shown[:60]}..."
     return ValidateError("EDGE-VALIDATE-006", thing, wanted=wanted, got=got, hint=hint)
