@@ -12,9 +12,10 @@ from typing import Literal
 from edgeserve.errors import ConvertError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Value
+from edgeserve.types.options import ExportSettings
 from edgeserve.types.processing import Processing
 from edgeserve.types.source import Source, SourceKind
-from edgeserve.types.vocabulary import Format, Precision, Task
+from edgeserve.types.vocabulary import Format, Precision
 
 __all__ = ["ExportRequest", "TargetRequest", "parse_source"]
 
@@ -25,19 +26,19 @@ class ExportRequest(Value, frozen=True):
     Attributes:
         source: What to export.
         out: Absolute folder to write ``model.pt2``, ``examples.npz`` and ``source.json`` into.
-        task: Goes before the task that the source names.
+        settings: Options of the export; a ``task`` goes before the one that the source names.
         processing: Goes before the processing that the source declares.
-        trust_pickle: Load a foreign ``.pt2`` even if that could run code it carries.
-        shapes: What becomes of a dynamic size with which the export is refused: "auto" fixes it at
-            the example's, with a note; "dynamic" refuses.
     """
 
     source: Source
     out: str
-    task: Task | None = None
+    settings: ExportSettings = ExportSettings()
     processing: Processing | None = None
-    trust_pickle: bool = False
-    shapes: Literal["auto", "dynamic"] = "auto"
+
+    @property
+    def shapes(self) -> Literal["auto", "dynamic"]:
+        """What becomes of a dynamic size with which the export is refused."""
+        return "dynamic" if self.settings.shapes == "dynamic" else "auto"
 
 
 class TargetRequest(Value, frozen=True):

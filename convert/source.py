@@ -27,11 +27,12 @@ from edgeserve.types.source import Exported, SourceKind
 if TYPE_CHECKING:
     from edgeserve.backends.torch.program.io import Program
 
-__all__ = ["SOURCE_JSON", "export_source", "read_export"]
+__all__ = ["SOURCE_JSON", "complete_export", "export_module_source", "export_source", "read_export"]
 
 #: Packages that an export rests on, by kind of source.
 _TOOLS: dict[SourceKind, tuple[str, ...]] = {
     "factory": ("torch", "numpy"),
+    "module": ("torch", "numpy"),
     "pt2": ("torch", "numpy"),
     "huggingface": ("torch", "numpy", "transformers", "tokenizers", "safetensors"),
 }
@@ -54,6 +55,17 @@ def export_source(request: ExportRequest) -> Exported:
     else:
         progress("load the source")
         exported = _exported(request, out)
+    return complete_export(request, exported)
+
+
+def complete_export(request: ExportRequest, exported: Exported) -> Exported:
+    """Apply what the request says, check labels and processing, write ``source.json``.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-084, a label cannot be shown.
+        ProcessingError: the declared processing does not fit the model.
+    """
+    out = Path(request.out)
     exported = _overridden(exported, request)
     notes = dict.fromkeys((*exported.notes, *check_labels(exported.labels)))
     exported = msgspec.structs.replace(exported, notes=tuple(notes))
@@ -80,11 +92,11 @@ def _exported(request: ExportRequest, out: Path) -> Exported:
         from edgeserve.convert.huggingface.model import try_attentions
 
         return try_attentions(
-            lambda attention: load_folder(where, request.task, attention),
-            lambda made, shapes: _export(request, made, out, shapes),
+            lambda attention: load_folder(where, request.settings.task, attention),
+            lambda made, shapes: export_module_source(request, made, shapes),
             request.shapes,
         )
-    return _export(request, _load(request, where), out, request.shapes)
+    return export_module_source(request, _load(request, where), request.shapes)
 
 
 def _load(request: ExportRequest, where: Path) -> SourceModule:
@@ -92,12 +104,17 @@ def _load(request: ExportRequest, where: Path) -> SourceModule:
         return call_factory(request.source)
     from edgeserve.convert.torch_source import load_pt2
 
-    return load_pt2(where, request.trust_pickle)
+    return load_pt2(where, request.settings.trust_pickle)
 
 
-def _export(
-    request: ExportRequest, made: SourceModule, out: Path, shapes: Literal["auto", "dynamic"]
+def export_module_source(
+    request: ExportRequest, made: SourceModule, shapes: Literal["auto", "dynamic"]
 ) -> Exported:
+    """Trace a module and write ``model.pt2``, ``examples.npz`` and its assets.
+
+    Raises:
+        ConvertError: it cannot be exported.
+    """
     from edgeserve.backends.torch.export.export import ExportOptions, export_module
     from edgeserve.backends.torch.program.inspect import graph_sha256, weights_of
     from edgeserve.backends.torch.program.io import write_program
@@ -110,6 +127,7 @@ def _export(
     _check_fields(options, program)
     program = _probe_padding(program, options.processing)
     progress("write the program")
+    out = Path(request.out)
     entry, examples = write_program(program, out)
     return Exported(
         source=request.source,
@@ -168,8 +186,8 @@ def _check_fields(options: FactoryOptions, program: Program) -> None:
 
 def _overridden(exported: Exported, request: ExportRequest) -> Exported:
     changes: dict[str, object] = {}
-    if request.task is not None:
-        changes["task"] = request.task
+    if request.settings.task is not None:
+        changes["task"] = request.settings.task
     if request.processing is not None:
         changes["processing"] = request.processing
     return msgspec.structs.replace(exported, **changes) if changes else exported

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import fx
     from torch.export import ExportedProgram
 
-__all__ = ["SourceModule", "call_factory", "load_pt2"]
+__all__ = ["SourceModule", "call_factory", "check_result", "load_pt2", "run_factory"]
 
 
 _CONTRACT = "(module, example_inputs) or (module, example_inputs, options)"
@@ -63,22 +63,19 @@ def call_factory(source: Source) -> SourceModule:
     Raises:
         ConvertError: EDGE-CONVERT-004 to -010.
     """
+    import torch
+
     folder = Path(source.folder)
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     importlib.invalidate_caches()
-    module_name, _, path = source.location.partition(":")
-    module = _import(module_name, folder)
-    factory = _look_up(module, path, source.location)
-    _seed()
-    return _check_result(_call(factory, source.location, folder), source.location)
-
-
-def _seed() -> None:
-    import torch
-
+    name, _, path = source.location.partition(":")
+    factory = _look_up(_import(name, folder), path, source.location)
     torch.manual_seed(0)
     random.seed(0)
+    made = run_factory(factory, source.location, folder)
+    module, examples, options = check_result(made, source.location)
+    return SourceModule(module, examples, read_options(options))
 
 
 def _import(name: str, folder: Path) -> ModuleType:
@@ -146,7 +143,12 @@ def _look_up(module: ModuleType, path: str, location: str) -> Callable[[], Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _call(factory: Callable[[], Any], location: str, folder: Path) -> Any:
+def run_factory(factory: Callable[[], Any], location: str, folder: Path) -> Any:
+    """Call a factory.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-007 it raised an exception, -008 it takes arguments.
+    """
     try:
         inspect.signature(factory).bind()
     except ValueError:
@@ -186,7 +188,12 @@ def _hint(error: BaseException) -> str:
     return "correct that line; the job's log holds the whole trace"
 
 
-def _check_result(made: Any, location: str) -> SourceModule:
+def check_result(made: Any, location: str) -> tuple[torch.nn.Module, object, dict[str, Any]]:
+    """What a factory returned, as module, example inputs and options.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-009.
+    """
     import torch
 
     if not isinstance(made, tuple | list) or len(made) not in (2, 3):
@@ -197,7 +204,7 @@ def _check_result(made: Any, location: str) -> SourceModule:
         raise _result_error(location, f"a {type(module).__name__} in the module's place")
     if rest and not isinstance(rest[0], dict):
         raise _result_error(location, f"a {type(rest[0]).__name__} in the options' place")
-    return SourceModule(module, examples, read_options(rest[0] if rest else {}))
+    return module, examples, dict(rest[0]) if rest else {}
 
 
 def _result_error(location: str, got: str) -> ConvertError:

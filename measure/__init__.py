@@ -1,16 +1,10 @@
 """What an artifact costs to run: load, first run, latency, memory, each measured apart and doubted.
 
-A measurement is made in a process of its own::
-
-    from edgeserve.measure import MeasureRequest, measure
-
-    m = measure(MeasureRequest(artifact=artifact, root="OUT", signature=signature))
-    m.run.wall.p50, m.run.cpu.p50, m.rss_mb, m.noisy
-
+Each measurement is made in a process of its own, by the verb `edgeserve.measure.request.VERB`.
 `edgeserve.measure.ab` compares two functions with each other, interleaved; the benchmarks use it.
 """
 
 from edgeserve.environment import environment
-from edgeserve.measure.request import MeasureRequest, measure
+from edgeserve.measure.request import MeasureRequest
 
-__all__ = ["MeasureRequest", "environment", "measure"]
+__all__ = ["MeasureRequest", "environment"]

@@ -1,25 +1,17 @@
-"""What to measure (`MeasureRequest`), and the call that does it in a process of its own."""
+"""What the worker that measures an artifact is asked: `MeasureRequest`."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
-
-from edgeserve.jobs import Progress, run
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Value
+from edgeserve.types.options import MeasureSettings
 from edgeserve.types.processing import Processing
-from edgeserve.types.reports import Measurement
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 
-__all__ = ["VERB", "MeasureRequest", "measure"]
+__all__ = ["VERB", "MeasureRequest"]
 
 VERB = "edgeserve.measure.run:measure_artifact"
-
-#: Seconds that a measurement may take beyond its budget: import, load, warm-up, one slow last run.
-_GRACE_S = 600.0
 
 
 class MeasureRequest(Value, frozen=True):
@@ -32,13 +24,10 @@ class MeasureRequest(Value, frozen=True):
         processing: Steps around the model; used with a raw ``sample``.
         task: Meaning of the outputs.
         labels: Class names.
-        target: The target of the measurement; only "host" in this version.
+        settings: Where, and with what threads, batch size and time.
         delegate: Delegate asked for; None: the backend's own choice.
-        threads: Threads given to the runtime.
-        batch: Samples a run; None: 1, or the only size that the file takes.
         dims: Sizes of other dynamic dimensions; by default the top of the range, at most 256.
-        seconds: Time for the runs that count.
-        min_runs: Runs taken even when that exceeds ``seconds`` (but never beyond three times it).
+        min_runs: Runs taken even when that exceeds the time (but never beyond three times it).
         max_runs: No more runs than this.
         max_warmup: Runs thrown away at most.
         sample: A raw input (a photo, a text in UTF-8) to split the time over the processing steps,
@@ -53,12 +42,9 @@ class MeasureRequest(Value, frozen=True):
     processing: Processing = Processing()
     task: Task = "tensors"
     labels: tuple[str, ...] = ()
-    target: str = "host"
+    settings: MeasureSettings = MeasureSettings()
     delegate: str | None = None
-    threads: int = 1
-    batch: int | None = None
     dims: dict[str, int] = {}
-    seconds: float = 5.0
     min_runs: int = 20
     max_runs: int = 1000
     max_warmup: int = 50
@@ -66,32 +52,7 @@ class MeasureRequest(Value, frozen=True):
     seed: int = 0
     assets: str | None = None
 
-
-def measure(
-    request: MeasureRequest,
-    folder: Path | None = None,
-    *,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Measurement:
-    """Measure one artifact in a worker process of its own.
-
-    Args:
-        request: What to measure.
-        folder: The job folder, kept afterwards; None: a temporary one.
-        on_progress: Called with each step forward.
-
-    Raises:
-        MeasureError: the request cannot be carried out (EDGE-MEASURE-001 to -008).
-        BackendError: the runtime is missing or refuses the artifact.
-        WorkerError: the process crashed or hung.
-    """
-    timeout = 4.0 * request.seconds + _GRACE_S
-    with tempfile.TemporaryDirectory(prefix="edgeserve-measure-") as scratch:
-        return run(
-            VERB,
-            request,
-            Measurement,
-            folder or Path(scratch),
-            timeout=timeout,
-            on_progress=on_progress,
-        )
+    @property
+    def threads(self) -> int:
+        """Threads given to the runtime."""
+        return 1 if self.settings.threads is None else self.settings.threads

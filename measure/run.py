@@ -140,7 +140,7 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
             artifact_sha256=request.artifact.sha256,
             format=request.artifact.format,
             precision=request.artifact.precision,
-            target=request.target,
+            target=request.settings.on,
             runtime=session.runtime,
             threads=session.threads,
             batch=feed.batch,
@@ -169,28 +169,28 @@ def _peak(before: float) -> float:
 
 
 def _check(request: MeasureRequest) -> None:
-    if request.target != "host":
+    if request.settings.on != "host":
         raise MeasureError(
             "EDGE-MEASURE-001",
-            f"target {request.target!r}",
+            f"target {request.settings.on!r}",
             wanted="host",
             got="a target that is not in this version",
             hint="measure with --on host",
         )
     least = {
         "threads": request.threads,
-        "batch": 1 if request.batch is None else request.batch,
+        "batch": 1 if request.settings.batch is None else request.settings.batch,
         "min_runs": request.min_runs,
         "max_runs": request.max_runs - request.min_runs + 1,
         "max_warmup": request.max_warmup + 1,
     }
     wrong = [name for name, value in least.items() if value < 1]
-    if wrong or not 0 < request.seconds < 86_400:
+    if wrong or not 0 < request.settings.seconds < 86_400:
         raise MeasureError(
             "EDGE-MEASURE-006",
             wrong[0] if wrong else "seconds",
             wanted="threads, batch and runs >= 1, max_runs >= min_runs, 0 < seconds < 86400",
-            got=str(getattr(request, wrong[0] if wrong else "seconds")),
+            got=str(least.get(wrong[0]) if wrong else request.settings.seconds),
             hint="change that figure",
         )
 
@@ -209,7 +209,7 @@ def _check_engine(session: Session, request: MeasureRequest) -> None:
 def _feed(request: MeasureRequest) -> _MeasuredInput:
     """Make the tensors to feed: from the sample where there is one, else from the seed."""
     artifact, signature = request.artifact, request.signature
-    batch = feeds.batch_size(artifact.io, signature, request.batch)
+    batch = feeds.batch_size(artifact.io, signature, request.settings.batch)
     if request.sample is None:
         padding = request.processing.padding
         masks = {name for name, step in padding.items() if step.part == "attention_mask"}
@@ -288,11 +288,11 @@ def _runs(session: Session, feed: _MeasuredInput, request: MeasureRequest) -> _T
 
     first, _ = time_once(run)
     progress("warming up", 1, 3)
-    warmup, warm = warm_up(run, request.max_warmup, _FOR_WARMUP * request.seconds)
+    warmup, warm = warm_up(run, request.max_warmup, _FOR_WARMUP * request.settings.seconds)
     progress("timing runs", 2, 3)
     share = 1.0 - (_FOR_SPLIT if feed.processor else 0.0)
     meter = LoadMeter()
-    times = time_runs(run, request.min_runs, request.max_runs, share * request.seconds)
+    times = time_runs(run, request.min_runs, request.max_runs, share * request.settings.seconds)
     around = meter.stop()
     parts: dict[str, Timing] = {}
     if feed.processor and feed.raw is not None:
@@ -302,7 +302,7 @@ def _runs(session: Session, feed: _MeasuredInput, request: MeasureRequest) -> _T
             adapter.run,
             batch=feed.batch,
             runs=request.max_runs,
-            seconds=_FOR_SPLIT * request.seconds,
+            seconds=_FOR_SPLIT * request.settings.seconds,
         )
     progress("timing runs", 3, 3)
     return _TimedRuns(first, warmup, warm, times, around, parts)

@@ -1,10 +1,5 @@
 """Package: from a private workspace to one sealed, public ``.edge`` file.
 
-    from edgeserve.package import PackageRequest, package
-
-    done = package(PackageRequest(workspace="out", out="tagger.edge", target="android"))
-    print(done.sha256, done.artifacts)
-
 What goes in is an allow-list: artifacts that did not fail, the golden cases that prove them on a
 device, the model's identity, and a manifest with the reports in numbers. The reference, the
 samples, logs and everything else of the workspace stay where they are.
@@ -12,7 +7,7 @@ samples, logs and everything else of the workspace stay where they are.
 
 from __future__ import annotations
 
-from edgeserve.package.select import Packaged, PackageRequest
+from edgeserve.package.select import Packaged
 from edgeserve.package.writer import package
 
-__all__ = ["PackageRequest", "Packaged", "package"]
+__all__ = ["Packaged", "package"]

@@ -14,33 +14,12 @@ from edgeserve import backends
 from edgeserve.bundle.rules import IDENTITY, MODEL_NAME, referenced
 from edgeserve.errors import PackageError
 from edgeserve.types.artifact import Artifact, FileEntry, Judgement, Reason, Refused
-from edgeserve.types.base import Value
+from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest
+from edgeserve.types.options import PackageOptions
 from edgeserve.types.vocabulary import TARGETS
 
-__all__ = ["PackageRequest", "Packaged", "bundle_manifest"]
-
-
-class PackageRequest(Value, frozen=True):
-    """Which bundle to write.
-
-    Attributes:
-        workspace: The workspace's folder.
-        out: The file to write, e.g. "model.edge"; an older one is replaced once this one is whole.
-        name: Name of the model; None: the workspace's.
-        version: Version of the model, for updates; None: the workspace's.
-        license: SPDX expression; None: the workspace's.
-        target: One of `TARGETS`: only formats that run there; None: all.
-        artifacts: Names of artifacts (``onnx-fp32``); empty: all.
-    """
-
-    workspace: str
-    out: str
-    name: str | None = None
-    version: int | None = None
-    license: str | None = None
-    target: str | None = None
-    artifacts: tuple[str, ...] = ()
+__all__ = ["Packaged", "bundle_manifest"]
 
 
 class Packaged(Value, frozen=True):
@@ -52,6 +31,7 @@ class Packaged(Value, frozen=True):
         sha256: Of the whole file: what to publish beside it.
         model_id: Which model it holds.
         artifacts: Names of the artifacts in it.
+        verdicts: Their verdicts.
     """
 
     path: str
@@ -59,13 +39,18 @@ class Packaged(Value, frozen=True):
     sha256: str
     model_id: str
     artifacts: tuple[str, ...]
+    verdicts: dict[str, str]
+
+    def json(self) -> bytes:
+        """The ``--json`` object."""
+        return encode({"schema": 1, **msgspec.structs.asdict(self), "error": None})
 
 
 _SPDX = re.compile(r"\(*[A-Za-z0-9.+-]+\)*( (AND|OR|WITH) \(*[A-Za-z0-9.+-]+\)*)*")
 
 
-def bundle_manifest(manifest: Manifest, request: PackageRequest) -> Manifest:
-    """The manifest of the bundle that ``request`` asks for, made of a workspace's.
+def bundle_manifest(manifest: Manifest, options: PackageOptions) -> Manifest:
+    """The manifest of the bundle that ``options`` asks for, made of a workspace's.
 
     Kept are the artifacts asked for, their figures, what was refused for the same formats, the
     golden cases and the identity. Dropped are the reference, paths of the workspace and ``x``.
@@ -73,25 +58,25 @@ def bundle_manifest(manifest: Manifest, request: PackageRequest) -> Manifest:
     Raises:
         PackageError: EDGE-PACKAGE-001 to -006.
     """
-    artifacts = _artifacts(manifest, request)
+    artifacts = _artifacts(manifest, options)
     if manifest.golden is None or not manifest.golden.cases:
         raise PackageError(
             "EDGE-PACKAGE-002",
-            request.workspace,
+            options.out,
             wanted="golden cases, the proof on a device",
             got="none",
-            hint=f"run `edgeserve validate {request.workspace} --golden DIR`, DIR holding inputs"
+            hint=f"run `edgeserve validate {options.out} --golden DIR`, DIR holding inputs"
             " that may be shipped",
         )
-    formats = _formats(request)
+    formats = _formats(options)
     refused = [r for r in manifest.refused if not formats or r.format in formats]
-    scrub = _PathScrubber(request.workspace)
+    scrub = _PathScrubber(options.out)
     names = {artifact.name for artifact in artifacts}
     bare = msgspec.structs.replace(
         manifest,
-        name=_name(request.name or manifest.name),
-        version=_version(request.version, manifest.version),
-        license=_license(request.license or manifest.license),
+        name=_name(options.name or manifest.name),
+        version=_version(options.version, manifest.version),
+        license=_license(options.license or manifest.license),
         artifacts=tuple(scrub.artifact(a) for a in artifacts),
         refused=tuple(scrub.refused(r) for r in refused),
         reports=tuple(r for r in manifest.reports if f"{r.format}-{r.precision}" in names),
@@ -101,28 +86,28 @@ def bundle_manifest(manifest: Manifest, request: PackageRequest) -> Manifest:
     return msgspec.structs.replace(bare, files=_files(bare))
 
 
-def _formats(request: PackageRequest) -> tuple[str, ...]:
+def _formats(options: PackageOptions) -> tuple[str, ...]:
     """The formats that run on the target; empty where none is given."""
-    if request.target is None:
+    if options.target is None:
         return ()
-    if request.target not in TARGETS:
+    if options.target not in TARGETS:
         raise PackageError(
             "EDGE-PACKAGE-003",
-            f"target {request.target!r}",
+            f"target {options.target!r}",
             wanted=f"one of {', '.join(TARGETS)}",
             got="another",
             hint="leave --target away to package every format",
         )
-    return tuple(b.format for b in backends.installed() if request.target in b.targets)
+    return tuple(b.format for b in backends.installed() if options.target in b.targets)
 
 
-def _artifacts(manifest: Manifest, request: PackageRequest) -> tuple[Artifact, ...]:
-    formats = _formats(request)
+def _artifacts(manifest: Manifest, options: PackageOptions) -> tuple[Artifact, ...]:
+    formats = _formats(options)
     there = ", ".join(a.name for a in manifest.artifacts) or "none"
-    for name in request.artifacts:
+    for name in options.only or ():
         artifact = manifest.artifact(name)
         if artifact is None or (formats and artifact.format not in formats):
-            runs = f" that runs on {request.target}" if artifact else ""
+            runs = f" that runs on {options.target}" if artifact else ""
             raise PackageError(
                 "EDGE-PACKAGE-004",
                 f"artifact {name!r}",
@@ -133,15 +118,15 @@ def _artifacts(manifest: Manifest, request: PackageRequest) -> tuple[Artifact, .
     kept = tuple(
         artifact
         for artifact in manifest.artifacts
-        if (not request.artifacts or artifact.name in request.artifacts)
+        if (not options.only or artifact.name in options.only)
         and (not formats or artifact.format in formats)
     )
     if not kept:
-        on = f" for {request.target} ({', '.join(formats)})" if formats else ""
+        on = f" for {options.target} ({', '.join(formats)})" if formats else ""
         refused = ", ".join(f"{r.format}-{r.precision}" for r in manifest.refused) or "none"
         raise PackageError(
             "EDGE-PACKAGE-001",
-            request.workspace,
+            options.out,
             wanted=f"an artifact that passed{on}",
             got=f"passed: {there}; refused: {refused}",
             hint="convert to a format that passes; `edgeserve report` shows why others failed",

@@ -27,9 +27,10 @@ from edgeserve.bundle.zipfmt import (
 )
 from edgeserve.errors import PackageError
 from edgeserve.files import LOCAL, Fs, staged_file
-from edgeserve.package.select import Packaged, PackageRequest, bundle_manifest
+from edgeserve.package.select import Packaged, bundle_manifest
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import decode
+from edgeserve.types.options import PackageOptions
 from edgeserve.types.reports import Report
 
 __all__ = ["package", "write_bundle"]
@@ -121,16 +122,16 @@ def _stream(
     yield end_bytes(len(entries), len(directory), offset)
 
 
-def package(request: PackageRequest, fs: Fs = LOCAL) -> Packaged:
-    """Write the bundle that ``request`` asks for. Reads the workspace without locking it.
+def package(options: PackageOptions, fs: Fs = LOCAL) -> Packaged:
+    """Write the bundle that ``options`` asks for. Reads the workspace without locking it.
 
     Raises:
         PackageError: EDGE-PACKAGE-001 to -009 (`edgeserve explain` tells each).
         BundleError: the workspace or its manifest breaks a rule.
         FilesError: EDGE-FILES-001, the bundle cannot be written; an older one is untouched.
     """
-    workspace = Workspace(request.workspace)
-    out = Path(request.out)
+    workspace = Workspace(options.out)
+    out = Path(options.bundle)
     if out.is_dir():
         raise PackageError(
             "EDGE-PACKAGE-006",
@@ -139,7 +140,7 @@ def package(request: PackageRequest, fs: Fs = LOCAL) -> Packaged:
             got="a folder",
             hint=f"name the bundle, e.g. -o {out / 'model.edge'}",
         )
-    manifest = bundle_manifest(workspace.manifest, request)
+    manifest = bundle_manifest(workspace.manifest, options)
     for artifact in manifest.artifacts:
         _check_report(workspace, artifact)
     sha256 = write_bundle(out, write_manifest(manifest), manifest.files, workspace.path, fs)
@@ -149,6 +150,7 @@ def package(request: PackageRequest, fs: Fs = LOCAL) -> Packaged:
         sha256=sha256,
         model_id=manifest.model_id,
         artifacts=tuple(artifact.name for artifact in manifest.artifacts),
+        verdicts={artifact.name: str(artifact.verdict) for artifact in manifest.artifacts},
     )
 
 

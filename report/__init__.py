@@ -2,12 +2,9 @@
 
 It needs nothing but itself: no scripts, no requests, no fonts. It shows pictures from the user's
 data, so it belongs inside the team and never into a bundle.
-
-    from edgeserve.report import ReportRequest, report
-
-    report(ReportRequest(workspace="OUT", out="report.html")).path
+A worker renders it: the verb is `edgeserve.report.request.VERB`.
 """
 
-from edgeserve.report.request import Rendered, ReportRequest, report
+from edgeserve.report.request import Rendered, ReportRequest
 
-__all__ = ["Rendered", "ReportRequest", "report"]
+__all__ = ["Rendered", "ReportRequest"]

@@ -1,10 +1,10 @@
-"""What to render (`ReportRequest`), what was written (`Rendered`), and the call that does it."""
+"""What the worker that renders is asked (`ReportRequest`), and what it wrote (`Rendered`)."""
 
 from __future__ import annotations
 
 from edgeserve.types.base import Value
 
-__all__ = ["VERB", "Rendered", "ReportRequest", "report"]
+__all__ = ["VERB", "Rendered", "ReportRequest"]
 
 VERB = "edgeserve.report.html:render_report"
 
@@ -31,15 +31,3 @@ class Rendered(Value, frozen=True):
 
     path: str
     size: int
-
-
-def report(request: ReportRequest) -> Rendered:
-    """Render a report in this process.
-
-    Raises:
-        ReportError: EDGE-REPORT-001 to -003, see `edgeserve.report.html.render_report`.
-        FilesError: the file cannot be written.
-    """
-    from edgeserve.report.html import render_report
-
-    return render_report(request)

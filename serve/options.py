@@ -1,68 +1,76 @@
-"""What an endpoint is told at its start, checked."""
+"""The options of an endpoint, each defined once: command line, Python, Ray and emitted files.
+
+Light: only the standard library is loaded, so that ``edgeserve serve --help`` is quick.
+"""
 
 from __future__ import annotations
 
-from edgeserve.environment import is_loopback
-from edgeserve.errors import ServeError
-from edgeserve.types.base import Value
+from dataclasses import dataclass
+from typing import Annotated
 
-__all__ = ["MB", "ServeOptions", "option_error"]
+from edgeserve.errors import ServeError
+from edgeserve.options import Option
+
+__all__ = ["MB", "EmitSettings", "RaySettings", "ServeCommand", "ServeOptions", "option_error"]
 
 MB = 1 << 20
 
+_Replicas = Option("Ray, --emit: replicas of each model, or the minimum with --max-replicas.")
+_MaxReplicas = Option("Ray, --emit: maximum number of replicas.")
+_Cpus = Option("Ray, --emit: processors per replica; default: 1.")
+_Gpus = Option("Ray, --emit: GPUs per replica; default: 0.")
 
-class ServeOptions(Value, frozen=True, kw_only=True):
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
     """Settings of an endpoint.
 
-    Attributes:
-        bundles: Bundles or workspaces to serve; the names of their models must differ.
-        host: Address to listen on; the default is this machine alone.
-        port: Of REST; 0: any free one.
-        grpc_port: Of gRPC; None: no gRPC; 0: any free one.
-        threads: Threads of one run; None: measured.
-        workers: Runs side by side, a model; None: measured.
-        deadline_ms: What an answer may take where the request does not say.
-        queue: Requests that may wait, a model, whatever their deadlines allow.
-        batch: Samples that may go through the model together; 1: no dynamic batching.
-        batch_delay_ms: How long the first of a batch waits for others.
-        body_mb: Longest body of a request, also after it is unpacked.
-        inflight_mb: All bodies that are being read or answered at one time.
-        body_s: What sending a body may take.
-        memory_mb: What all loaded models may take; None: no limit.
-        lazy: Load a model at its first request, not at the start.
-        pinned: Names of models that are never put out for others.
-        keys: File of API keys, one `name key [requests per second]` a line; None: open to all.
-        control: Whether load and unload are allowed; None: only where keys are asked for or the
-            host is this machine.
-        tls_cert: Certificate chain in PEM; with tls_key: HTTPS, and TLS for gRPC.
-        tls_key: Its private key.
-        drain_s: How long new requests are still answered after SIGTERM, so that whoever routes to
-            this endpoint has time to see that it is no longer ready.
-        price: What an hour of this machine costs, in any currency; 0: cost is not shown.
+    Raises:
+        ServeError: EDGE-SERVE-002, a value that cannot be used.
     """
 
-    bundles: tuple[str, ...]
-    host: str = "127.0.0.1"
-    port: int = 8080
-    grpc_port: int | None = None
-    threads: int | None = None
-    workers: int | None = None
-    deadline_ms: float = 5000.0
-    queue: int = 256
-    batch: int = 1
-    batch_delay_ms: float = 2.0
-    body_mb: int = 64
-    inflight_mb: int = 512
-    body_s: float = 30.0
-    memory_mb: int | None = None
-    lazy: bool = False
-    pinned: tuple[str, ...] = ()
-    keys: str | None = None
-    control: bool | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    drain_s: float = 1.0
-    price: float = 0.0
+    bundles: Annotated[
+        tuple[str, ...],
+        Option("Bundles or workspaces; model names must differ.", argument="BUNDLE..."),
+    ]
+    host: Annotated[str, Option("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option("REST port; 0: any free one.")] = 8080
+    grpc_port: Annotated[int | None, Option("gRPC port; default: no gRPC; 0: any free one.")] = None
+    threads: Annotated[int | None, Option("Threads of an inference (default: measured).")] = None
+    workers: Annotated[
+        int | None, Option("Parallel inferences of each model (default: measured).")
+    ] = None
+    deadline_ms: Annotated[float, Option("Default deadline of requests, ms.")] = 5000.0
+    queue: Annotated[int, Option("Queue length of each model.")] = 256
+    batch: Annotated[int, Option("Largest batch of shared requests; 1: no dynamic batching.")] = 1
+    batch_delay_ms: Annotated[float, Option("Max wait to fill a batch, ms.")] = 2.0
+    body_mb: Annotated[int, Option("Max request body, MB, also when decompressed.")] = 64
+    inflight_mb: Annotated[int, Option("Max total size of the bodies in flight, MB.")] = 512
+    body_s: Annotated[float, Option("Max time to receive a body, s.")] = 30.0
+    memory_mb: Annotated[
+        int | None, Option("Memory budget of all loaded models, MB (default: no limit).")
+    ] = None
+    lazy: Annotated[bool, Option("Load each model at its first request.")] = False
+    pinned: Annotated[
+        tuple[str, ...],
+        Option("Never evict the model of this name (repeatable).", flags=("--pin",), repeat=True),
+    ] = ()
+    keys: Annotated[
+        str | None,
+        Option("File of API keys, one `name key [requests per second]` a line; default: open."),
+    ] = None
+    control: Annotated[
+        bool | None,
+        Option("Allow load and unload; default: with --keys, or on a loopback address."),
+    ] = None
+    tls_cert: Annotated[str | None, Option("Certificate chain (PEM): HTTPS, and TLS for gRPC.")] = (
+        None
+    )
+    tls_key: Annotated[str | None, Option("Private key file (PEM).")] = None
+    drain_s: Annotated[float, Option("Grace period after SIGTERM, s.")] = 1.0
+    price: Annotated[
+        float, Option("Cost of one machine hour, for the cost metric; 0: not shown.")
+    ] = 0.0
 
     def __post_init__(self) -> None:
         _at_least(
@@ -85,7 +93,9 @@ class ServeOptions(Value, frozen=True, kw_only=True):
             drain_s=self.drain_s,
             price=self.price,
         )
-        _at_most(65535, port=self.port, grpc_port=self.grpc_port)
+        for name, value in {"port": self.port, "grpc_port": self.grpc_port}.items():
+            if value is not None and value > 65535:
+                raise option_error(name, "a number up to 65535", repr(value))
         if self.port and self.port == self.grpc_port:
             raise option_error("grpc_port", "another port than that of REST", repr(self.grpc_port))
         if not 0 < self.body_s < float("inf"):
@@ -96,21 +106,66 @@ class ServeOptions(Value, frozen=True, kw_only=True):
     @property
     def controllable(self) -> bool:
         """Whether load and unload are allowed."""
+        from edgeserve.wrapper.fallback.policy import is_loopback
+
         if self.control is not None:
             return self.control
         return self.keys is not None or is_loopback(self.host)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaySettings:
+    """The options of Ray that the command line takes."""
+
+    replicas: Annotated[int, _Replicas] = 1
+    max_replicas: Annotated[int | None, _MaxReplicas] = None
+    models_per_replica: Annotated[
+        int,
+        Option("Ray: any replica serves any model and holds at most so many; 0: one model each."),
+    ] = 0
+    cpus: Annotated[float, _Cpus] = 1.0
+    gpus: Annotated[float, _Gpus] = 0.0
+    address: Annotated[
+        str, Option('Ray: address of a running cluster ("auto": of this node); default: start one.')
+    ] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmitSettings:
+    """How an endpoint is to run elsewhere."""
+
+    replicas: Annotated[int, _Replicas] = 2
+    max_replicas: Annotated[int, _MaxReplicas] = 6
+    cpus: Annotated[float, _Cpus] = 1.0
+    gpus: Annotated[float, _Gpus] = 0.0
+    image: Annotated[
+        str, Option("--emit: name of the image; default: the first model's name and version.")
+    ] = ""
+    storage: Annotated[
+        str, Option("--emit kserve: address of the bundle (s3://, pvc://); default: in the image.")
+    ] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeCommand:
+    """What ``edgeserve serve`` takes besides an endpoint's options."""
+
+    engine: Annotated[str, Option("own, or ray: on a cluster.", choices=lambda: ("own", "ray"))] = (
+        "own"
+    )
+    emit: Annotated[
+        str | None, Option("Write files for docker, kubernetes or kserve, and stop.")
+    ] = None
+    out: Annotated[
+        str | None, Option("--emit: folder of the files; default: this one.", flags=("-o", "--out"))
+    ] = None
+    force: Annotated[bool, Option("--emit: overwrite files.")] = False
 
 
 def _at_least(low: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not low <= value < float("inf"):
             raise option_error(name, f"a number from {low} up", repr(value))
-
-
-def _at_most(high: int, **values: float | None) -> None:
-    for name, value in values.items():
-        if value is not None and value > high:
-            raise option_error(name, f"a number up to {high}", repr(value))
 
 
 def option_error(name: str, wanted: str, got: str) -> ServeError:

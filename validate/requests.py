@@ -39,6 +39,9 @@ class AnswersRequest(Value, frozen=True):
         tensor_bytes: How much of the reference's outputs may be stored.
         golden: How many golden cases will be wanted: inputs to choose them from are generated and
             asked about too, which saves `make_golden` from starting the reference. 0: none will.
+        caller: Name of the function that the process which started this worker answers for
+            (`CallerFunction`); empty: it answers for none. A ``reference`` of this name is asked
+            there, anew each time: nobody can tell whether what the function rests on has changed.
     """
 
     source_folder: str
@@ -50,6 +53,7 @@ class AnswersRequest(Value, frozen=True):
     refresh: bool = False
     tensor_bytes: int = 1 << 30
     golden: int = 8
+    caller: str = ""
 
 
 class Chunk(Value, frozen=True):
@@ -108,7 +112,8 @@ class Answers(Value, frozen=True):
     Attributes:
         program_key: Hash over the exported program and its processing.
         reference_key: Hash over the reference: what it is called, and the code it was found in or
-            what the endpoint says of its model.
+            what the endpoint says of its model; of a function of the calling process, over all
+            that it answered.
         data_key: Hash over the inputs.
         reference: "pt2", ``module:callable`` or the address of an endpoint.
         preprocessing: Whether and how preprocessing was compared, as reports say it.
@@ -207,6 +212,7 @@ class GoldenRequest(Value, frozen=True):
         seed: Of what is generated.
         artifacts: Those that the cases must hold for. Where too few inputs exceed ``error``, which
             is of the worst input, each artifact is asked how far it moves on each of them.
+        caller: As in `AnswersRequest`.
     """
 
     source_folder: str
@@ -218,3 +224,4 @@ class GoldenRequest(Value, frozen=True):
     count: int = 8
     seed: int = 0
     artifacts: tuple[LocatedArtifact, ...] = ()
+    caller: str = ""

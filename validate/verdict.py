@@ -20,19 +20,15 @@ around their mean, so that an offset counts for nothing. By default a field need
 have 10 dB less, down to noise as large as the channel's own signal. fp16 rounds a hundred times
 finer than 8 bits and needs 20 dB more to pass; what counts as harm is the same.
 
-`judge_workspace` judges every artifact of a workspace, each in a worker; `crash_report` is the
-report on one whose worker died.
+`crash_report` is the report on an artifact whose worker died.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from edgeserve import jobs, tasks
-from edgeserve.bundle import Workspace
+from edgeserve import tasks
 from edgeserve.environment import environment
 from edgeserve.errors import EdgeError
 from edgeserve.types.artifact import Artifact, Judgement, Reason
@@ -41,8 +37,7 @@ from edgeserve.types.records import Runtime
 from edgeserve.types.reports import Check, DecisionStats, Limits, OutputDiff, Rate, Report
 from edgeserve.types.vocabulary import Precision, Task, Verdict
 from edgeserve.validate.compare.output_fields import describe_field as field_called
-from edgeserve.validate.reference_store import read_answers
-from edgeserve.validate.requests import Answers, AnswersRequest, JudgeRequest
+from edgeserve.validate.requests import Answers, JudgeRequest
 from edgeserve.validate.stats.binomial import groups_needed, lower_bound, upper_bound
 
 __all__ = [
@@ -56,7 +51,6 @@ __all__ = [
     "decide",
     "describe_diff",
     "drift_limit",
-    "judge_workspace",
     "more_groups",
     "snr_shortfall",
     "snr_verdict",
@@ -375,58 +369,6 @@ def describe_diff(diff: OutputDiff) -> str:
 #: Addresses of the verbs.
 COLLECT_VERB = "edgeserve.validate.collect:collect_answers"
 JUDGE_VERB = "edgeserve.validate.judge:judge"
-
-
-def judge_workspace(
-    workspace: Path,
-    data: str | None,
-    reference: str | None,
-    limits: Limits | None,
-    folder: Path,
-    timeout: float,
-) -> tuple[Report, ...]:
-    """See `edgeserve.validate.validate`."""
-    opened = Workspace(workspace)
-    manifest = opened.manifest
-    samples = opened.samples.absolute()
-    stored = read_answers(samples)
-    user = str(folder.absolute())
-    asked = AnswersRequest(
-        source_folder=str(opened.source.absolute()),
-        out=str(samples),
-        folder=user,
-        data=data or (stored.data if stored else None),
-        reference=reference or (None if stored else manifest.reference),
-        golden=0,
-    )
-    with tempfile.TemporaryDirectory() as scratch:
-        answers = jobs.run(
-            COLLECT_VERB, asked, Answers, Path(scratch) / "answers", timeout=timeout, path=[user]
-        )
-        return tuple(
-            _judge_in_worker(
-                JudgeRequest(
-                    artifact=artifact,
-                    root=str(workspace.absolute()),
-                    limits=limits or Limits(),
-                    source_folder=asked.source_folder,
-                    samples=asked.out,
-                ),
-                answers,
-                Path(scratch) / artifact.name,
-                timeout,
-            )
-            for artifact in manifest.artifacts
-        )
-
-
-def _judge_in_worker(
-    request: JudgeRequest, answers: Answers, folder: Path, timeout: float
-) -> Report:
-    try:
-        return jobs.run(JUDGE_VERB, request, Report, folder, timeout=timeout)
-    except EdgeError as error:
-        return crash_report(request, answers, error)
 
 
 def crash_report(request: JudgeRequest, answers: Answers, error: EdgeError) -> Report:

@@ -25,7 +25,8 @@ from PIL import Image, ImageOps
 
 from dev.benchmarks.serve import server
 from edgeserve import Wrapper, oip
-from edgeserve.package import PackageRequest, package
+from edgeserve.package import package
+from edgeserve.types.options import PackageOptions
 
 __all__ = ["main"]
 
@@ -115,7 +116,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for artifact in given.artifacts:
             out = str(Path(folder, f"{artifact}.edge"))
-            wanted = PackageRequest(workspace=given.workspace, out=out, artifacts=(artifact,))
+            wanted = PackageOptions(out=given.workspace, bundle=out, only=(artifact,))
             package(wanted)
             found = compare(out, given.photos, given.inputs)
             flips += found["flips"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edgeserve import backends
 from edgeserve.bundle import open_model
 from edgeserve.errors import ServeError
+from edgeserve.options import flag
 from edgeserve.processing.steps.tokenize import Tokenize
-from edgeserve.serve.options import MB, ServeOptions
+from edgeserve.serve.options import MB, EmitSettings, ServeOptions
 from edgeserve.types.manifest import Manifest
 
 __all__ = [
@@ -32,28 +34,13 @@ _FETCHED = "/mnt/models"
 _BASE_MB, _TIMES = 384, 4
 
 
-class Deployment(ServeOptions, frozen=True, kw_only=True):
-    """An endpoint's `Options`, and how it is to run elsewhere.
+@dataclass(frozen=True, kw_only=True)
+class Deployment(EmitSettings, ServeOptions):
+    """An endpoint's options, and how it is to run elsewhere; checked.
 
     Options hold inside the container. ``keys`` and ``tls_cert`` say that there are such files; they
     come from secrets, and what lies at these paths here is not read.
-
-    Attributes:
-        image: Name of the image in the manifests; empty: the first model's name and version.
-        replicas: Pods at the fewest.
-        max_replicas: Pods at the most.
-        cpus: Processors of a pod.
-        gpus: Graphics processors of a pod; with one, manifests name the CUDA image.
-        storage: Where KServe fetches the bundle from (``s3://``, ``pvc://``, ...); empty: it is in
-            the image.
     """
-
-    image: str = ""
-    replicas: int = 2
-    max_replicas: int = 6
-    cpus: float = 1.0
-    gpus: int = 0
-    storage: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,14 +146,17 @@ def arguments(subject: DeploymentSubject, fetched: bool = False) -> list[str]:
     said, folder = subject.said, _FETCHED if fetched else BUNDLES
     words = ["serve", *(f"{folder}/{Path(path).name}" for path in said.bundles)]
     words += ["--host", "0.0.0.0", "--port", str(said.port)]
-    for name in ServeOptions.__struct_fields__:
-        value, usual = getattr(said, name), _DEFAULTS[name]
-        if name not in _WRITTEN_SEPARATELY and value != usual:
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    for pinned in said.pinned:
-        words += ["--pin", pinned]
-    if said.control is not None:
-        words += ["--control" if said.control else "--no-control"]
+    for field in dataclasses.fields(ServeOptions):
+        value = getattr(said, field.name)
+        if field.name not in _WRITTEN_SEPARATELY and value != field.default:
+            called = flag(ServeOptions, field.name)
+            if value is False:
+                words.append(called.replace("--", "--no-", 1))
+            elif value is True:
+                words.append(called)
+            else:
+                for each in value if isinstance(value, tuple) else (value,):
+                    words += [called, str(each)]
     if said.keys:
         words += ["--keys", f"{_KEYS}/keys"]
     if said.tls_cert:
@@ -185,20 +175,7 @@ def deployment_error(what: str, wanted: str, got: str) -> ServeError:
     )
 
 
-_WRITTEN_SEPARATELY = (
-    "bundles",
-    "host",
-    "port",
-    "pinned",
-    "control",
-    "keys",
-    "tls_cert",
-    "tls_key",
-    "memory_mb",
-)
-_DEFAULTS: dict[str, Any] = {
-    name: getattr(ServeOptions(bundles=("x",)), name) for name in ServeOptions.__struct_fields__
-}
+_WRITTEN_SEPARATELY = ("bundles", "host", "port", "keys", "tls_cert", "tls_key", "memory_mb")
 
 
 def _label(name: str) -> str:

@@ -161,7 +161,7 @@ def _resources(subject: DeploymentSubject) -> dict[str, Any]:
     asked = {"cpu": f"{int(1000 * subject.said.cpus)}m", "memory": f"{subject.memory_mb}Mi"}
     most: dict[str, Any] = {"memory": f"{2 * subject.memory_mb}Mi"}
     if subject.said.gpus:
-        most["nvidia.com/gpu"] = subject.said.gpus
+        most["nvidia.com/gpu"] = int(subject.said.gpus)
     return {"requests": asked, "limits": most}
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from edgeserve.errors import ServeError
-from edgeserve.serve.options import ServeOptions
+from edgeserve.serve.options import RaySettings, ServeOptions
 from edgeserve.types.base import Value
 
 __all__ = ["Cascade", "RayOptions", "ray_options"]
@@ -49,34 +51,22 @@ class Cascade(Value, frozen=True, kw_only=True):
         return {self.first, self.crop, self.otherwise, *self.pick.values()} - {""}
 
 
-class RayOptions(ServeOptions, frozen=True, kw_only=True):
-    """An endpoint's `Options`, and where its replicas run.
+@dataclass(frozen=True, kw_only=True)
+class RayOptions(RaySettings, ServeOptions):
+    """An endpoint's options, and where its replicas run.
 
     Attributes:
-        replicas: Of each model; with ``max_replicas`` the fewest.
-        max_replicas: As many as the queue asks for, up to this; None: a fixed number.
         target: Requests a replica that the number of replicas is steered to.
         ongoing: Requests that one replica takes at a time; the others wait in Ray's queue.
-        models_per_replica: 0: each model has replicas of its own. Else any replica can answer for
-            any model, and holds at most so many, the ones used last.
         fronts: Replicas that take requests and hand them on, each on a node of its own; 0: as many
             as there are nodes at the start. A node's proxy prefers the one beside it.
-        cpus: Processors of a replica, which is also how many threads a run has.
-        gpus: Graphics processors of a replica.
         chains: Models that are asked one after the other.
-        address: Of a running cluster ("auto": the one of this node); empty: one is started here.
     """
 
-    replicas: int = 1
-    max_replicas: int | None = None
     target: float = 2.0
     ongoing: int = 16
-    models_per_replica: int = 0
     fronts: int = 0
-    cpus: float = 1.0
-    gpus: float = 0.0
     chains: tuple[Cascade, ...] = ()
-    address: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,9 +90,8 @@ class RayOptions(ServeOptions, frozen=True, kw_only=True):
 
     def endpoint(self, bundles: tuple[str, ...], lazy: bool = False) -> ServeOptions:
         """The options of an application in one replica."""
-        fields: dict[str, Any] = {
-            name: getattr(self, name) for name in ServeOptions.__struct_fields__
-        }
+        shared = dataclasses.fields(ServeOptions)
+        fields = {field.name: getattr(self, field.name) for field in shared}
         threads = self.threads or max(1, int(self.cpus))
         own = {
             "bundles": bundles,
@@ -133,16 +122,18 @@ def ray_options(given: Mapping[str, Any] | RayOptions) -> RayOptions:
     fields = dict(given)
     if isinstance(fields.get("bundles"), str):
         fields["bundles"] = [path for path in fields["bundles"].split(",") if path]
+    if unknown := fields.keys() - {field.name for field in dataclasses.fields(RayOptions)}:
+        raise _ray_option_error("arguments", "the fields of RayOptions", f"{min(unknown)!r}")
     try:
         scale = msgspec.convert(fields, RayOptions, strict=False)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, ServeError):
             raise error.__cause__ from None
-        raise _ray_option_error("arguments", "the fields of a Scale", str(error)) from error
+        raise _ray_option_error("arguments", "the fields of RayOptions", str(error)) from error
     # Replicas start in folders of their own.
     paths = tuple(str(Path(path).absolute()) for path in scale.bundles)
     keys = None if scale.keys is None else str(Path(scale.keys).absolute())
-    return msgspec.structs.replace(scale, bundles=paths, keys=keys)
+    return dataclasses.replace(scale, bundles=paths, keys=keys)
 
 
 def _ray_option_error(name: str, wanted: str, got: str) -> ServeError:

@@ -6,9 +6,8 @@
         result = tagger.predict("cat.jpg")   # Classification(label=..., score=..., top=...)
         print(result.label, result.ran_on)
 
-Everything else is offered by its room: ``from edgeserve.convert import convert``,
-``from edgeserve.validate import validate``, ``from edgeserve.measure import measure``,
-``from edgeserve.package import package``. Importing this package loads the standard library only.
+Packages are made by `edgeserve.api` (``api.convert(model, example, out="out")``) or the command
+line. Importing this package loads the standard library only.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ directory, in a process group of its own. The worker decodes the verb's request,
 
 A *verb* is a function ``verb(request) -> result`` over two `Value` types, named by its dotted path:
 ``edgeserve.convert.export:export_source``.
+
+A worker may ask a function of its parent (`ask_parent`), which the parent gave to `run`: messages
+travel as bytes over a socket pair that only this worker inherits.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -30,12 +36,15 @@ from edgeserve.errors import EdgeError, WorkerError, revive
 from edgeserve.files import unwritable, write_atomic
 from edgeserve.types.base import Value, decode, encode
 
-__all__ = ["PROGRESS", "Job", "Progress", "log_tail", "progress", "run", "stopped"]
+__all__ = ["PROGRESS", "Job", "Progress", "ask_parent", "log_tail", "progress", "run", "stopped"]
 
 R = TypeVar("R", bound=Value)
 
 #: Environment variable that tells a worker where its progress goes.
 PROGRESS = "EDGESERVE_PROGRESS"
+#: Environment variable with the descriptor over which a worker asks its parent.
+_CALLS = "EDGESERVE_CALLS"
+_LENGTH = struct.Struct("<Q")
 
 _COMMAND = (sys.executable, "-P", "-m", "edgeserve.worker")
 _POLL = 0.02
@@ -77,6 +86,7 @@ def run(
     path: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
+    answer: Callable[[bytes], bytes] | None = None,
 ) -> R:
     """Run ``verb(request)`` in a worker process and return its result.
 
@@ -89,6 +99,8 @@ def run(
         path: Folders appended to the worker's ``sys.path`` (the user's own modules).
         on_progress: Called in this process with each step forward.
         stop: Once set, the worker is ended.
+        answer: Answers `ask_parent` in the worker. It is called in this thread, one call at a
+            time, and its time does not count towards ``timeout``; what it raises ends the worker.
 
     Raises:
         EdgeError: the same error that the verb raised in the worker.
@@ -98,7 +110,9 @@ def run(
     """
     folder = folder.absolute()
     _lay_out(folder, Job(verb=verb, request=msgspec.Raw(encode(request)), path=tuple(path)))
-    code = _wait(_start(folder), folder, timeout, on_progress, verb, stop or threading.Event())
+    stop = stop or threading.Event()
+    with _Calls(answer) as calls:
+        code = _wait(_start(folder, calls), folder, timeout, on_progress, verb, stop, calls)
     if (folder / "error.json").exists():
         raise revive(decode((folder / "error.json").read_bytes(), dict[str, str | None]))
     if code != 0 or not (folder / "result.json").exists():
@@ -113,6 +127,90 @@ def run(
             got=str(error),
             hint="run the command again; should it stay, report it as a fault of edgeserve",
         ) from error
+
+
+def ask_parent(message: bytes) -> bytes:
+    """In a worker: send a message to the parent's ``answer`` function and wait for its answer."""
+    with socket.socket(fileno=os.dup(int(os.environ[_CALLS]))) as channel:
+        _send(channel, message)
+        reply = _receive(channel)
+    if reply is None:
+        raise ConnectionError("the process that started this worker no longer answers")
+    return reply
+
+
+def _send(channel: socket.socket, message: bytes) -> None:
+    channel.sendall(_LENGTH.pack(len(message)) + message)
+
+
+def _receive(channel: socket.socket) -> bytes | None:
+    """One message; None where the other end has gone."""
+    head = _read(channel, _LENGTH.size)
+    return head and _read(channel, *_LENGTH.unpack(head))
+
+
+def _read(channel: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        piece = channel.recv(min(size - len(data), 1 << 20))
+        if not piece:
+            return None
+        data += piece
+    return bytes(data)
+
+
+class _Calls:
+    """The parent's end of the channel over which a worker asks it. A context manager.
+
+    Args:
+        answer: The function that answers; None: the worker has nothing to ask.
+    """
+
+    def __init__(self, answer: Callable[[bytes], bytes] | None) -> None:
+        self._answer = answer
+        self._ours: socket.socket | None = None
+        self._theirs: socket.socket | None = None
+        if answer:
+            self._ours, self._theirs = socket.socketpair()
+
+    def __enter__(self) -> _Calls:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in (self._ours, self._theirs):
+            if end is not None:
+                end.close()
+
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        """The descriptor that the worker inherits."""
+        return (self._theirs.fileno(),) if self._theirs else ()
+
+    def started(self) -> None:
+        """The worker holds its end by now: drop ours of it, so that its death can be seen."""
+        if self._theirs is not None:
+            self._theirs.close()
+            self._theirs = None
+
+    def serve(self, seconds: float) -> float:
+        """Wait so long for a message and answer it; returns the seconds that the answer took."""
+        if self._ours is None or self._answer is None:
+            time.sleep(seconds)
+            return 0.0
+        ready = select.poll()  # select() knows no descriptor above 1023
+        ready.register(self._ours, select.POLLIN)
+        if not ready.poll(1000 * seconds):
+            return 0.0
+        message = _receive(self._ours)
+        if message is None:  # the worker has closed its end, or died
+            self._ours.close()
+            self._ours = None
+            return 0.0
+        began = time.monotonic()
+        reply = self._answer(message)
+        with contextlib.suppress(ConnectionError):  # it died meanwhile, which `_wait` will find
+            _send(self._ours, reply)
+        return time.monotonic() - began
 
 
 def stopped(verb: str) -> WorkerError:
@@ -133,7 +231,7 @@ def _lay_out(folder: Path, job: Job) -> None:
         (folder / stale).unlink(missing_ok=True)
 
 
-def _start(folder: Path) -> subprocess.Popen[bytes]:
+def _start(folder: Path, calls: _Calls) -> subprocess.Popen[bytes]:
     # OpenMP threads that spin while they wait cost torch fifteen times the CPU when others run.
     environment = (
         {"OMP_WAIT_POLICY": "PASSIVE"}
@@ -145,8 +243,10 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
             "PYTHONUNBUFFERED": "1",
         }
     )
+    if calls.inherited:
+        environment[_CALLS] = str(calls.inherited[0])
     with open(folder / "log.txt", "wb") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*_COMMAND, str(folder / "job.json")],
             cwd=folder,
             stdin=subprocess.PIPE,
@@ -154,7 +254,10 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
+            pass_fds=calls.inherited,
         )
+    calls.started()
+    return process
 
 
 def _wait(
@@ -164,6 +267,7 @@ def _wait(
     on_progress: Callable[[Progress], None] | None,
     verb: str,
     stop: threading.Event,
+    calls: _Calls,
 ) -> int:
     """Wait for the worker, passing progress on; whatever happens, its process group ends here."""
     deadline = time.monotonic() + timeout
@@ -181,7 +285,7 @@ def _wait(
                     got=f"none; it last said: {log_tail(folder) or 'nothing'}",
                     hint=f"allow more time, or see where it hangs: the log is {folder / 'log.txt'}",
                 )
-            time.sleep(_POLL)
+            deadline += calls.serve(_POLL)
     finally:
         _end(process)
     _report(folder, seen, on_progress)

@@ -18,6 +18,7 @@ from edgeserve.convert import ExportRequest, parse_source
 from edgeserve.convert.source import export_source, read_export
 from edgeserve.convert.target import try_routes
 from edgeserve.errors import ConvertError
+from edgeserve.types.options import ExportSettings
 from edgeserve.types.source import Exported
 
 FORMATS = ("onnx", "tflite", "coreml")
@@ -99,7 +100,9 @@ def run(user: Path, tmp_path: Path) -> Run:
     def run(name: str, shapes: Any = "auto") -> Exported:
         source = parse_source(f"sized:{name}", user)
         out = str(tmp_path / "out")
-        return export_source(ExportRequest(source=source, out=out, shapes=shapes))
+        return export_source(
+            ExportRequest(source=source, out=out, settings=ExportSettings(shapes=shapes))
+        )
 
     return run
 
@@ -198,7 +201,8 @@ def test_the_files_answer_as_the_module(run: Run, tmp_path: Path, name: str, for
 
 def test_the_options_words_are_checked() -> None:
     from edgeserve.errors import UsageError
-    from edgeserve.pipeline.options import ConvertOptions, check_convert_options
+    from edgeserve.pipeline.options import check_convert_options
+    from edgeserve.types.options import ConvertOptions
 
     assert check_convert_options(ConvertOptions(source="a:b", out="x")).shapes == "auto"
     with pytest.raises(UsageError) as error:
@@ -211,8 +215,8 @@ def test_a_note_is_in_the_manifest_and_the_reports(
 ) -> None:
     """The whole command: it says the note, and every report holds it."""
     from edgeserve.pipeline.convert import convert
-    from edgeserve.pipeline.options import ConvertOptions
     from edgeserve.pipeline.stage_context import Quiet
+    from edgeserve.types.options import ConvertOptions
 
     class Heard(Quiet):
         def note(self, text: str) -> None:

@@ -17,6 +17,7 @@ from edgeserve.convert import ExportRequest, parse_source
 from edgeserve.convert.source import export_source
 from edgeserve.errors import ConvertError
 from edgeserve.types.base import encode
+from edgeserve.types.options import ExportSettings
 from edgeserve.types.source import Exported
 
 Export = Callable[[str], Exported]
@@ -94,7 +95,9 @@ def test_a_program_that_could_run_code_is_refused_and_may_be_trusted(
     assert error.value.code == "EDGE-CONVERT-018"
     assert "--trust-pickle" in error.value.hint
     request = ExportRequest(
-        source=parse_source("foreign.pt2", user), out=str(tmp_path / "out"), trust_pickle=True
+        source=parse_source("foreign.pt2", user),
+        out=str(tmp_path / "out"),
+        settings=ExportSettings(trust_pickle=True),
     )
     assert export_source(request).signature.dims == {"x_dim0": (1, 7)}
 
@@ -108,7 +111,9 @@ def test_what_is_no_program_is_refused(export: Export, user: Path, tmp_path: Pat
             export(name)
         assert error.value.code == code
         trusted = ExportRequest(
-            source=parse_source(name, user), out=str(tmp_path / "out"), trust_pickle=True
+            source=parse_source(name, user),
+            out=str(tmp_path / "out"),
+            settings=ExportSettings(trust_pickle=True),
         )
         with pytest.raises(ConvertError) as error:
             export_source(trusted)
@@ -126,7 +131,9 @@ def test_a_workspace_gives_its_own_export(export: Export, user: Path, tmp_path: 
             user / "ws" / "source" / entry.path
         ).read_bytes()
     request = ExportRequest(
-        source=parse_source("ws", user), out=str(tmp_path / "out"), task="feature-extraction"
+        source=parse_source("ws", user),
+        out=str(tmp_path / "out"),
+        settings=ExportSettings(task="feature-extraction"),
     )
     assert export_source(request).task == "feature-extraction"
 

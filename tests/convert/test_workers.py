@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from edgeserve import backends, jobs
-from edgeserve.convert import ExportRequest, TargetRequest, convert, parse_source
+from edgeserve.convert import ExportRequest, TargetRequest, parse_source
 from edgeserve.convert.source import export_source, read_export
 from edgeserve.errors import ConvertError, UnsupportedOp, WorkerError
 from edgeserve.types.artifact import Artifact
@@ -43,7 +43,13 @@ def test_the_whole_way_in_workers_gives_what_one_process_gives(
     )
     told: list[jobs.Progress] = []
     out = tmp_path / "ws"
-    (artifact,) = convert("noisy:factory", out, folder=user, to=["ort"], on_progress=told.append)
+    request = ExportRequest(source=parse_source("noisy:factory", user), out=str(out / "source"))
+    jobs.run(VERB, request, Exported, out / "logs" / "export", on_progress=told.append)
+    target = TargetRequest(
+        source_folder=str(out / "source"), format="onnx", precision="fp32", out=str(out / "onnx")
+    )
+    log = out / "logs" / "onnx-fp32"
+    artifact = jobs.run(TARGET, target, Artifact, log, on_progress=told.append)
     exported = read_export(out / "source")
     here = export_source(
         ExportRequest(source=parse_source("good:factory", user), out=str(tmp_path / "here"))
@@ -53,15 +59,14 @@ def test_the_whole_way_in_workers_gives_what_one_process_gives(
     assert exported.signature == here.signature
     again = backends.get("onnx").export(here, tmp_path / "here", tmp_path / "onnx")
     assert again.sha256 == artifact.sha256
-    assert artifact.folder == "artifacts/onnx-fp32"
     assert [step.what for step in told][-1] == "convert to onnx by dynamo"
-    assert "route 'dynamo' worked" in (out / "logs" / "onnx-fp32" / "log.txt").read_text()
+    assert "route 'dynamo' worked" in (log / "log.txt").read_text()
     assert (out / "logs" / "export" / "log.txt").stat().st_size > 6_000_000
     import good  # the user's own module, as the oracle
 
     torch.manual_seed(0)
     module, (image,), _ = good.factory()
-    with backends.get("onnx").load(artifact, out) as session, torch.no_grad():
+    with backends.get("onnx").load(artifact, out / "onnx") as session, torch.no_grad():
         got = session.run({"image": image.numpy()})["logits"]
         np.testing.assert_allclose(got, module.eval()(image).numpy(), rtol=0, atol=1e-6)
 

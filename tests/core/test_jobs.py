@@ -373,3 +373,57 @@ def test_log_tail(tmp_path: Path) -> None:
     assert log_tail(tmp_path, lines=2) == "one |  two \ufffd"
     (tmp_path / "log.txt").write_text("y" * 1000)
     assert log_tail(tmp_path) == "y" * 300
+
+
+def test_a_worker_asks_a_function_of_its_parent(run: Run) -> None:
+    """It is called in the thread that waits, once a message, and messages may be large."""
+    where: set[int] = set()
+
+    def answer(message: bytes) -> bytes:
+        where.add(threading.get_ident())
+        return str(int(message) ** 2 if len(message) < 9 else len(message)).encode()
+
+    done = run("ask_often", 5, answer=answer)
+    assert done.numbers == (0, 1, 4, 9, 16)
+    assert done.text == str(5 << 20)
+    assert where == {threading.get_ident()}
+
+
+def test_a_parent_that_thinks_does_not_time_its_worker_out(run: Run) -> None:
+    def answer(message: bytes) -> bytes:
+        time.sleep(3.0 if message == b"0" else 0.0)
+        return b"1"
+
+    assert run("ask_often", 2, answer=answer, timeout=2.9).numbers == (1, 1)
+
+
+def test_what_a_parents_function_raises_ends_the_worker(run: Run) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+
+    def answer(message: bytes) -> bytes:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run("ask_often", 1, answer=answer)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before, "an end of the channel is left open"
+
+
+def test_a_worker_dies_while_its_parent_answers(run: Run, tmp_path: Path) -> None:
+    """The answer goes nowhere; what counts is how the worker ended."""
+
+    def answer(message: bytes) -> bytes:
+        children = Path("/proc/self/task").glob("*/children")
+        for pid in " ".join(path.read_text() for path in children).split():
+            if b"start_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+        return b"1" * (5 << 20)
+
+    with pytest.raises(WorkerError) as error:
+        run("ask_often", 1, answer=answer)
+    assert error.value.code == "EDGE-WORKER-002"
+
+
+def test_a_worker_whose_parent_has_no_function_is_told(run: Run) -> None:
+    with pytest.raises(WorkerError, match="KeyError"):
+        run("ask_often", 1)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from edgeserve.errors import BundleError, UnsupportedOp
-from edgeserve.jobs import progress
+from edgeserve.jobs import ask_parent, progress
 from edgeserve.types.base import Value
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -49,6 +49,12 @@ def surroundings(ask: Ask) -> Answer:
     """What the worker's process looks like from inside."""
     where = [os.getcwd(), sys.stdin.read(), str(sys.flags.safe_path), sys.path[-1]]
     return Answer(text="|".join(where), numbers=(os.getpid(), os.getpgrp(), os.getsid(0)))
+
+
+def ask_often(ask: Ask) -> Answer:
+    """Ask the parent about each number; the last message is large."""
+    answers = tuple(int(ask_parent(str(i).encode())) for i in range(ask.number))
+    return Answer(text=ask_parent(b"x" * (5 << 20)).decode(), numbers=answers)
 
 
 def open_files(ask: Ask) -> Answer:

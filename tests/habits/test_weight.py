@@ -24,7 +24,7 @@ MOST_MODULES = 25
 FAMILIES = {"edgeserve.backends.coreml.interpreter", "edgeserve.backends.torch.passes"}
 
 #: Class names that stand in several files all the same: at most five.
-SHARED_CLASS_NAMES: frozenset[str] = frozenset()
+SHARED_CLASS_NAMES = frozenset({"Workspace"})  # the folder; with its stages, `edgeserve.api`
 
 #: Written so that it does not match itself.
 BY_HAND = re.compile(r"#\s*fmt:\s*(?:ski[p]|of[f])")

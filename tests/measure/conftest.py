@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from edgeserve.files import describe
 from edgeserve.measure import MeasureRequest
 from edgeserve.types.artifact import Artifact
+from edgeserve.types.options import MeasureSettings
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 IMAGE = TensorSpec("image", "float32", ("batch", 3, 8, 8))
@@ -52,7 +53,7 @@ def request_(tmp_path: Path) -> MeasureRequest:
         artifact=artifact,
         root=str(tmp_path),
         signature=Signature(inputs=(IMAGE,), outputs=(LOGITS,), dims={"batch": (1, 8)}),
-        seconds=0.3,
+        settings=MeasureSettings(seconds=0.3),
         min_runs=12,
         max_runs=60,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from edgeserve.environment import environment
 from edgeserve.errors import BackendError, InputError, MeasureError
 from edgeserve.files import describe
 from edgeserve.jobs import Progress
-from edgeserve.measure import MeasureRequest, measure
+from edgeserve.measure import MeasureRequest
 from edgeserve.measure.request import VERB
 from edgeserve.measure.run import measure_artifact
 from edgeserve.measure.stats import spread
@@ -34,6 +35,7 @@ from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.processing.steps.top_k import TopK
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import decode, encode, plain
+from edgeserve.types.options import MeasureSettings
 from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.reports import Measurement
 from edgeserve.types.tensors import IO, Signature, TensorSpec
@@ -123,10 +125,17 @@ def text_request(root: Path) -> MeasureRequest:
             outputs=(Pool(output="tokens", mask="mask"),),
         ),
         task="feature-extraction",
-        seconds=0.2,
+        settings=MeasureSettings(seconds=0.2),
         min_runs=5,
         max_runs=20,
     )
+
+
+def with_settings(request: MeasureRequest, **fields: Any) -> MeasureRequest:
+    """The request with other fields, be they of its settings or its own."""
+    own = {n: v for n, v in fields.items() if n in MeasureRequest.__struct_fields__}
+    given = {n: v for n, v in fields.items() if n not in own}
+    return replace(request, settings=dataclasses.replace(request.settings, **given), **own)
 
 
 def test_every_figure_is_there_and_hangs_together(request_: MeasureRequest) -> None:
@@ -149,12 +158,14 @@ def test_every_figure_is_there_and_hangs_together(request_: MeasureRequest) -> N
 
 
 def test_batch_and_threads_are_what_ran(request_: MeasureRequest) -> None:
-    m = measure_artifact(replace(request_, batch=8, threads=2))
+    m = measure_artifact(with_settings(request_, batch=8, threads=2))
     assert (m.batch, m.threads, m.dims) == (8, 2, {"batch": 8})
 
 
 def test_the_number_of_runs_keeps_to_its_limits(request_: MeasureRequest) -> None:
-    m = measure_artifact(replace(request_, min_runs=1, max_runs=5, seconds=60.0, max_warmup=0))
+    m = measure_artifact(
+        with_settings(replace(request_, min_runs=1, max_runs=5, max_warmup=0), seconds=60.0)
+    )
     assert m.run.wall.n == 5
     assert m.warmup == 0
     assert "only 5 runs" in (m.noisy or "")
@@ -172,7 +183,7 @@ def test_a_raw_sample_is_split_over_the_steps(with_photo: MeasureRequest) -> Non
 
 def test_named_tensors_are_fed_as_they_are(request_: MeasureRequest, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", image=np.zeros((1, 3, 8, 8), np.float32))
-    m = measure_artifact(replace(request_, sample=str(tmp_path / "x.npz"), batch=2))
+    m = measure_artifact(with_settings(replace(request_, sample=str(tmp_path / "x.npz")), batch=2))
     assert (m.input, m.dims, m.split) == ("x.npz", {"batch": 2}, {})
 
 
@@ -180,7 +191,7 @@ def test_it_runs_in_a_process_of_its_own_and_tells_how_far_it_is(
     request_: MeasureRequest, tmp_path: Path
 ) -> None:
     seen: list[Progress] = []
-    m = measure(request_, tmp_path / "job", on_progress=seen.append)
+    m = jobs.run(VERB, request_, Measurement, tmp_path / "job", on_progress=seen.append)
     assert m.run.wall.n >= 12
     assert [p.what for p in seen][:2] == ["loading onnx-fp32", "warming up"]
     assert (tmp_path / "job" / "result.json").exists()
@@ -190,14 +201,14 @@ def test_errors_keep_their_meaning_across_the_process(
     request_: MeasureRequest, tmp_path: Path
 ) -> None:
     with pytest.raises(MeasureError, match="not in this version") as caught:
-        jobs.run(VERB, replace(request_, target="adb:1234"), Measurement, tmp_path / "job")
+        jobs.run(VERB, with_settings(request_, on="adb:1234"), Measurement, tmp_path / "job")
     assert caught.value.code == "EDGE-MEASURE-001"
 
 
 @pytest.mark.parametrize("target", ["browser", "arm64", "adb:SERIAL", "ssh:HOST", "", "Host"])
 def test_only_the_host_is_measured(target: str, request_: MeasureRequest) -> None:
     with pytest.raises(MeasureError) as caught:
-        measure_artifact(replace(request_, target=target))
+        measure_artifact(with_settings(request_, on=target))
     assert caught.value.code == "EDGE-MEASURE-001"
 
 
@@ -218,7 +229,7 @@ def test_figures_that_make_no_sense(
     fields: dict[str, Any], thing: str, request_: MeasureRequest
 ) -> None:
     with pytest.raises(MeasureError, match=f"^EDGE-MEASURE-006 {thing}: "):
-        measure_artifact(replace(request_, **fields))
+        measure_artifact(with_settings(request_, **fields))
 
 
 def test_changed_bytes_are_not_measured(request_: MeasureRequest) -> None:

@@ -18,7 +18,8 @@ from bundlecases.texts import text_files
 from edgeserve import backends
 from edgeserve.bundle import Bundle
 from edgeserve.errors import BundleError, FilesError, PackageError
-from edgeserve.package import Packaged, PackageRequest, package
+from edgeserve.package import Packaged, package
+from edgeserve.types.options import PackageOptions
 from edgeserve.types.vocabulary import TARGETS
 
 MODEL = "artifacts/onnx-fp32/model.onnx"
@@ -26,7 +27,7 @@ MODEL = "artifacts/onnx-fp32/model.onnx"
 
 def packaged(workspace: Path, **request: Any) -> Packaged:
     out = request.pop("out", workspace.parent / "model.edge")
-    return package(PackageRequest(workspace=str(workspace), out=str(out), **request))
+    return package(PackageOptions(out=str(workspace), bundle=str(out), **request))
 
 
 def test_it_holds_the_allow_list_and_nothing_else(workspace: Path) -> None:
@@ -111,7 +112,7 @@ def test_a_target_takes_the_formats_that_run_there(
 
 
 def test_artifacts_can_be_named(several: Path) -> None:
-    done = packaged(several, artifacts=("coreml-fp16",))
+    done = packaged(several, only=("coreml-fp16",))
     assert done.artifacts == ("coreml-fp16",)
     with Bundle(done.path) as bundle:
         assert MODEL not in bundle.members
@@ -136,9 +137,9 @@ def test_name_version_and_license_can_be_given(workspace: Path) -> None:
     ("request_", "code"),
     [
         ({"target": "toaster"}, "003"),
-        ({"artifacts": ("onnx-w8",)}, "004"),
-        ({"artifacts": ("tflite-w8a8",)}, "004"),
-        ({"artifacts": ("coreml-fp16",), "target": "android"}, "004"),
+        ({"only": ("onnx-w8",)}, "004"),
+        ({"only": ("tflite-w8a8",)}, "004"),
+        ({"only": ("coreml-fp16",), "target": "android"}, "004"),
         ({"name": "../x"}, "005"),
         ({"name": "a/b"}, "005"),
         ({"version": 0}, "005"),
@@ -283,10 +284,10 @@ def test_a_verdict_that_the_gate_did_not_give_is_not_sealed(
     report = next((workspace / "reports").glob("*.validate.json"))
     report.write_bytes(report.read_bytes().replace(b'"artifact_sha256":"', b'"artifact_sha256":"0'))
     with pytest.raises(PackageError) as caught:
-        package(PackageRequest(workspace=str(workspace), out=str(tmp_path / "m.edge")))
+        package(PackageOptions(out=str(workspace), bundle=str(tmp_path / "m.edge")))
     assert caught.value.code == "EDGE-PACKAGE-009"
     report.unlink()
     with pytest.raises(PackageError) as caught:
-        package(PackageRequest(workspace=str(workspace), out=str(tmp_path / "m.edge")))
+        package(PackageOptions(out=str(workspace), bundle=str(tmp_path / "m.edge")))
     assert caught.value.code == "EDGE-PACKAGE-009"
     assert not (tmp_path / "m.edge").exists()

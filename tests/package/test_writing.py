@@ -16,7 +16,8 @@ from bundlecases.content import Json, colour_files, colour_manifest
 from edgeserve.bundle import Bundle
 from edgeserve.errors import FilesError, PackageError
 from edgeserve.files import Fs
-from edgeserve.package import PackageRequest, package
+from edgeserve.package import package
+from edgeserve.types.options import PackageOptions
 
 DATA = "artifacts/onnx-fp32/model.onnx.data"
 
@@ -57,7 +58,7 @@ def test_a_full_disk_leaves_the_old_bundle(old: bytes | None, workspace: Path) -
     out = folder / "model.edge"
     if old is not None:
         out.write_bytes(old)
-    request = PackageRequest(workspace=str(workspace), out=str(out))
+    request = PackageOptions(out=str(workspace), bundle=str(out))
     failed = 0
     for after in range(60):
         done = None
@@ -81,7 +82,7 @@ def test_a_file_that_changes_while_it_is_copied(workspace: Path) -> None:
 
     out = workspace.parent / "bundles" / "model.edge"
     with pytest.raises(PackageError, match="EDGE-PACKAGE-007"):
-        package(PackageRequest(workspace=str(workspace), out=str(out)), Late())
+        package(PackageOptions(out=str(workspace), bundle=str(out)), Late())
     assert list(out.parent.iterdir()) == []
 
 
@@ -96,7 +97,7 @@ def test_a_disk_that_writes_something_else(workspace: Path) -> None:
 
     out = workspace.parent / "bundles" / "model.edge"
     with pytest.raises(Exception, match="EDGE-BUNDLE-0"):
-        package(PackageRequest(workspace=str(workspace), out=str(out)), Rotten())
+        package(PackageOptions(out=str(workspace), bundle=str(out)), Rotten())
     assert list(out.parent.iterdir()) == []
 
 
@@ -115,7 +116,7 @@ def test_weights_are_never_in_memory(
     with open(workspace / DATA, "wb") as file:
         file.truncate(size)
     tracemalloc.start()
-    done = package(PackageRequest(workspace=str(workspace), out=str(tmp_path / "model.edge")))
+    done = package(PackageOptions(out=str(workspace), bundle=str(tmp_path / "model.edge")))
     with Bundle(done.path) as bundle:
         root = bundle.local(bundle.manifest.artifacts[0])
     peak = tracemalloc.get_traced_memory()[1]

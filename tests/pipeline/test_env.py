@@ -12,7 +12,7 @@ from edgeserve.backends.onnx import optimum
 from edgeserve.errors import ConvertError, UsageError
 from edgeserve.pipeline import env
 from edgeserve.pipeline.convert import convert
-from edgeserve.pipeline.options import ConvertOptions
+from edgeserve.types.options import ConvertOptions
 
 
 @pytest.fixture(autouse=True)

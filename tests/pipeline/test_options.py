@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from edgeserve.errors import UsageError
 from edgeserve.pipeline.convert import check_workspace_folder, convert
 from edgeserve.pipeline.measure import measure
-from edgeserve.pipeline.options import (
-    ConvertOptions,
-    MeasureOptions,
-    PackageOptions,
-    ValidateOptions,
-    check_convert_options,
-)
+from edgeserve.pipeline.options import check_convert_options
 from edgeserve.pipeline.publish import package
 from edgeserve.pipeline.result import check_writable
 from edgeserve.pipeline.run import read_config
 from edgeserve.pipeline.validate import validate
+from edgeserve.types.options import ConvertOptions, MeasureOptions, PackageOptions, ValidateOptions
 
 
 @pytest.mark.parametrize(
@@ -31,7 +26,7 @@ def test_an_empty_value_of_convert(field: str) -> None:
     whole = ConvertOptions(source="toy:build", out="out")
     empty = () if field == "to" else ""
     with pytest.raises(UsageError) as caught:
-        check_convert_options(msgspec.structs.replace(whole, **{field: empty}))
+        check_convert_options(dataclasses.replace(whole, **{field: empty}))
     assert caught.value.code == "EDGE-USAGE-005"
     assert field in caught.value.message.lower()
 

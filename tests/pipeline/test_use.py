@@ -218,7 +218,7 @@ def test_the_list_of_commands_says_what_the_commands_say() -> None:
     from edgeserve.cli.app import COMMANDS
 
     for name, (module, line) in COMMANDS.items():
-        function = importlib.import_module(f"edgeserve.cli.{module}").COMMANDS[name]
+        function = importlib.import_module(f"edgeserve.cli.{module}").COMMANDS[name]()
         assert function.__doc__ == line, name
 
 

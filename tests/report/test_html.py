@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from edgeserve.report import ReportRequest, report
+from edgeserve.report import ReportRequest
+from edgeserve.report.html import render_report
 from edgeserve.types.artifact import Reason
 from edgeserve.types.reports import Check, WorstInput
 
@@ -24,7 +25,7 @@ HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&lt;\u202e{{
 
 
 def render(desk: Any, out: Path) -> bytes:
-    report(ReportRequest(workspace=str(desk.root), out=str(out)))
+    render_report(ReportRequest(workspace=str(desk.root), out=str(out)))
     return out.read_bytes()
 
 
@@ -114,8 +115,8 @@ def test_it_can_be_read_without_seeing_it(full: Any, show: Show) -> None:
 def test_the_same_workspace_gives_the_same_bytes(full: Any, tmp_path: Path) -> None:
     first = render(full, tmp_path / "a.html")
     code = (
-        "import sys; from edgeserve.report import *;"
-        "report(ReportRequest(workspace=sys.argv[1], out=sys.argv[2]))"
+        "import sys; from edgeserve.report.html import *;"
+        "render_report(ReportRequest(workspace=sys.argv[1], out=sys.argv[2]))"
     )
     subprocess.run(
         [sys.executable, "-P", "-c", code, str(full.root), str(tmp_path / "b.html")],

@@ -11,7 +11,8 @@ import pytest
 
 from edgeserve import jobs
 from edgeserve.errors import FilesError, ReportError
-from edgeserve.report import Rendered, ReportRequest, report
+from edgeserve.report import Rendered, ReportRequest
+from edgeserve.report.html import render_report
 from edgeserve.report.request import VERB
 from edgeserve.types.reports import WorstInput
 
@@ -122,7 +123,7 @@ def test_no_workspace(tmp_path: Path) -> None:
         (tmp_path / "x", "no such folder"),
     ):
         with pytest.raises(ReportError, match=got) as caught:
-            report(ReportRequest(workspace=str(where), out=str(tmp_path / "r.html")))
+            render_report(ReportRequest(workspace=str(where), out=str(tmp_path / "r.html")))
         assert caught.value.code == "EDGE-REPORT-001"
     assert not (tmp_path / "r.html").exists()
 
@@ -131,14 +132,14 @@ def test_no_workspace(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named_and_not_skipped(content: bytes, full: Any, tmp_path: Path) -> None:
     (full.root / "reports" / "onnx-fp32.measure.json").write_bytes(content)
     with pytest.raises(ReportError, match=r"reports/onnx-fp32\.measure\.json") as caught:
-        report(ReportRequest(workspace=str(full.root), out=str(tmp_path / "r.html")))
+        render_report(ReportRequest(workspace=str(full.root), out=str(tmp_path / "r.html")))
     assert caught.value.code == "EDGE-REPORT-002"
 
 
 def test_a_report_that_cannot_be_written_leaves_no_half(full: Any, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(FilesError):
-        report(ReportRequest(workspace=str(full.root), out=str(tmp_path / "taken")))
+        render_report(ReportRequest(workspace=str(full.root), out=str(tmp_path / "taken")))
     assert list((tmp_path / "taken").iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -343,7 +344,7 @@ def test_options_are_all_told(sealed: str, tmp_path: Path) -> None:
         "port": 81,
         "host": "127.0.0.1",
     }
-    names = set(ServeOptions.__struct_fields__) - {"bundles"}
+    names = {field.name for field in dataclasses.fields(ServeOptions)} - {"bundles"}
     assert names <= other.keys(), "an option that this test does not know"
     emit("kubernetes", Deployment(bundles=(sealed,), **other), tmp_path)
     [container] = read(tmp_path, "deployment.yaml")["spec"]["template"]["spec"]["containers"]

@@ -26,7 +26,7 @@ from edgeserve import backends
 from edgeserve.backends.onnx import OnnxBackend
 from edgeserve.bundle.rules import Identity
 from edgeserve.files import describe, sha256_bytes
-from edgeserve.package import PackageRequest, package
+from edgeserve.package import package
 from edgeserve.processing.steps.decode import Decode
 from edgeserve.processing.steps.layout import Layout
 from edgeserve.processing.steps.normalize import Normalize
@@ -37,6 +37,7 @@ from edgeserve.tasks.classification import Classification
 from edgeserve.types.artifact import Artifact, Judgement, Reason
 from edgeserve.types.base import encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
+from edgeserve.types.options import PackageOptions
 from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.samples import Golden, GoldenCase
 from edgeserve.types.tensors import IO, Signature, TensorSpec
@@ -314,7 +315,7 @@ class Make:
         """The workspace, sealed."""
         out = self.folder.parent / f"{workspace.name}.edge"
         self.write_reports(workspace)
-        package(PackageRequest(workspace=str(workspace), out=str(out)))
+        package(PackageOptions(out=str(workspace), bundle=str(out)))
         return out
 
 

@@ -340,13 +340,13 @@ def test_a_later_candidate_must_be_faster_by_a_tenth(
 
 def asked(**given: Any) -> Constraints:
     none: dict[str, Any] = dict.fromkeys(("format", "precision", "delegate", "threads", "profile"))
-    return parse_constraints(**(none | {"strict": False, "later": {}} | given))
+    return parse_constraints(**(none | {"strict": False, "deadline": None} | given))
 
 
 @pytest.mark.parametrize(
     ("given", "code", "named"),
     [
-        ({"later": {"trust": "key.pub"}}, "EDGE-WRAPPER-002", "trust"),
+        ({"deadline": 0.5}, "EDGE-WRAPPER-002", "deadline"),
         ({"format": "pickle"}, "EDGE-WRAPPER-003", "format"),
         ({"precision": "fp8"}, "EDGE-WRAPPER-003", "precision"),
         ({"threads": 0}, "EDGE-WRAPPER-003", "threads"),

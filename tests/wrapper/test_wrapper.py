@@ -209,7 +209,6 @@ def test_the_number_of_threads_is_measured_or_given(make: Any) -> None:
     [
         ({"fallback": "http://gpu.example.com"}, "EDGE-FALLBACK-003"),
         ({"deadline": 0.2}, "EDGE-WRAPPER-002"),
-        ({"trust": "key.pub"}, "EDGE-WRAPPER-002"),
         ({"precision": "fp8"}, "EDGE-WRAPPER-003"),
         ({"threads": -1}, "EDGE-WRAPPER-003"),
         ({"delegate": "cuda"}, "EDGE-WRAPPER-001"),

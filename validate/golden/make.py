@@ -65,7 +65,8 @@ def make_golden(request: GoldenRequest) -> Golden:
         DataError: a file of the given folder cannot be used.
         ValidateError: EDGE-VALIDATE-009 no input is decided well enough; and the reference's.
     """
-    check_reference(request.reference)
+    if request.reference != request.caller:
+        check_reference(request.reference)
     exported = load_exported(Path(request.source_folder))
     processor = load_processor(exported, Path(request.source_folder))
     rule = SelectionRule(exported.task, plain(request.error))
@@ -150,7 +151,8 @@ def _new_candidates(
 ) -> list[GoldenCandidate]:
     """Ask the reference, about what was given or what is generated now."""
     folder = Path(request.source_folder)
-    with Reference(exported, folder, request.reference, Path(request.folder)) as oracle:
+    user_folder = Path(request.folder)
+    with Reference(exported, folder, request.reference, user_folder, request.caller) as oracle:
         if request.given is not None:
             return list(_given_candidates(request, oracle))
         return generate_candidates(oracle, folder, request.count, rule.wanted(None), request.seed)

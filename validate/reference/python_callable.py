@@ -34,10 +34,12 @@ __all__ = [
     "PT2",
     "CallableReference",
     "ParsedAnswer",
+    "call_reference",
     "check_reference",
     "is_endpoint",
     "parse_answer",
     "reference_key",
+    "unreadable_answer",
 ]
 
 
@@ -53,16 +55,26 @@ def is_endpoint(reference: str) -> bool:
 
 
 def check_reference(reference: str) -> None:
-    """See that a reference is of a kind that can be asked.
+    """See that a reference is of a kind that a worker can ask by its name.
 
     Raises:
-        ValidateError: EDGE-VALIDATE-002 an address that is none of REST, -001 anything else.
+        ValidateError: EDGE-VALIDATE-002 an address that is none of REST, -049 a function of a
+            Python process that is not at hand, -001 anything else.
     """
     if reference == PT2 or _CALLABLE.fullmatch(reference):
         return
     if is_endpoint(reference):
         check_address(reference)
         return
+    if reference.startswith("<"):
+        raise ValidateError(
+            "EDGE-VALIDATE-049",
+            f"reference {reference}",
+            wanted="a reference that can be opened again",
+            got="a function of the Python process that validated first",
+            hint="pass the function again, validate(reference=function), or put it into a module "
+            "and name its import path: server:predict",
+        )
     raise ValidateError(
         "EDGE-VALIDATE-001",
         f"reference {reference!r}",
@@ -70,6 +82,27 @@ def check_reference(reference: str) -> None:
         got="none of them",
         hint="name a function that takes a raw input, such as server:predict",
     )
+
+
+def call_reference(
+    function: Callable[[RawInput], object], raw: RawInput, thing: str, folder: Path
+) -> object:
+    """What a function of the user answers to a raw input.
+
+    Raises:
+        ValidateError: EDGE-VALIDATE-005, it raised an exception.
+    """
+    try:
+        return function(raw)
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise ValidateError(
+            "EDGE-VALIDATE-005",
+            thing,
+            wanted="an answer",
+            got=f"{type(error).__name__}: {error}",
+            source_line=line_of_error(error, folder),
+            hint="fix the function, or leave out inputs that it cannot answer",
+        ) from error
 
 
 def reference_key(reference: str, folder: Path) -> str:
@@ -136,20 +169,12 @@ class CallableReference:
         Raises:
             ValidateError: EDGE-VALIDATE-005, it raised an exception.
         """
-        return [self._one(raw, thing) for raw, thing in zip(raws, things, strict=True)]
-
-    def _one(self, raw: RawInput, thing: str) -> object:
-        try:
-            return self._function(raw)
-        except (Exception, SystemExit) as error:  # the user's code may raise anything
-            raise ValidateError(
-                "EDGE-VALIDATE-005",
-                f"reference {self.reference} on {thing}",
-                wanted="an answer",
-                got=f"{type(error).__name__}: {error}",
-                source_line=line_of_error(error, self._folder),
-                hint="fix the function, or leave out inputs that it cannot answer",
-            ) from error
+        return [
+            call_reference(
+                self._function, raw, f"reference {self.reference} on {thing}", self._folder
+            )
+            for raw, thing in zip(raws, things, strict=True)
+        ]
 
     def _load(self) -> Callable[[RawInput], object]:
         module, _, name = self.reference.partition(":")

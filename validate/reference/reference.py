@@ -29,6 +29,7 @@ from edgeserve.tasks.classification import Classification
 from edgeserve.types.records import Record, Runtime
 from edgeserve.types.source import Exported
 from edgeserve.validate.inference import decision, load_processor, prepare_feed
+from edgeserve.validate.reference.caller_function import CallerReference
 from edgeserve.validate.reference.endpoint import EndpointReference
 from edgeserve.validate.reference.python_callable import (
     PT2,
@@ -70,6 +71,7 @@ class Reference:
         folder: The folder that its files lie in.
         reference: "pt2", ``module:callable`` or the address of an endpoint.
         user_folder: Where a callable's modules are found.
+        caller: Name of the function that the process which started this worker answers for.
 
     Attributes:
         exported: The model.
@@ -84,14 +86,16 @@ class Reference:
         BackendError: the exported program cannot be loaded.
     """
 
-    def __init__(self, exported: Exported, folder: Path, reference: str, user_folder: Path) -> None:
+    def __init__(
+        self, exported: Exported, folder: Path, reference: str, user_folder: Path, caller: str = ""
+    ) -> None:
         self.exported = exported
         self.reference = reference
         self.processor = load_processor(exported, folder)
         self.rule = tasks.decision_rule(exported.task, exported.processing)
         self._answers = tasks.answers_of(exported.task)
         self._lowered = _lower_threshold_processor(exported, folder)
-        self._server = self._opened(reference, user_folder)
+        self._server = self._opened(reference, user_folder, caller)
         backend, program = reference_program(exported)
         self._session = backend.load(program, folder)
         self._runner = BatchRunner(self._session, exported.signature)
@@ -176,10 +180,12 @@ class Reference:
         )
 
     def _opened(
-        self, reference: str, user_folder: Path
-    ) -> CallableReference | EndpointReference | None:
+        self, reference: str, user_folder: Path, caller: str
+    ) -> CallableReference | CallerReference | EndpointReference | None:
         if reference == PT2:
             return None
+        if reference == caller:
+            return CallerReference(reference)
         if is_endpoint(reference):
             return EndpointReference(reference, self.exported.signature, self.processor.medium)
         return CallableReference(reference, user_folder)

@@ -39,12 +39,6 @@ __all__ = [
 ]
 
 
-_UNSUPPORTED = {
-    "deadline": "leave it out: without a fallback nobody could answer in the device's place",
-    "trust": "leave it out, and get the bundle over a channel you trust: hashes are always checked",
-}
-
-
 @dataclass(frozen=True)
 class Constraints:
     """The caller's own conditions; None: no condition.
@@ -76,7 +70,7 @@ def parse_constraints(
     strict: bool,
     threads: int | None,
     profile: Profile | str | None,
-    later: dict[str, object],
+    deadline: float | None,
 ) -> Constraints:
     """Check the arguments of a `Wrapper` and make a `Wish` of them.
 
@@ -84,14 +78,14 @@ def parse_constraints(
         WrapperError: EDGE-WRAPPER-002 for what this version cannot do, -003 for a wrong value.
         ProfileError: there is no profile of that name.
     """
-    for name, value in later.items():
-        if value is not None:
-            raise WrapperError(
-                "EDGE-WRAPPER-002",
-                f"argument {name}",
-                got="not in this version",
-                hint=_UNSUPPORTED[name],
-            )
+    if deadline is not None:
+        raise WrapperError(
+            "EDGE-WRAPPER-002",
+            "argument deadline",
+            wanted="a fallback beside it",
+            got="none",
+            hint="leave it out: without a fallback nobody could answer in the device's place",
+        )
     if format is not None:
         format = _known_format(format)
     if precision is not None:

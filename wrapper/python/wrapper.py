@@ -63,7 +63,6 @@ class Wrapper:
         threads: int | None = None,
         deadline: float | None = None,
         fallback: object = None,
-        trust: object = None,
         profile: Profile | str | None = None,
     ) -> None:
         """Open ``bundle`` and prove what will run.
@@ -79,7 +78,6 @@ class Wrapper:
                 only.
             fallback: A contract with an endpoint (`edgeserve.wrapper.fallback.Fallback`), an
                 endpoint's URL, or the path of a contract's TOML file.
-            trust: Not in this version.
             profile: A device profile or its name: only what is worth trying on such a device.
 
         Raises:
@@ -92,7 +90,6 @@ class Wrapper:
             FallbackError: EDGE-FALLBACK-001 to -003, -005 or -006: the contract cannot be used.
         """
         contract = _policy(fallback, deadline)
-        later = {"deadline": None if contract else deadline, "trust": trust}
         self._wish = parse_constraints(
             format=format,
             precision=precision,
@@ -100,7 +97,7 @@ class Wrapper:
             strict=strict,
             threads=threads,
             profile=profile,
-            later=later,
+            deadline=None if contract else deadline,
         )
         with contextlib.ExitStack() as stack:
             self._model = stack.enter_context(open_model(bundle))

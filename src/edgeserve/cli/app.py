@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
     from edgeserve.jobs import Progress
-    from edgeserve.pipeline.stage_context import ProgressCallback
+    from edgeserve.pipeline.stage_context import ProgressCallback, Ui
 
 __all__ = [
     "COMMANDS",
     "Json",
     "LiveProgress",
-    "PlainProgress",
     "app",
     "command",
     "print_json",
@@ -52,12 +51,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "package": ("make", "Write the .edge package (all artifacts that did not fail)."),
     "report": ("make", "Write a self-contained HTML report (private: it shows inputs)."),
     "run": ("make", "Run the stages that edgeserve.toml declares, in order."),
-    "predict": ("use", "Answer raw inputs with the best proven artifact."),
-    "verify": ("use", "Run the golden cases on this very device; print the certificate."),
+    "predict": ("use", "Predict raw inputs with the best validated artifact."),
+    "verify": ("use", "Run the golden cases on this device and print a certificate."),
     "serve": ("serving", "Serve bundles over the Open Inference Protocol."),
-    "inspect": ("use", "Say what a bundle or workspace holds, its hashes checked."),
+    "inspect": ("use", "List the contents of a bundle or workspace and check all hashes."),
     "env": ("env", "Manage environments for external exporters (optimum)."),
-    "doctor": ("info", "Say what works here, what is missing and how to get it."),
+    "doctor": ("info", "Check this installation: what works, what is missing, how to get it."),
     "profiles": ("info", "List device and workload profiles."),
     "explain": ("info", "Explain an error code."),
 }
@@ -67,6 +66,14 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 class _Commands(TyperGroup):
     """Commands built one at a time, on use."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The group's own flags, unset as False: for None typer would load pydantic (100 ms)."""
+        listed = super().get_params(ctx)
+        for parameter in listed:
+            if getattr(parameter, "is_flag", False) and parameter.default is None:
+                parameter.default = False
+        return listed
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -78,7 +85,7 @@ class _Commands(TyperGroup):
         single = typer.Typer(
             add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS
         )
-        single.command(cmd_name)(module.COMMANDS[cmd_name])
+        single.command(cmd_name)(module.COMMANDS[cmd_name]())
         return typer.main.get_command(single)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -210,22 +217,6 @@ def _report(error: EdgeError, as_json: bool, out: object = None) -> int:
     return error.exit_code
 
 
-class PlainProgress:
-    """One line on standard error as each stage ends: for pipes, logs and CI."""
-
-    @contextlib.contextmanager
-    def stage(self, title: str) -> Iterator[ProgressCallback]:
-        """Run the block, then print the title and its seconds."""
-        began = time.monotonic()
-        yield _silent
-        self.note(f"{title} ({time.monotonic() - began:.1f} s)")
-
-    def note(self, text: str) -> None:
-        """Print one line."""
-        sys.stderr.write(f"{text}\n")  # in one piece: stages end side by side
-        sys.stderr.flush()
-
-
 class LiveProgress:
     """For each running stage a spinner, a bar and its time on standard error, drawn by rich."""
 
@@ -283,10 +274,8 @@ class LiveProgress:
         self._console.print(text, markup=False, highlight=False)
 
 
-def _silent(step: Progress) -> None:
-    """Say nothing: a log does not need it."""
-
-
-def terminal_ui() -> PlainProgress | LiveProgress:
+def terminal_ui() -> Ui:
     """`LiveProgress` on a terminal, `PlainProgress` elsewhere."""
+    from edgeserve.pipeline.stage_context import PlainProgress
+
     return LiveProgress() if sys.stderr.isatty() else PlainProgress()

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from edgeserve.cli.app import Json, command, print_json
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "env"]
 
 
-@command
 def env(
-    action: Annotated[str, typer.Argument(metavar="create", help="create.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="optimum.")],
-    index_url: Annotated[str | None, typer.Option(help="Another package index.")] = None,
+    action: Annotated[str, typer.Argument(metavar="create", help="The action: create.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment: optimum.")],
+    index_url: Annotated[str | None, typer.Option(help="URL of another package index.")] = None,
     json_: Json = False,
 ) -> int:
     """Manage environments for external exporters (optimum)."""
     from edgeserve.cli.app import terminal_ui
+    from edgeserve.options import check_choice
     from edgeserve.pipeline.env import create
-    from edgeserve.pipeline.options import choice
 
-    choice("env", action, ("create",))
+    check_choice("env", action, ("create",))
     made = create(name, terminal_ui(), ("--index-url", index_url) if index_url else ())
     if json_:
         print_json(made.json())
@@ -32,4 +32,4 @@ def env(
     return 0
 
 
-COMMANDS = {"env": env}
+COMMANDS = {"env": partial(command, env)}

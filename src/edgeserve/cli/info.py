@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from edgeserve.cli.app import Json, command, print_json
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "doctor", "explain", "profiles"]
 
 
-@command
 def doctor(json_: Json = False) -> int:
-    """Say what works here, what is missing and how to get it."""
+    """Check this installation: what works, what is missing, how to get it."""
     from edgeserve.pipeline.doctor import examine
 
     found = examine()
@@ -29,9 +29,10 @@ def doctor(json_: Json = False) -> int:
     return 0 if found.ok else 1
 
 
-@command
 def profiles(
-    name: Annotated[str | None, typer.Argument(help="Show one profile whole.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of one profile, to print in full.")
+    ] = None,
     json_: Json = False,
 ) -> int:
     """List device and workload profiles."""
@@ -49,9 +50,10 @@ def profiles(
     return 0
 
 
-@command
 def explain(
-    code: Annotated[str | None, typer.Argument(help="EDGE-AREA-NNN; none: list all.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(help="EDGE-AREA-NNN; without one, all are listed.")
+    ] = None,
     json_: Json = False,
 ) -> int:
     """Explain an error code."""
@@ -71,4 +73,8 @@ def explain(
     return 0
 
 
-COMMANDS = {"doctor": doctor, "profiles": profiles, "explain": explain}
+COMMANDS = {
+    "doctor": partial(command, doctor),
+    "profiles": partial(command, profiles),
+    "explain": partial(command, explain),
+}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeserve import tasks
+from edgeserve.pipeline.result_table import file_size, result_table
 from edgeserve.terminal_text import escape_controls
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import encode, plain
@@ -19,9 +20,9 @@ from edgeserve.types.records import Tensors
 from edgeserve.types.tensors import Signature
 
 if TYPE_CHECKING:
+    from edgeserve.package import Packaged
     from edgeserve.pipeline.inspect import Inspection
     from edgeserve.pipeline.measure import MeasureResult
-    from edgeserve.pipeline.publish import PackageResult
     from edgeserve.pipeline.result import StageResult
     from edgeserve.types.reports import Report
     from edgeserve.wrapper.certificate import Certificate
@@ -103,23 +104,6 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     console.print(table)
 
 
-def _size(count: float) -> str:
-    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.1f} KiB"
-
-
-def _agreement(report: Report | None) -> str:
-    """Decided answers with the figure and limit of the verdict, then all answers."""
-    from edgeserve.report.summary import agreement_phrase
-
-    if report is None:
-        return "not validated"
-    phrase = agreement_phrase(report).replace("\u00a0", " ")
-    if report.decisions is None:
-        return phrase
-    raw = report.decisions.raw
-    return f"{phrase} \u00b7 all {raw.n - raw.count}/{raw.n}"
-
-
 def _legend(reports: Iterable[Report]) -> Iterator[str]:
     """The rule behind the verdicts of the table, for each set of limits in it."""
     from edgeserve.report.formatting import percent
@@ -133,29 +117,14 @@ def _legend(reports: Iterable[Report]) -> Iterator[str]:
         ).replace("\u00a0", " ")
 
 
-def _worst(report: Report | None) -> str:
-    if report is None or not report.outputs:
-        return "-"
-    return f"{max(plain(o.max_abs) for o in report.outputs):.2g}"
-
-
 def print_outcome(outcome: StageResult) -> None:
     """The result of convert, validate or run."""
     for line in outcome.plan:
         print(line)
     if outcome.manifest is None:
         return
-    rows = []
-    for artifact in outcome.artifacts:
-        report = outcome.reports.get(artifact.name)
-        size = _size(artifact.size)
-        rows.append(
-            (artifact.name, artifact.verdict or "", size, _worst(report), _agreement(report))
-        )
-    for refused in outcome.refused:
-        name = f"{refused.format}-{refused.precision}"
-        rows.append((name, refused.verdict, "-", "-", refused.code))
-    _table(("artifact", "verdict", "size", "max abs diff", "agreement with reference"), rows)
+    table = result_table(outcome.artifacts, outcome.refused, outcome.reports)
+    _table(table.columns, table.rows)
     for line in _legend(outcome.reports.values()):
         print(line)
     for artifact in outcome.artifacts:
@@ -228,10 +197,10 @@ def print_measurements(measured: MeasureResult) -> None:
             print(f"{name}: noisy, these figures are unreliable: {m.noisy}")
 
 
-def print_packaged(packaged: PackageResult) -> None:
+def print_packaged(packaged: Packaged) -> None:
     """The sealed bundle."""
     held = ", ".join(f"{name} ({verdict})" for name, verdict in packaged.verdicts.items())
-    print(f"{packaged.path}  {_size(packaged.size)}  {held}")
+    print(f"{packaged.path}  {file_size(packaged.size)}  {held}")
     print(f"model_id {packaged.model_id}\nsha256   {packaged.sha256}")
 
 
@@ -309,7 +278,7 @@ def print_inspection(found: Inspection) -> None:
         f"{len(m.golden.cases)} golden cases ({m.golden.origin})" if m.golden else "no golden cases"
     )
     print(f"{golden}, {len(m.labels)} labels, {len(m.files)} members, all hashes verified")
-    rows = [(a.name, a.verdict or "", _size(a.size), a.sha256[:16]) for a in m.artifacts]
+    rows = [(a.name, a.verdict or "", file_size(a.size), a.sha256[:16]) for a in m.artifacts]
     _table(("artifact", "verdict", "size", "sha256"), rows)
     for graph in found.graphs:
         ops = ", ".join(f"{n} {op}" for op, n in graph.ops.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +12,20 @@ import typer
 from edgeserve.cli.app import Json, command, print_json
 from edgeserve.errors import InputError
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "inspect", "predict", "verify"]
 
 Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="A .edge file or a workspace.")]
 Format = Annotated[str | None, typer.Option("--format", help="Only this format.")]
 Precision = Annotated[str | None, typer.Option(help="Only this precision.")]
 Delegate = Annotated[str | None, typer.Option(help="Only this delegate.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Fail rather than take a second choice.")]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Fail if the first choice of artifact and delegate cannot be used."
+    ),
+]
 
 
-@command
 def predict(
     bundle: Bundle,
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Raw inputs.")],
@@ -31,7 +36,7 @@ def predict(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the runtime.")] = None,
     json_: Json = False,
 ) -> int:
-    """Answer raw inputs with the best proven artifact."""
+    """Predict raw inputs with the best validated artifact."""
     from edgeserve.wrapper import Wrapper
 
     with Wrapper(
@@ -56,9 +61,8 @@ def predict(
     return 0
 
 
-@command
 def verify(bundle: Bundle, json_: Json = False) -> int:
-    """Run the golden cases on this very device; print the certificate."""
+    """Run the golden cases on this device and print a certificate."""
     from edgeserve.wrapper import verify as prove
 
     certificate = prove(bundle)
@@ -73,13 +77,14 @@ def verify(bundle: Bundle, json_: Json = False) -> int:
     return 0 if certificate.verdict == "pass" else 1
 
 
-@command
 def inspect(
     bundle: Bundle,
-    graph: Annotated[bool, typer.Option("--graph", help="Also read the artifacts' ops.")] = False,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Also list the operators of each artifact.")
+    ] = False,
     json_: Json = False,
 ) -> int:
-    """Say what a bundle or workspace holds, its hashes checked."""
+    """List the contents of a bundle or workspace and check all hashes."""
     from edgeserve.pipeline.inspect import inspect as stage
 
     found = stage(bundle, graph=graph)
@@ -112,4 +117,8 @@ def _input(path: str, task: str) -> object:
         ) from error
 
 
-COMMANDS = {"predict": predict, "verify": verify, "inspect": inspect}
+COMMANDS = {
+    "predict": partial(command, predict),
+    "verify": partial(command, verify),
+    "inspect": partial(command, inspect),
+}

@@ -19,20 +19,23 @@ from edgeserve.backends.onnx.optimum import NAME as OPTIMUM
 from edgeserve.backends.onnx.optimum import check_optimum
 from edgeserve.convert import parse_source
 from edgeserve.convert.bisect import BisectRequest, BisectResult
+from edgeserve.convert.in_memory import GivenSource
 from edgeserve.data import load_data
 from edgeserve.errors import BackendError, EdgeError, UsageError
 from edgeserve.pipeline import manifests
 from edgeserve.pipeline.build import ArtifactBuilder, BuiltCandidate
 from edgeserve.pipeline.export import export, write_identity
 from edgeserve.pipeline.judge import JudgedArtifact, ask_reference, gate
-from edgeserve.pipeline.options import ConvertOptions, check_convert_options, limits_of
+from edgeserve.pipeline.options import check_convert_options, limits_of
 from edgeserve.pipeline.promote import gate_refusal, golden_for, promote
 from edgeserve.pipeline.result import StageResult
 from edgeserve.pipeline.stage_context import HEAVY, QUIET, StageContext, Ui, Variant, open_stage
 from edgeserve.types.artifact import Refused
 from edgeserve.types.manifest import Manifest
+from edgeserve.types.options import ConvertOptions
 from edgeserve.types.reports import Limits, Report
 from edgeserve.types.source import Exported
+from edgeserve.validate.reference.caller_function import CallerFunction
 from edgeserve.validate.requests import Answers
 
 __all__ = ["bisect_failed", "check_workspace_folder", "convert", "remove_repro_scripts"]
@@ -140,12 +143,24 @@ class _ConvertPlan:
     cells: tuple[Variant, ...]
     left: tuple[str, ...]
     limits: Limits
+    given: GivenSource | None
 
 
-def convert(options: ConvertOptions, ui: Ui = QUIET) -> StageResult:
+def convert(
+    options: ConvertOptions,
+    ui: Ui = QUIET,
+    given: GivenSource | None = None,
+    caller: CallerFunction | None = None,
+) -> StageResult:
     """Convert a source and have the gate judge every artifact.
 
     Everything that can be refused without work is refused before the workspace is touched.
+
+    Args:
+        options: What to do.
+        ui: Where progress is shown.
+        given: A source that lives in this process; ``options.source`` is then its name.
+        caller: A function of this process as the reference; ``options.reference`` is its name.
 
     Raises:
         UsageError: an option's value is unknown, or ``options.out`` is a folder with other things.
@@ -154,10 +169,10 @@ def convert(options: ConvertOptions, ui: Ui = QUIET) -> StageResult:
         DataError: the data set cannot be used.
         ValidateError: the reference cannot be asked.
     """
-    plan = _plan(check_convert_options(options))
+    plan = _plan(check_convert_options(options), given)
     if options.dry_run:
         return StageResult(out=options.out, manifest=None, plan=_describe(plan))
-    with open_stage(options.out, ui, options.timeout) as bench:
+    with open_stage(options.out, ui, options.timeout, caller) as bench:
         manifest, reports, repros = _work(bench, plan)
     return StageResult(
         out=options.out,
@@ -169,8 +184,8 @@ def convert(options: ConvertOptions, ui: Ui = QUIET) -> StageResult:
     )
 
 
-def _plan(options: ConvertOptions) -> _ConvertPlan:
-    source = parse_source(options.source, Path.cwd())
+def _plan(options: ConvertOptions, given: GivenSource | None) -> _ConvertPlan:
+    source = given.source if given else parse_source(options.source, Path.cwd())
     check_workspace_folder(Path(options.out))
     if options.via == OPTIMUM:
         check_optimum(source.kind)
@@ -186,7 +201,7 @@ def _plan(options: ConvertOptions) -> _ConvertPlan:
                 got="not installed",
                 hint=missing,
             )
-    return _ConvertPlan(options, *_cells(options), limits_of(options.profile))
+    return _ConvertPlan(options, *_cells(options), limits_of(options.profile), given)
 
 
 def _cells(options: ConvertOptions) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
@@ -231,7 +246,7 @@ def _describe(plan: _ConvertPlan) -> tuple[str, ...]:
 def _work(
     bench: StageContext, plan: _ConvertPlan
 ) -> tuple[Manifest, dict[str, Report], dict[str, str]]:
-    exported = export(bench, plan.options)
+    exported = export(bench, plan.options, plan.given)
     model_id = write_identity(bench, exported)
     for name in plan.left:
         bench.ui.note(f"{name}: left out, this version does not make it")
@@ -267,23 +282,36 @@ def _side_by_side(
 ) -> tuple[list[BuiltCandidate | Refused], list[JudgedArtifact], Answers]:
     """Ask the reference, make every cell and judge it, each as soon as what it needs is there.
 
-    The reference is started first: what is wrong with it or the data ends the command early.
+    The reference is started first: what is wrong with it or the data ends the command early. It
+    is asked from this thread, which is the one that a function of the caller's is called in.
     """
     options, crew = plan.options, bench.crew
     candidates = ArtifactBuilder(bench, exported, model_id, options.data, options.via)
-    asked = crew.start(ask_reference, bench, options.data, exported.reference or "pt2")
-    made = [crew.start(candidates.make, cell) for cell in plan.cells]
+    asked: Future[Answers] = Future()
+    making: list[Future[BuiltCandidate | Refused]] = []
+    judging: list[Future[JudgedArtifact | None]] = []
 
-    def judge(making: Future[BuiltCandidate | Refused]) -> JudgedArtifact | None:
-        candidate = making.result()
+    def judge(made: Future[BuiltCandidate | Refused]) -> JudgedArtifact | None:
+        candidate = made.result()
         if isinstance(candidate, Refused):
             return None
         return gate(bench, candidate.artifact, candidate.root, asked.result(), plan.limits)
 
-    judging = [crew.start(judge, making) for making in made]
+    def start_the_rest() -> None:
+        making.extend(crew.start(candidates.make, cell) for cell in plan.cells)
+        judging.extend(crew.start(judge, made) for made in making)
+
+    try:
+        reference = exported.reference or "pt2"
+        asked.set_result(ask_reference(bench, options.data, reference, start_the_rest))
+    except BaseException as error:
+        asked.set_exception(error)
+        if isinstance(error, EdgeError) and error.code == "EDGE-WORKER-006":
+            crew.finish()  # raises what stopped the reference
+        raise
     crew.finish()
     judged = [found for future in judging if (found := future.result())]
-    return [future.result() for future in made], judged, asked.result()
+    return [future.result() for future in making], judged, asked.result()
 
 
 def _start(bench: StageContext, plan: _ConvertPlan, exported: Exported, model_id: str) -> Manifest:

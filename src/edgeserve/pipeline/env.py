@@ -25,7 +25,7 @@ from edgeserve.backends.onnx.optimum import (
 from edgeserve.errors import ConvertError
 from edgeserve.files import write_atomic
 from edgeserve.jobs import Progress
-from edgeserve.pipeline.options import choice
+from edgeserve.options import check_choice
 from edgeserve.pipeline.stage_context import QUIET, ProgressCallback, Ui
 from edgeserve.types.base import encode
 
@@ -71,7 +71,7 @@ def create(name: str, ui: Ui = QUIET, index: Sequence[str] = ()) -> ToolEnvironm
     """
     from filelock import FileLock
 
-    pins = ENVIRONMENTS[choice("NAME", name, tuple(ENVIRONMENTS))]
+    pins = ENVIRONMENTS[check_choice("NAME", name, tuple(ENVIRONMENTS))]
     folder = environment_folder(name)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):

@@ -6,6 +6,7 @@ the processing of a source that does not declare its own.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import msgspec
 
 from edgeserve.bundle.rules import identity_bytes, model_id
 from edgeserve.convert import ExportRequest, parse_source
+from edgeserve.convert.in_memory import GivenSource, export_given
 from edgeserve.convert.options import describe_invalid_value
 from edgeserve.errors import UsageError
 from edgeserve.files import staged, write_atomic
-from edgeserve.pipeline.options import ConvertOptions
+from edgeserve.options import narrow
 from edgeserve.pipeline.stage_context import HEAVY, StageContext
 from edgeserve.processing import normalize_from
 from edgeserve.processing.steps.center_crop import CenterCrop
@@ -27,6 +29,7 @@ from edgeserve.processing.steps.resize import Resize
 from edgeserve.processing.steps.softmax import Softmax
 from edgeserve.processing.steps.top_k import TopK
 from edgeserve.types.base import decode, encode
+from edgeserve.types.options import ConvertOptions, ExportSettings
 from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.source import Exported, Source
 from edgeserve.types.steps import InputStep
@@ -113,14 +116,19 @@ def _preset(normalize: Normalize, signature: Signature) -> Processing:
 _VERB = "edgeserve.convert.source:export_source"
 
 
-def export(bench: StageContext, options: ConvertOptions) -> Exported:
+def export(
+    bench: StageContext, options: ConvertOptions, given: GivenSource | None = None
+) -> Exported:
     """Export the source into the workspace; a workspace as its own source is read, not exported.
+
+    A module of this process is exported here, and what torch prints goes where a worker's output
+    goes, to ``OUT/logs/export``.
 
     Raises:
         ConvertError: the source cannot be loaded or exported.
         UsageError: ``--preprocess`` names nothing usable.
     """
-    source = parse_source(options.source, Path.cwd())
+    source = given.source if given else parse_source(options.source, Path.cwd())
     folder = bench.root / "source"
     if _is_self(source, bench.root):
         exported = _overridden(read_exported(bench.root), options)
@@ -129,19 +137,30 @@ def export(bench: StageContext, options: ConvertOptions) -> Exported:
         return exported
     with staged(folder) as stage:
         request = ExportRequest(
-            source=source,
-            out=str(stage),
-            task=options.task,
-            trust_pickle=options.trust_pickle,
-            shapes=options.shapes,  # type: ignore[arg-type]
+            source=source, out=str(stage), settings=narrow(ExportSettings, options)
         )
-        exported = bench.work("export", _VERB, request, Exported, "export", HEAVY)
+        if given is None:
+            exported = bench.work("export", _VERB, request, Exported, "export", HEAVY)
+        else:
+            exported = _export_here(bench, request, given)
         for note in exported.notes:
             bench.ui.note(f"source: {note}")
         exported = _overridden(exported, options)
         write_atomic(stage / "source.json", encode(exported))
     _lay_assets(bench.root, exported)
     return exported
+
+
+def _export_here(bench: StageContext, request: ExportRequest, given: GivenSource) -> Exported:
+    log = bench.root / "logs" / "export" / "log.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        bench.ui.stage("export"),
+        open(log, "w", encoding="utf-8") as out,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(out),
+    ):
+        return export_given(request, given)
 
 
 def _lay_assets(root: Path, exported: Exported) -> None:

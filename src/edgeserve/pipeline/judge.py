@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +51,15 @@ class JudgedArtifact:
         return any(reason.code == "EDGE-CHECK-022" for reason in self.judgement.reasons)
 
 
-def ask_reference(bench: StageContext, data: str | None, reference: str | None) -> Answers:
+def ask_reference(
+    bench: StageContext,
+    data: str | None,
+    reference: str | None,
+    on_start: Callable[[], None] | None = None,
+) -> Answers:
     """What the reference decides on the evaluation half; cached by the answers' own keys.
+
+    A function of the caller's is called in this very thread, while the worker waits for it.
 
     Raises:
         DataError: the data set cannot be used.
@@ -63,8 +71,11 @@ def ask_reference(bench: StageContext, data: str | None, reference: str | None) 
         data=str(Path(data).absolute()) if data is not None else None,
         reference=reference,
         folder=bench.path[0],
+        caller=bench.caller.name if bench.caller else "",
     )
-    return bench.work("reference answers", COLLECT_VERB, request, Answers, "answers", HEAVY)
+    return bench.work(
+        "reference answers", COLLECT_VERB, request, Answers, "answers", HEAVY, on_start
+    )
 
 
 def gate(

@@ -38,6 +38,8 @@ def model_name(exported: Exported, wanted: str | None) -> str:
     location = exported.source.location.rstrip("/")
     if exported.source.kind == "factory":
         location = location.partition(":")[0].replace(".", "/")
+    if exported.source.kind == "module":
+        location = location.rpartition(".")[2]
     last = re.split(r"[:/\\]", location)[-1]
     clean = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(last).stem).strip("-._")
     return clean[:128] or "model"

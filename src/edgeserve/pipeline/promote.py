@@ -131,6 +131,7 @@ def _make(
         artifacts=tuple(
             LocatedArtifact(artifact=j.artifact, root=str(j.root.absolute())) for j in some
         ),
+        caller=bench.caller.name if bench.caller else "",
     )
     return bench.work(
         "golden cases", "edgeserve.validate.golden.make:make_golden", request, Golden, "golden"

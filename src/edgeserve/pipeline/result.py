@@ -109,11 +109,13 @@ class StageResult:
             model_id=self.manifest.model_id if self.manifest else None,
             artifacts=tuple(_artifact(a) for a in self.artifacts),
             refused=tuple(_refused(r, self.repros.get(r.format)) for r in self.refused),
-            error=self._error(),
+            error=self.error,
         )
         return encode(output)
 
-    def _error(self) -> ErrorOutput | None:
+    @property
+    def error(self) -> ErrorOutput | None:
+        """Why the exit code is 1 although nothing was refused; None where it is not."""
         if not self.below_required:
             return self._worse()
         return ErrorOutput(

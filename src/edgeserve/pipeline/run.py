@@ -9,33 +9,33 @@ from typing import Any, TypeVar
 import msgspec
 
 from edgeserve.errors import UsageError
+from edgeserve.options import definitions, read_options
 from edgeserve.pipeline.convert import convert
 from edgeserve.pipeline.measure import measure
-from edgeserve.pipeline.options import (
+from edgeserve.pipeline.publish import package, report
+from edgeserve.pipeline.result import StageResult
+from edgeserve.pipeline.stage_context import QUIET, Ui
+from edgeserve.pipeline.validate import validate
+from edgeserve.types.options import (
     ConvertOptions,
     MeasureOptions,
     PackageOptions,
     ReportOptions,
     ValidateOptions,
 )
-from edgeserve.pipeline.publish import package, report
-from edgeserve.pipeline.result import StageResult
-from edgeserve.pipeline.stage_context import QUIET, Ui
-from edgeserve.pipeline.validate import validate
 
-__all__ = ["read_config", "run_config"]
+__all__ = ["config_schema", "read_config", "run_config"]
 
-_STAGES: dict[str, type[msgspec.Struct]] = {
+#: Tables of the file, in the order in which the stages run.
+_STAGES: dict[str, type] = {
     "convert": ConvertOptions,
     "validate": ValidateOptions,
     "measure": MeasureOptions,
-    "package": PackageOptions,
     "report": ReportOptions,
+    "package": PackageOptions,
 }
-#: Which settings are paths, taken from the file's folder.
-_PATHS = frozenset({"out", "data", "golden", "junit", "against", "bundle", "report"})
 
-O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 
 
 def _bad(path: Path, got: str) -> UsageError:
@@ -55,7 +55,7 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
         UsageError: EDGE-USAGE-004, naming what is wrong.
     """
     try:
-        tables = msgspec.toml.decode(path.read_bytes())
+        tables: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
     except OSError as error:
         raise _bad(path, error.strerror or "no such file") from error
     except msgspec.DecodeError as error:
@@ -68,23 +68,44 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(table, dict):
             raise _bad(path, f"{name} is no table")
         table.setdefault("out", tables["convert"]["out"])
-    return {n: _absolute(t, path.absolute().parent) for n, t in tables.items()}
+        for option, (_, definition) in definitions(_STAGES[name]).items():
+            if definition.path and isinstance(value := table.get(option), str) and value:
+                table[option] = os.path.normpath(path.absolute().parent / value)
+    return tables
 
 
-def _absolute(table: dict[str, Any], folder: Path) -> dict[str, Any]:
-    def path(value: Any) -> Any:
-        return os.path.normpath(folder / value) if isinstance(value, str) and value else value
-
-    return {key: path(value) if key in _PATHS else value for key, value in table.items()}
-
-
-def _options(tables: dict[str, dict[str, Any]], stage: str, type_: type[O], path: Path) -> O | None:
+def _options(tables: dict[str, dict[str, Any]], stage: str, kind: type[O], path: Path) -> O | None:
     if stage not in tables:
         return None
     try:
-        return msgspec.convert(tables[stage], type_)
-    except msgspec.ValidationError as error:
+        return read_options(kind, tables[stage])
+    except ValueError as error:
         raise _bad(path, f"[{stage}]: {error}") from error
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON Schema of ``edgeserve.toml``, for editors; made of the options themselves."""
+    roots, parts = msgspec.json.schema_components(_STAGES.values(), ref_template="#/$defs/{name}")
+    for name, kind in _STAGES.items():
+        part = parts[kind.__name__]
+        part["title"], part["additionalProperties"] = f"edgeserve {name}", False
+        part["description"] = str(kind.__doc__).partition("\n")[0]
+        if name != "convert":  # handed on
+            part["required"].remove("out")
+        for option, (_, definition) in definitions(kind).items():
+            field = part["properties"][option]
+            field["description"] = definition.help
+            if definition.choices:
+                field["examples"] = list(definition.choices())
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "edgeserve.toml",
+        "type": "object",
+        "properties": dict(zip(_STAGES, roots, strict=True)),
+        "required": ["convert"],
+        "additionalProperties": False,
+        "$defs": dict(sorted(parts.items())),
+    }
 
 
 def run_config(path: Path, ui: Ui = QUIET) -> StageResult:

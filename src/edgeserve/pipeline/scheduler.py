@@ -89,6 +89,7 @@ class WorkerPool:
         """Run ``stage`` in a thread of its own; it may wait for the results of earlier ones."""
         future = self._threads.submit(stage, *args, **kwargs)
         self._started.append(future)  # type: ignore[arg-type]
+        future.add_done_callback(self._stop_if_failed)
         return future
 
     def finish(self) -> None:
@@ -132,6 +133,10 @@ class WorkerPool:
         if not self._taken:
             return True
         return len(self._taken) < self._slots and sum(self._taken) + memory <= self._memory() / 2
+
+    def _stop_if_failed(self, future: Future[R]) -> None:
+        if not future.cancelled() and future.exception() is not None:
+            self._stop()
 
     def _stop(self) -> None:
         with self._turn:

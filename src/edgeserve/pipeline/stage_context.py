@@ -12,11 +12,13 @@ correctness.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -27,10 +29,14 @@ from edgeserve.jobs import Progress
 from edgeserve.pipeline.scheduler import WorkerPool
 from edgeserve.types.base import Value, decode, encode
 
+if TYPE_CHECKING:
+    from edgeserve.validate.reference.caller_function import CallerFunction
+
 __all__ = [
     "HEAVY",
     "LIGHT",
     "QUIET",
+    "PlainProgress",
     "ProgressCallback",
     "Quiet",
     "StageCache",
@@ -69,6 +75,22 @@ class Quiet:
 
 
 QUIET = Quiet()
+
+
+class PlainProgress:
+    """One line on standard error as each stage ends: for pipes, logs and CI."""
+
+    @contextlib.contextmanager
+    def stage(self, title: str) -> Iterator[ProgressCallback]:
+        """Run the block, then print the title and its seconds."""
+        began = time.monotonic()
+        yield lambda step: None
+        self.note(f"{title} ({time.monotonic() - began:.1f} s)")
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        sys.stderr.write(f"{text}\n")  # in one piece: stages end side by side
+        sys.stderr.flush()
 
 
 class _Keys(Value, frozen=True):
@@ -141,6 +163,7 @@ class StageContext:
         timeout: Seconds one worker may take.
         path: Folders that workers append to ``sys.path`` (the user's modules).
         crew: Runs workers side by side.
+        caller: A function of the caller's as the reference, for workers that ask it.
     """
 
     workspace: Workspace
@@ -149,6 +172,7 @@ class StageContext:
     timeout: float
     path: tuple[str, ...]
     crew: WorkerPool
+    caller: CallerFunction | None = None
 
     @property
     def root(self) -> Path:
@@ -156,13 +180,22 @@ class StageContext:
         return self.workspace.path.absolute()
 
     def work(
-        self, title: str, verb: str, request: Value, result: type[R], log: str, memory: int = LIGHT
+        self,
+        title: str,
+        verb: str,
+        request: Value,
+        result: type[R],
+        log: str,
+        memory: int = LIGHT,
+        on_start: Callable[[], None] | None = None,
     ) -> R:
         """Run a room's verb in a worker whose log is ``OUT/logs/{log}``, showing its progress.
 
-        It starts when a core is free and ``memory`` bytes are.
+        It starts when a core is free and ``memory`` bytes are; ``on_start`` is called then.
         """
         with self.crew.admitted(title, memory), self.ui.stage(title) as tell:
+            if on_start:
+                on_start()
             return jobs.run(
                 verb,
                 request,
@@ -172,11 +205,14 @@ class StageContext:
                 path=self.path,
                 on_progress=tell,
                 stop=self.crew.stop,
+                answer=self.caller.answer if self.caller else None,
             )
 
 
 @contextlib.contextmanager
-def open_stage(out: str, ui: Ui, timeout: float) -> Iterator[StageContext]:
+def open_stage(
+    out: str, ui: Ui, timeout: float, caller: CallerFunction | None = None
+) -> Iterator[StageContext]:
     """Lock the workspace, hand out the bench, and leave no half-made thing behind.
 
     Raises:
@@ -187,8 +223,7 @@ def open_stage(out: str, ui: Ui, timeout: float) -> Iterator[StageContext]:
         workspace.sweep()
         try:
             with WorkerPool() as crew:
-                yield StageContext(
-                    workspace, StageCache(workspace), ui, timeout, (str(Path.cwd()),), crew
-                )
+                stages, path = StageCache(workspace), (str(Path.cwd()),)
+                yield StageContext(workspace, stages, ui, timeout, path, crew, caller)
         finally:
             workspace.sweep()  # what a stage that failed was working on

@@ -12,15 +12,10 @@ from pathlib import Path
 import msgspec
 
 from edgeserve.errors import UsageError
+from edgeserve.options import check_options
 from edgeserve.pipeline.export import read_exported
 from edgeserve.pipeline.judge import ask_reference, gate
-from edgeserve.pipeline.options import (
-    ValidateOptions,
-    check_seconds,
-    choice,
-    limits_of,
-    reject_empty,
-)
+from edgeserve.pipeline.options import limits_of
 from edgeserve.pipeline.promote import golden_for, promote
 from edgeserve.pipeline.regression import compare_reports, model_id_at, reports_at
 from edgeserve.pipeline.result import StageResult, check_writable, write_junit
@@ -28,8 +23,9 @@ from edgeserve.pipeline.stage_context import QUIET, StageContext, Ui, open_stage
 from edgeserve.types.artifact import Refused
 from edgeserve.types.base import decode
 from edgeserve.types.manifest import Manifest
+from edgeserve.types.options import ValidateOptions
 from edgeserve.types.reports import Report
-from edgeserve.types.vocabulary import VERDICTS
+from edgeserve.validate.reference.caller_function import CallerFunction
 from edgeserve.validate.requests import Answers
 
 __all__ = ["annotate_refusals", "refusal_origin", "validate"]
@@ -62,11 +58,18 @@ def annotate_refusals(root: Path, manifest: Manifest, judged: Collection[str]) -
     return msgspec.structs.replace(manifest, refused=tuple(shown))
 
 
-def validate(options: ValidateOptions, ui: Ui = QUIET) -> StageResult:
+def validate(
+    options: ValidateOptions, ui: Ui = QUIET, caller: CallerFunction | None = None
+) -> StageResult:
     """Judge every artifact of a workspace again and note the verdicts.
 
     Without ``--data`` and ``--reference`` the answers stored by the last run are compared with.
     What fails now moves to ``failed/``.
+
+    Args:
+        options: What to do.
+        ui: Where progress is shown.
+        caller: A function of this process, asked where the reference has its name.
 
     Raises:
         UsageError: an option's value is unknown, or there are no reports to compare with.
@@ -78,7 +81,7 @@ def validate(options: ValidateOptions, ui: Ui = QUIET) -> StageResult:
     limits = limits_of(options.profile)
     before = reports_at(Path(options.against)) if options.against else None
     was = model_id_at(Path(options.against)) if options.against else None
-    with open_stage(options.out, ui, options.timeout) as bench:
+    with open_stage(options.out, ui, options.timeout, caller) as bench:
         manifest = bench.workspace.manifest
         answers = _answers(bench, options)
         for artifact in manifest.artifacts:
@@ -120,10 +123,7 @@ def _check(options: ValidateOptions) -> None:
     Raises:
         UsageError: EDGE-USAGE-001 or -005.
     """
-    reject_empty(options)
-    check_seconds("--timeout", options.timeout)
-    if options.require is not None:
-        choice("--require", options.require, VERDICTS)
+    check_options(options)
     if options.golden is not None and not Path(options.golden).exists():
         raise UsageError(
             "EDGE-USAGE-005",

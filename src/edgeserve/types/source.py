@@ -12,7 +12,7 @@ from edgeserve.types.vocabulary import Format, Task
 
 __all__ = ["Exported", "Source", "SourceKind", "Weight"]
 
-SourceKind = Literal["factory", "huggingface", "onnx", "pt2", "workspace"]
+SourceKind = Literal["factory", "huggingface", "module", "onnx", "pt2", "workspace"]
 
 
 class Source(Value, frozen=True):
@@ -20,7 +20,8 @@ class Source(Value, frozen=True):
 
     Attributes:
         kind: How ``location`` is to be read.
-        location: ``package.module:factory``, or an absolute path.
+        location: ``package.module:factory``, an absolute path, or of a module given in Python its
+            class, ``package.module:Class``.
         folder: The folder whose modules the factory may import (the user's working directory).
     """
 

@@ -19,6 +19,7 @@ from edgeserve.backends.reference import reference
 from edgeserve.convert import ExportRequest, parse_source
 from edgeserve.convert.source import export_source
 from edgeserve.processing import Processor
+from edgeserve.types.options import ExportSettings
 from edgeserve.types.source import Exported
 
 CORPUS = [
@@ -85,7 +86,12 @@ def export(tmp_path: Path) -> Export:
         out = tmp_path / "out"
         source = parse_source(str(folder), tmp_path)
         assert source.kind == "huggingface"
-        return Result(export_source(ExportRequest(source=source, out=str(out), task=task)), out)
+        return Result(
+            export_source(
+                ExportRequest(source=source, out=str(out), settings=ExportSettings(task=task))
+            ),
+            out,
+        )
 
     return export
 

@@ -17,6 +17,7 @@ from edgeserve.convert.huggingface import load_folder
 from edgeserve.convert.source import export_source
 from edgeserve.errors import ConvertError
 from edgeserve.installation import install_command
+from edgeserve.types.options import ExportSettings
 
 Change = Callable[[Path, dict[str, Any]], None]
 
@@ -281,7 +282,9 @@ def test_nothing_is_asked_of_a_network(bert: Path) -> None:
 
 def test_the_verb_passes_the_task_on(bert: Path, tmp_path: Path) -> None:
     request = ExportRequest(
-        source=parse_source(str(bert), tmp_path), out=str(tmp_path / "out"), task="voice-activity"
+        source=parse_source(str(bert), tmp_path),
+        out=str(tmp_path / "out"),
+        settings=ExportSettings(task="voice-activity"),
     )
     with pytest.raises(ConvertError) as error:
         export_source(request)

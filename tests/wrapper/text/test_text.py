@@ -13,8 +13,9 @@ import pytest
 
 from edgeserve import Wrapper
 from edgeserve.errors import BundleError, InputError, ProcessingError, WrapperError
-from edgeserve.package import PackageRequest, package
+from edgeserve.package import package
 from edgeserve.tasks.embedding import Embedding
+from edgeserve.types.options import PackageOptions
 from edgeserve.types.records import Tensors
 from edgeserve.wrapper import verify
 
@@ -77,7 +78,7 @@ def test_a_bundle_carries_its_tokenizer(
     workspace = text.workspace(*FILES)
     write_reports(workspace)
     bundle = tmp_path / "words.edge"
-    package(PackageRequest(workspace=str(workspace), out=str(bundle)))
+    package(PackageOptions(out=str(workspace), bundle=str(bundle)))
     with Wrapper(bundle) as model:  # two artifacts, several threads: tried in a child process
         assert model.ran_on.proof == "golden"
         assert text.agrees(model.predict("the cat"), "the cat")
