@@ -17,7 +17,7 @@ import numpy as np
 from edgeserve.backends.adapter import Adapter, Arrays, fill_rows
 from edgeserve.backends.session import Session
 from edgeserve.processing import Processor
-from edgeserve.types.processing import Tokenize
+from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 

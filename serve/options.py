@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from edgeserve.environment import is_loopback
 from edgeserve.errors import ServeError
 from edgeserve.options import Option
 
@@ -106,8 +107,6 @@ class ServeOptions:
     @property
     def controllable(self) -> bool:
         """Whether load and unload are allowed."""
-        from edgeserve.wrapper.fallback.policy import is_loopback
-
         if self.control is not None:
             return self.control
         return self.keys is not None or is_loopback(self.host)

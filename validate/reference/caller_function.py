@@ -24,10 +24,11 @@ from edgeserve import jobs
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
+from edgeserve.tasks.answers import unreadable_answer
 from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import decode, encode
 from edgeserve.types.records import Record
-from edgeserve.validate.reference.python_callable import call_reference, unreadable_answer
+from edgeserve.validate.reference.python_callable import call_reference
 
 __all__ = ["CallerFunction", "CallerReference", "function_name"]
 
@@ -125,7 +126,7 @@ class CallerReference:
     #: It is given raw inputs, and prepares them itself.
     takes_raw = True
     #: Who answered is told by its name.
-    said = ""
+    description = ""
 
     def __init__(self, reference: str) -> None:
         self.reference = reference

@@ -39,7 +39,6 @@ __all__ = [
     "is_endpoint",
     "parse_answer",
     "reference_key",
-    "unreadable_answer",
 ]
 
 

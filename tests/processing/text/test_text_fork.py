@@ -17,7 +17,8 @@ import os, sys
 from pathlib import Path
 from edgeserve.files import describe
 from edgeserve.processing import Processor
-from edgeserve.types.processing import InputProcessing, Processing, Tokenize
+from edgeserve.processing.steps.tokenize import Tokenize
+from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.tensors import Signature, TensorSpec
 folder = Path(os.environ["CASES"])
 step = Tokenize(tokenizer=describe(folder, "text/bpe.json"), part="ids", max_length=16)
