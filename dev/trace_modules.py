@@ -1,7 +1,7 @@
 """Counts the product's modules whose functions run on a path: how many files a reader must open.
 
     python -m dev.trace_modules demo-out/tagger.edge photo.jpg
-    python -m dev.trace_modules demo-out/tagger.edge photo.jpg --convert dev.demo.tagger:efficientnet_lite0
+    python -m dev.trace_modules demo-out/tagger.edge photo.jpg --convert my:factory
 
 A module counts once one of its functions is called; a module that is only imported does not. The
 paths are: opening a Wrapper (first: nothing is known of this device; again: the outcomes of the

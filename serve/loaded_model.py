@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgeserve import backends
+from edgeserve.durations import Throughput, time_runs
 from edgeserve.environment import usable_cores
 from edgeserve.serve.admission import AdmissionQueue
 from edgeserve.serve.options import ServeOptions
@@ -30,7 +31,6 @@ from edgeserve.wrapper import Wrapper
 __all__ = [
     "ConcurrencyPlan",
     "LoadedModel",
-    "Throughput",
     "best_plan",
     "concurrency_plans",
     "load_model",
@@ -214,13 +214,6 @@ class ConcurrencyPlan(NamedTuple):
     workers: int
 
 
-class Throughput(NamedTuple):
-    """What a plan gives: answers a second, and seconds for one of them."""
-
-    rate: float
-    seconds: float
-
-
 def concurrency_plans(
     threads: int | None, workers: int | None, cores: int | None = None
 ) -> list[ConcurrencyPlan]:
@@ -263,10 +256,7 @@ def measure_throughput(
     began = time.perf_counter()
 
     def work() -> None:
-        for _ in _until(began + seconds):
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
+        times.extend(time_runs(run, seconds, _MIN_RUNS))
 
     others = [threading.Thread(target=work) for _ in range(workers - 1)]
     for thread in others:
@@ -276,10 +266,3 @@ def measure_throughput(
         thread.join()
     took = time.perf_counter() - began
     return Throughput(len(times) / took, sorted(times)[len(times) // 2])
-
-
-def _until(end: float) -> Iterator[int]:
-    done = 0
-    while done < _MIN_RUNS or time.perf_counter() < end:
-        yield done
-        done += 1

@@ -115,7 +115,8 @@ def test_it_can_be_read_without_seeing_it(full: Any, show: Show) -> None:
 def test_the_same_workspace_gives_the_same_bytes(full: Any, tmp_path: Path) -> None:
     first = render(full, tmp_path / "a.html")
     code = (
-        "import sys; from edgeserve.report.html import *;"
+        "import sys; from edgeserve.report.html import render_report;"
+        "from edgeserve.report.request import ReportRequest;"
         "render_report(ReportRequest(workspace=sys.argv[1], out=sys.argv[2]))"
     )
     subprocess.run(

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from edgeserve import Wrapper
+from edgeserve.durations import Throughput
 from edgeserve.errors import ServeError
 from edgeserve.serve import ServeOptions
 from edgeserve.serve.auth import read_keys
-from edgeserve.serve.loaded_model import ConcurrencyPlan, Throughput, best_plan, concurrency_plans
+from edgeserve.serve.loaded_model import ConcurrencyPlan, best_plan, concurrency_plans
 from edgeserve.wrapper.fallback import Fallback
 
 

@@ -17,6 +17,7 @@ from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.embedding import Embedding
+from edgeserve.tasks.keypoints import Keypoints
 from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.speech_recognition.device import alignment, edit_distance
 from edgeserve.tasks.text_generation import Text
@@ -199,6 +200,14 @@ def record(rng: np.random.Generator, task: str) -> Record:
     """Any record of a task."""
     if task == "object-detection":
         return detections(rng, 4)
+    if task == "keypoint-detection":
+        points = rng.uniform(0, 40, (3, 17, 2))
+        return Keypoints(
+            points=points,
+            point_scores=rng.uniform(0.3, 1, (3, 17)),
+            boxes=np.concatenate([points.min(1), points.max(1)], 1),
+            scores=rng.uniform(0.3, 1, 3),
+        )
     if task == "image-segmentation":
         return Segmentation(
             mask=rng.integers(0, 3, (4, 5)), labels=(), margin=rng.uniform(0, 1, (4, 5))

@@ -5,6 +5,7 @@ A field's type says what to draw; only fields whose rules stand in code are desc
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.embedding import Embedding
+from edgeserve.tasks.keypoints import COCO_SIGMAS, Heatmaps, Keypoints, Poses
 from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.text_generation import Picks, Text
 from edgeserve.tasks.voice_activity import Frames, Voice
@@ -47,6 +49,7 @@ FORMATS = ("onnx", "tflite", "coreml", "openvino")
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+SHARE = st.floats(0.001, 0.999)
 SHA = st.text("0123456789abcdef", min_size=64, max_size=64)
 PART = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,6}(\.[a-z]{1,4})?", fullmatch=True)
 PATH = st.lists(PART, min_size=1, max_size=3).map("/".join)
@@ -222,6 +225,21 @@ def _detection(draw: Callable[..., Any]) -> Detection:
 
 
 @st.composite
+def _keypoints(draw: Callable[..., Any]) -> Keypoints:
+    poses, named = draw(st.integers(0, 3)), draw(st.none() | st.integers(1, 4))
+    points = named or len(COCO_SIGMAS)
+    return Keypoints(
+        points=draw(nps.arrays(np.float32, (poses, points, 2))),
+        point_scores=draw(nps.arrays(np.float32, (poses, points))),
+        boxes=draw(nps.arrays(np.float32, (poses, 4))),
+        scores=draw(nps.arrays(np.float32, poses)),
+        labels=tuple(draw(st.just([]) | st.lists(TEXT, min_size=points, max_size=points))),
+        sigmas=(0.05,) * named if named else (),
+        floor=draw(st.none() | SHARE),
+    )
+
+
+@st.composite
 def _segmentation(draw: Callable[..., Any]) -> Segmentation:
     mask = draw(arrays(np.int32, None, None))
     margin = draw(st.none() | nps.arrays(np.float32, mask.shape))
@@ -247,6 +265,7 @@ _WHOLE: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
     ModelState: _state,
     StateTensors: _state_tensors,
     Detection: _detection,
+    Keypoints: _keypoints,
     Normalize: _normalize,
     Segmentation: _segmentation,
     Signature: _signature,
@@ -268,11 +287,7 @@ _FIELDS: dict[type, Fields] = {
     CenterCrop: {"height": _SIDE, "width": _SIDE},
     Decode: {"background": RGB, "max_pixels": st.integers(1, 2**40)},
     Depth: {"map": arrays(np.float32, None, None)},
-    Detect: {
-        "threshold": st.floats(0.001, 0.999),
-        "nms": st.none() | st.floats(0, 1),
-        "most": st.integers(1, 999),
-    },
+    Detect: {"threshold": SHARE, "nms": st.none() | st.floats(0, 1), "most": st.integers(1, 999)},
     Embedding: {"vector": arrays(np.float32, None)},
     GoldenField: {
         "scale": st.floats(1e-6, 1e6),
@@ -281,6 +296,13 @@ _FIELDS: dict[type, Fields] = {
     },
     Frames: {"step_s": st.floats(1e-3, 9.0), "index": st.none() | st.integers(0, 9)},
     Function: {"name": NAME, "requires": FEATURES},
+    Heatmaps: {"threshold": SHARE, "visible": SHARE},
+    Poses: {
+        "threshold": SHARE,
+        "visible": SHARE,
+        "nms": st.none() | st.floats(0, 1),
+        "most": st.integers(1, 999),
+    },
     FileEntry: {"path": PATH, "size": st.integers(0, 2**53 - 1), "sha256": SHA},
     LogMel: {
         "mels": _BANDS,
@@ -342,6 +364,7 @@ def _hints(cls: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in msgspec.structs.fields(cls)}
 
 
+@functools.cache
 def values(cls: type[Value]) -> st.SearchStrategy[Any]:
     """Values of a type, every field drawn."""
     if cls in _WHOLE:
@@ -350,6 +373,7 @@ def values(cls: type[Value]) -> st.SearchStrategy[Any]:
     return st.builds(cls, **{n: given[n] if n in given else of(h) for n, h in _hints(cls).items()})
 
 
+@functools.cache  # a record is reached on many ways: without it their number is exponential
 def of(hint: Any) -> st.SearchStrategy[Any]:
     """Values that a type hint allows."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)

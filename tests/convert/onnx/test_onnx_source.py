@@ -24,6 +24,7 @@ from edgeserve.convert.source import export_source, read_export
 from edgeserve.convert.target import convert_target
 from edgeserve.errors import ConvertError
 from edgeserve.types.artifact import Artifact
+from edgeserve.types.options import ExportSettings
 from edgeserve.types.source import Exported
 
 RNG = np.random.default_rng(8)
@@ -204,7 +205,7 @@ def test_operators_of_the_engine_itself_are_kept(
 def test_the_command_line_says_task_and_processing(
     write: Write, dense: Dense, export: Export
 ) -> None:
-    exported, _ = export(write(dense()), task="feature-extraction")
+    exported, _ = export(write(dense()), settings=ExportSettings(task="feature-extraction"))
     assert exported.task == "feature-extraction"
 
 

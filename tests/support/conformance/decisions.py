@@ -18,7 +18,7 @@ from edgeserve.tasks import (
     same_top,
     sure_margin,
 )
-from edgeserve.tasks.embedding.compare import nearest_neighbours
+from edgeserve.tasks.embedding.device import nearest_neighbours
 from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import decode
 from edgeserve.types.records import Record

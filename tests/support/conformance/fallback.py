@@ -15,7 +15,9 @@ import msgspec
 import numpy as np
 
 from conformance.golden import tensor
+from edgeserve.durations import LatencyWindow
 from edgeserve.errors import BackendError, EdgeError, InputError, WrapperError
+from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.processing import Processing
@@ -24,15 +26,14 @@ from edgeserve.wrapper.fallback.egress import (
     EgressPolicy,
     EgressRecord,
     describe_payload,
-    raw_request,
-    tensor_request,
+    with_request_id,
 )
 from edgeserve.wrapper.fallback.hedged_call import BadReply, CallLost, CallWon, HedgedCaller
 from edgeserve.wrapper.fallback.policy import Fallback, local_only
-from edgeserve.wrapper.fallback.protocols import EndpointAnswer
-from edgeserve.wrapper.fallback.resilience import CircuitBreaker, LatencyWindow, RetryBudget
+from edgeserve.wrapper.fallback.protocols import EndpointAnswer, protocol_of
+from edgeserve.wrapper.fallback.resilience import CircuitBreaker, RetryBudget
 from edgeserve.wrapper.fallback.router import FallbackRouter
-from edgeserve.wrapper.fallback.transport import EndpointReply, EndpointRequest, RequestFailure
+from edgeserve.wrapper.fallback.transport import RequestFailure
 
 __all__ = [
     "check_breaker",
@@ -91,13 +92,13 @@ def check_breaker(case: Json, listing: Json, *_: object) -> str | None:
     breaker = CircuitBreaker(_Fixed(listing["random"]))
     for number, (now, event, *rest) in enumerate(case["events"]):
         if event == "?":
-            found = [breaker.allows(now), breaker.keeps_away(now)]
+            found = [breaker.allows(now), breaker.is_open(now)]
             if found != rest:
                 return f"event {number}: gave {found}"
         elif event == "bad":
-            breaker.bad(now, *rest)
+            breaker.fail(now, *rest)
         else:
-            {"begin": breaker.began, "good": breaker.good, "undecided": breaker.undecided}[event]()
+            {"begin": breaker.start, "good": breaker.succeed, "undecided": breaker.abandon}[event]()
     return None
 
 
@@ -163,7 +164,7 @@ class _Clock:
 
 def _outcome(kind: Any, headers: Json | None = None) -> Any:
     if kind in ("no reply", "no trust"):
-        return RequestFailure(kind, again=kind == "no reply")
+        return RequestFailure(kind, retryable=kind == "no reply")
     return EndpointReply(200 if kind == "invalid" else kind, headers or {}, str(kind).encode())
 
 
@@ -184,9 +185,9 @@ def check_call(case: Json, listing: Json, *_: object) -> str | None:
         _Fixed(listing["random"]),
     )
     for _ in range(case.get("saved", 0)):
-        caller._budget.call()
+        caller.budget.call()
     for seconds in _durations(case):
-        caller._latency.add(seconds)
+        caller.latency.add(seconds)
     for number, call in enumerate(case["calls"]):
         clock = _Clock(call["at"], call["ends"])
         message = EndpointRequest("/x", {"x-request-id": "1"}, b"")
@@ -303,14 +304,16 @@ def check_egress(case: Json, *_: object) -> str | None:
     policy = EgressPolicy(
         tuple(case["urls"]), "the policy" if case.get("closed") else "", left.append
     )
+    protocol = protocol_of("oip", case.get("binary", True))
     if "raw" in case:
-        request, what = raw_request(case["model"], bytes.fromhex(case["raw"])), "raw input"
+        assert protocol.raw
+        request, what = protocol.raw(case["model"], bytes.fromhex(case["raw"])), "raw input"
     else:
         feed = {each["name"]: tensor(each) for each in case["tensors"]}
-        request = tensor_request(case["model"], feed, case["binary"])
-        what = describe_payload(feed)
+        request, what = protocol.tensors(case["model"], feed), describe_payload(feed)
+    request = with_request_id(request)
     try:
-        policy.passes(request, what, case["why"])
+        policy.check(request, what, case["why"])
     except EdgeError as error:
         return None if error.code == case.get("error") else f"raised {error}"
     if "error" in case:

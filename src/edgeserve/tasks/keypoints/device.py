@@ -264,7 +264,9 @@ def _from_rows(step: Poses, values: Mapping[str, np.ndarray]) -> _Found:
         point_scores = _activated(numbers[:, :, 2], step.point_activation)
     scores = np.asarray(point_scores.astype(np.float64).mean(axis=1), np.float32)
     if step.scores is not None:
-        scores = _activated(sliced(step.scores, values, "scores")[:, 0], step.activation)
+        joined = step.scores.output == step.points.output  # one axis: the numbers of one pose
+        column = sliced(step.scores, values, "scores", several=joined)[:, 0]
+        scores = _activated(column, step.activation)
     boxes = None
     if step.boxes is not None:
         boxes = to_xyxy(
