@@ -1,4 +1,4 @@
-"""True boxes, masks, spans and segments: read for the model that has a use for them, or refused."""
+"""True boxes, poses, masks, spans, segments: read for the model that uses them, or refused."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from skimage.measure import grid_points_in_poly
 from edgeserve.data import LabelSchema, scan
 from edgeserve.errors import DataError
 from edgeserve.tasks.detection import TrueBox, TrueBoxes
+from edgeserve.tasks.keypoints import TruePose, TruePoses
 from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile
 from edgeserve.tasks.segmentation.gate import inside, true_mask
 from edgeserve.tasks.token_classification import TrueSpans
 from edgeserve.tasks.voice_activity import TrueSegments
 
 DETECTOR = LabelSchema("object-detection", ("cat", "dog"))
+POSER = LabelSchema("keypoint-detection", ("nose", "tail"))
 SEGMENTER = LabelSchema("image-segmentation", ("background", "cat", "dog"))
 READER = LabelSchema("token-classification", ("PER", "LOC"))
 LISTENER = LabelSchema("voice-activity")
@@ -133,6 +135,39 @@ def test_boxes_of_a_table(photos: Path) -> None:
     ]:
         with refused(code, word):
             truths(table(photos, {"input": "a.png", "boxes": boxes}), DETECTOR)
+
+
+def test_poses_of_a_coco_json(photos: Path) -> None:
+    unlabelled = {"keypoints": [0, 0, 0, 0, 0, 0], "bbox": [5, 5, 4, 4], "area": 9}
+    path = coco(
+        photos,
+        {"keypoints": [1, 2, 2, 11, 22, 1], "bbox": [0, 0, 20, 25], "area": 123.5},
+        {"keypoints": [1, 2, 2, 0, 0, 0], "bbox": [0, 0, 10, 10]},
+        {**unlabelled, "iscrowd": 0},
+    )
+    first, second = truths(path, POSER)
+    assert first == TruePoses(
+        (
+            TruePose((1, 2, 1, 11, 22, 1), 123.5, (0, 0, 20, 25)),
+            TruePose((1, 2, 1, 0, 0, 0), 0.53 * 10 * 10, (0, 0, 10, 10)),
+            TruePose((0, 0, 0, 0, 0, 0), 9, (5, 5, 9, 9), crowd=True),
+        )
+    )
+    assert second == TruePoses(()), "an image without annotations contains nothing"
+    assert truths(path, SEGMENTER) == [None, None]
+    for note in ({"keypoints": [1, 2, 2, 3]}, {"keypoints": [99, 2, 2]}, {"keypoints": [0, 0, 0]}):
+        with refused("EDGE-DATA-024", "annotations[0]"):
+            truths(coco(photos, note), POSER)
+
+
+def test_poses_of_a_table(photos: Path) -> None:
+    path = table(photos, {"input": "a.png", "poses": [[1, 2, 1, 11, 22, 1]]}, {"input": "b.jpg"})
+    pose = TruePose((1, 2, 1, 11, 22, 1), 0.53 * 10 * 20, (1, 2, 11, 22))
+    assert truths(path, POSER) == [TruePoses((pose,)), None]
+    assert scan(path, None, "image", DETECTOR).unused == ("poses",)
+    for poses in ([[1, 2]], [[1, 2, 0]], [[1, 200, 1]], [[]]):
+        with refused("EDGE-DATA-024", "line 1, pose 1"):
+            truths(table(photos, {"input": "a.png", "poses": poses}), POSER)
 
 
 def test_a_mask_file(photos: Path) -> None:

@@ -196,18 +196,69 @@ def test_edits_are_the_recursive_definition(a: tuple[int, ...], b: tuple[int, ..
     assert units.decided_flips == units.flips, "without margins every token is decided"
 
 
+def poses(rng: np.random.Generator, count: int) -> Keypoints:
+    """Poses of three points within 40 pixels, some of which do not count."""
+    points, scores = rng.uniform(0, 40, (count, 3, 2)), rng.uniform(0, 1, (count, 3))
+    return Keypoints(
+        points=points,
+        point_scores=np.where(scores < 0.3, 0, scores),
+        boxes=np.concatenate([points.min(axis=1), points.max(axis=1)], axis=1),
+        scores=rng.uniform(0.3, 1, count),
+        sigmas=(0.1, 0.2, 0.3),
+    )
+
+
+def similarity(wanted: Keypoints, i: int, got: Keypoints, j: int) -> float:
+    """OKS, point by point."""
+    flags = wanted.point_scores[i] > 0
+    size, total, counted = 0.53 * area(wanted.boxes[i].astype(float)), 0.0, 0
+    for k, sigma in enumerate(wanted.sigmas):
+        if flags[k] or not flags.any():
+            apart = wanted.points[i, k].astype(float) - got.points[j, k].astype(float)
+            total += float(np.exp(-(apart @ apart) / (2 * size * (2 * sigma) ** 2)))
+            counted += 1
+    return total / counted
+
+
+def test_poses_match_by_similarity_of_keypoints() -> None:
+    rng = np.random.default_rng(8)
+    rule = DecisionRule("keypoint-detection", 0.05, 0.5)
+    flips = total = 0
+    for _ in range(60):
+        wanted, other = poses(rng, 3), poses(rng, 2)
+        moved = wanted.points[:2] + rng.normal(0, 3, (2, 3, 2))
+        got = Keypoints(
+            points=np.concatenate([moved, other.points]),
+            point_scores=np.ones((4, 3)),
+            boxes=np.concatenate([wanted.boxes[:2], other.boxes]),
+            scores=rng.uniform(0.5, 1, 4),
+            sigmas=wanted.sigmas,
+        )
+        alike = [[similarity(wanted, i, got, j) for j in range(4)] for i in range(3)]
+        left = {i for i in range(3) if wanted.scores[i] >= 0.5}
+        n = lost = len(left)
+        overlaps = []
+        for j in sorted(range(4), key=lambda j: -got.scores[j]):
+            best = max(left, key=lambda i: alike[i][j], default=None)
+            if best is not None and alike[best][j] >= 0.5:
+                left.remove(best)
+                overlaps.append(alike[best][j])
+                lost -= 1
+        extra = sum(max(alike[i][j] for i in range(3)) < 0.5 for j in range(4))
+        found = compare(rule, wanted, got)
+        assert (found.n, found.flips) == (n + extra, lost + extra)
+        if overlaps:
+            assert found.figures["oks"] == pytest.approx(np.mean(overlaps))
+        flips, total = flips + found.flips, total + found.n
+    assert 0.1 < flips / total < 0.9, "neither all alike nor all apart"
+
+
 def record(rng: np.random.Generator, task: str) -> Record:
     """Any record of a task."""
     if task == "object-detection":
         return detections(rng, 4)
     if task == "keypoint-detection":
-        points = rng.uniform(0, 40, (3, 17, 2))
-        return Keypoints(
-            points=points,
-            point_scores=rng.uniform(0.3, 1, (3, 17)),
-            boxes=np.concatenate([points.min(1), points.max(1)], 1),
-            scores=rng.uniform(0.3, 1, 3),
-        )
+        return poses(rng, 4)
     if task == "image-segmentation":
         return Segmentation(
             mask=rng.integers(0, 3, (4, 5)), labels=(), margin=rng.uniform(0, 1, (4, 5))

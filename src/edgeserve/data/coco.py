@@ -78,7 +78,7 @@ def truths_of(
         return {}
     if all(bytes(getattr(note, reader.coco[0])) in _EMPTY for note in annotations):
         return {}
-    classes = _classes(name, annotations, categories, known)
+    classes = _classes(name, annotations, categories, known) if reader.classes else {}
     grouped: defaultdict[int | str, list[tuple[str, Annotation]]] = defaultdict(list)
     for index, note in enumerate(annotations):
         where = f"{name} annotations[{index}] ({files[note.image_id].name})"

@@ -134,6 +134,7 @@ class TruthReader(NamedTuple):
         coco: Fields of a COCO annotation that are read; the first one says whether there are true
             answers at all. None: a COCO json does not tell.
         from_coco: ``(image)`` to what is true. Raises `DataError`.
+        classes: Whether the model's labels name the categories of a COCO json.
     """
 
     key: str
@@ -141,6 +142,7 @@ class TruthReader(NamedTuple):
     from_line: Callable[[Any, LineInput], Truth]
     coco: tuple[str, ...] = ()
     from_coco: Callable[[CocoImage], Truth] | None = None
+    classes: bool = True
 
 
 def truth_reader(task: Task) -> TruthReader | None:

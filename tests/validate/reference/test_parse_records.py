@@ -14,6 +14,7 @@ from edgeserve.tasks import DecisionRule
 from edgeserve.tasks.answers import check_size
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.detection import Detection
+from edgeserve.tasks.keypoints import Keypoints
 from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.text_generation import Text
 from edgeserve.tasks.token_classification import Span, Tokens
@@ -37,6 +38,17 @@ GOOD: dict[Task, tuple[Any, Any]] = {
     "object-detection": (
         Detection(boxes=[[0, 0, 2, 2]], scores=[0.5], labels=("dog",)),  # type: ignore[arg-type]
         {"boxes": [[0, 0, 2, 2]], "scores": [0.5], "labels": [1]},
+    ),
+    "keypoint-detection": (
+        Keypoints(
+            points=[[[1, 2], [3, 5]]],  # type: ignore[arg-type]
+            point_scores=[[1, 1]],  # type: ignore[arg-type]
+            boxes=[[1, 2, 3, 5]],  # type: ignore[arg-type]
+            scores=[0.5],  # type: ignore[arg-type]
+            labels=LABELS,
+            sigmas=(0.5, 0.5),
+        ),
+        {"points": [[[1, 2], [3, 5]]], "scores": [0.5], "sigmas": [0.5, 0.5]},
     ),
     "image-segmentation": (
         Segmentation(mask=np.eye(2, dtype=int), labels=LABELS),
@@ -73,6 +85,16 @@ BAD: dict[str, tuple[Task, Any, str]] = {
     "half a class": ("object-detection", {**BOX, "labels": [0.5]}, "006"),
     "no such class": ("object-detection", {**BOX, "labels": [7]}, "006"),
     "no such label": ("object-detection", {**BOX, "labels": ["owl"]}, "007"),
+    "three points of two": (
+        "keypoint-detection",
+        {"points": [[[0, 0]] * 3], "scores": [1], "sigmas": [1, 1, 1]},
+        "006",
+    ),
+    "a score that is none": (
+        "keypoint-detection",
+        {"points": [[[0, 0]] * 2], "scores": [2], "sigmas": [1, 1]},
+        "006",
+    ),
     "NaN": ("depth-estimation", {"map": [[np.nan]]}, "006"),
     "another record": ("depth-estimation", GOOD["voice-activity"][0], "006"),
 }

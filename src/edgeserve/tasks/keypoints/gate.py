@@ -254,4 +254,5 @@ TRUTH = TruthReader(
     from_line=_from_line,
     coco=("keypoints", "bbox", "area", "iscrowd"),
     from_coco=_from_coco,
+    classes=False,
 )
