@@ -20,8 +20,6 @@ from edgeserve.errors import BackendError
 from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
-__all__ = ["Adapter", "Arrays", "fill_rows"]
-
 Arrays = dict[str, np.ndarray]
 
 

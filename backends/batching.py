@@ -21,19 +21,6 @@ from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
-__all__ = [
-    "MAX_BATCH",
-    "BatchRunner",
-    "PaddedBatch",
-    "batch_range",
-    "grouped",
-    "in_batches",
-    "join",
-    "row_count",
-    "same_shapes",
-    "split",
-]
-
 T = TypeVar("T")
 
 #: Most inputs held and run at once.

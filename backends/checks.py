@@ -8,18 +8,6 @@ from pathlib import Path
 from edgeserve.errors import BackendError, QuantizeError
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
 
-__all__ = [
-    "check_precision",
-    "check_unlisted_files",
-    "derived_provenance",
-    "is_kept",
-    "no_samples",
-    "not_finite",
-    "nothing_to_quantize",
-    "unknown_keep_float",
-    "unknown_taps",
-]
-
 
 def check_precision(format: str, precision: str, precisions: Sequence[str]) -> None:
     """Reject a precision that a format does not derive from fp32.

@@ -24,20 +24,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Shape
 
-__all__ = [
-    "BuiltArtifact",
-    "Case",
-    "ContractFixtures",
-    "DamageContract",
-    "Feed",
-    "FeedPair",
-    "RefusalContract",
-    "code_of",
-    "feed_pair",
-    "run_adapted",
-]
-
-
 Feed = Mapping[str, np.ndarray]
 
 

@@ -14,8 +14,6 @@ import numpy as np
 from edgeserve.types.base import Value
 from edgeserve.types.tensors import TensorSpec
 
-__all__ = ["ActivationRange", "Graph", "Op", "WeightInfo", "channel_axis"]
-
 
 class WeightInfo(Value, frozen=True):
     """One constant tensor of the file.

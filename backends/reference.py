@@ -11,8 +11,6 @@ from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import IO
 
-__all__ = ["reference"]
-
 
 def reference(exported: Exported) -> tuple[Backend, Artifact]:
     """The backend that runs an exported program, and the program as its artifact.

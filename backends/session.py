@@ -19,9 +19,6 @@ from edgeserve.errors import BackendError, EdgeError
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import IO, DType, TensorSpec
 
-__all__ = ["InputValidator", "Session", "numpy_dtype"]
-
-
 # What numpy calls a dtype, where that differs from our word.
 _SPECIAL: dict[str, type] = {"bool": np.bool_, "string": np.object_}
 

@@ -14,8 +14,6 @@ from edgeserve.types.processing import Processing
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Shape, Signature
 
-__all__ = ["Sizes", "plan_sizes"]
-
 _MIN_LENGTH = 16
 #: What stands for "no upper end".
 _UNBOUNDED = 2**31 - 1

@@ -11,8 +11,6 @@ import re
 
 from edgeserve import __version__
 
-__all__ = ["OLDEST", "too_old", "versions"]
-
 #: Oldest versions that models are converted with: older ones make other files, or none. The same as
 #: in the extras [convert] and [coreml].
 OLDEST: dict[str, str] = {

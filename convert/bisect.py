@@ -28,8 +28,6 @@ from edgeserve.types.vocabulary import Format
 if TYPE_CHECKING:
     from edgeserve.backends.torch.diagnose.graph_slicing import GraphSlice, GraphSlicer, OpGroup
 
-__all__ = ["BisectRequest", "BisectResult", "bisect"]
-
 
 class BisectRequest(Value, frozen=True):
     """Find what a format fails on.

@@ -20,13 +20,6 @@ from edgeserve.user_lines import exception_chain, one_line
 if TYPE_CHECKING:
     from edgeserve.backends.torch.diagnose.graph_slicing import GraphSlice
 
-__all__ = [
-    "MAX_RELATIVE",
-    "Failure",
-    "conversion_failure",
-    "max_relative_difference",
-    "part_failure",
-]
 
 #: Largest difference that counts as the same, as a share of an output's scale; and least scale.
 MAX_RELATIVE, MIN_SCALE = 1e-3, 1e-3

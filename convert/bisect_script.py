@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from edgeserve.backends.torch.diagnose.graph_slicing import GraphSlice
 
-__all__ = ["MAX_LINES", "factory_script", "part_script", "run_script"]
 
 #: Most lines of a script.
 MAX_LINES = 30

@@ -31,16 +31,6 @@ from edgeserve.types.samples import Sample
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 
-__all__ = [
-    "MAX_SAMPLES",
-    "MIN_GROUPS",
-    "MIN_SAMPLES",
-    "Calibration",
-    "calibration",
-    "calibration_key",
-    "choose_samples",
-]
-
 #: Fewest samples. Measured on EfficientNet-Lite0: 8 give the flips that 64 give, fewer were worse.
 MIN_SAMPLES = 8
 

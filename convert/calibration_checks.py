@@ -17,8 +17,6 @@ from edgeserve.errors import QuantizeError
 from edgeserve.types.samples import Sample
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = ["SampleDiversity", "check_feed", "drop_evaluation_duplicates"]
-
 
 def check_feed(index: int, name: str, feed: Feed, signature: Signature) -> None:
     """Compare one feed with the source's inputs, value by value.

@@ -25,7 +25,6 @@ from edgeserve.types.source import Exported, Source
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["GivenSource", "export_given", "read_given"]
 
 _IMPORT_PATH = (
     "write a function that returns (module, example_inputs) into a file, and give its import "

@@ -14,7 +14,6 @@ from edgeserve.user_lines import one_line
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-__all__ = ["check_model", "check_valid", "data_files", "read_proto"]
 
 #: Oldest operator set that ONNX Runtime promises to run.
 _MIN_OPSET = 7

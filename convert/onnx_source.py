@@ -29,8 +29,6 @@ from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.source import Exported, Source, Weight
 from edgeserve.types.tensors import IO, DType, Signature, TensorSpec
 
-__all__ = ["export_onnx_file"]
-
 #: Where the file and its weights lie in an export: nothing else may lie beside them.
 _FOLDER = "onnx"
 _MODEL = f"{_FOLDER}/model.onnx"

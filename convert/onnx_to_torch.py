@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from edgeserve.backends.torch.onnx_import.build import OnnxModule
 
-__all__ = ["IMPORTED", "convert_to_torch", "source_for_backend"]
 
 #: What an artifact's provenance says of this way.
 IMPORTED = "import_onnx"

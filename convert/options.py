@@ -26,20 +26,6 @@ from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import Processing
 from edgeserve.types.vocabulary import TASKS, Task
 
-__all__ = [
-    "ASSETS_FOLDER",
-    "OPTION_KEYS",
-    "FactoryOptions",
-    "check_labels",
-    "describe_invalid_value",
-    "read_assets",
-    "read_options",
-    "resolve_assets",
-    "unused_assets",
-    "write_assets",
-]
-
-
 _ENUM = re.compile(r"Invalid enum value '(.*)' - at `(.*)\.(\w+)`")
 
 
@@ -96,7 +82,7 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
 ASSETS_FOLDER = "assets/"
 
 
-def read_assets(value: object) -> dict[str, bytes]:
+def _read_assets(value: object) -> dict[str, bytes]:
     """Assets by name, from a dict of names and paths (or bytes).
 
     Raises:
@@ -250,7 +236,7 @@ def _task(key: str, value: object) -> Task:
 
 def _assets(key: str, value: object) -> dict[str, bytes]:
     try:
-        return read_assets(value)
+        return _read_assets(value)
     except (OSError, ValueError) as error:
         raise _invalid_option(
             key,

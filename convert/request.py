@@ -17,8 +17,6 @@ from edgeserve.types.processing import Processing
 from edgeserve.types.source import Source, SourceKind
 from edgeserve.types.vocabulary import Format, Precision
 
-__all__ = ["ExportRequest", "TargetRequest", "parse_source"]
-
 
 class ExportRequest(Value, frozen=True):
     """Export a source once, for all formats.

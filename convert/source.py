@@ -27,7 +27,6 @@ from edgeserve.types.source import Exported, SourceKind
 if TYPE_CHECKING:
     from edgeserve.backends.torch.program.io import Program
 
-__all__ = ["SOURCE_JSON", "complete_export", "export_module_source", "export_source", "read_export"]
 
 #: Packages that an export rests on, by kind of source.
 _TOOLS: dict[SourceKind, tuple[str, ...]] = {

@@ -17,8 +17,6 @@ from edgeserve.backends.versions import too_old
 from edgeserve.errors import ConvertError
 from edgeserve.installation import install_command
 
-__all__ = ["check_link", "check_links", "check_packages", "resolve_named_file"]
-
 
 def check_packages(thing: str, needed: Mapping[str, str]) -> None:
     """Say what to install before a source can be read.
@@ -59,7 +57,7 @@ def resolve_named_file(folder: Path, name: object, named_by: str, *, alone: bool
     if not text or "\\" in text or "\0" in text or text.startswith("/") or ".." in parts:
         raise _outside_error(f"{named_by}: {name!r}", "a path that leads elsewhere")
     path = folder / text
-    check_link(folder, path)
+    _check_link(folder, path)
     if not path.is_file():
         raise ConvertError(
             "EDGE-CONVERT-064",
@@ -83,10 +81,10 @@ def check_links(folder: Path) -> None:
         for name in sorted([*folders, *names]):
             path = Path(where, name)
             if path.is_symlink():
-                check_link(folder, path)
+                _check_link(folder, path)
 
 
-def check_link(folder: Path, path: Path) -> None:
+def _check_link(folder: Path, path: Path) -> None:
     """Compare where a path really lies with where it may: in the folder, or among its blobs."""
     real = path.resolve()
     allowed = [folder.resolve(), *_hub_blobs(folder)]

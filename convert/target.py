@@ -23,8 +23,6 @@ from edgeserve.jobs import progress
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
 
-__all__ = ["convert_target", "recipe_of", "try_routes"]
-
 
 def convert_target(request: TargetRequest) -> Artifact:
     """Make the candidate that ``request`` asks for, its files in ``request.out``.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from torch import fx
     from torch.export import ExportedProgram
 
-__all__ = ["SourceModule", "call_factory", "check_result", "load_pt2", "run_factory"]
-
 
 _CONTRACT = "(module, example_inputs) or (module, example_inputs, options)"
 

@@ -19,8 +19,6 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Archives", "build", "clean_environment", "main", "run"]
-
 ROOT = Path(__file__).resolve().parents[1]
 
 #: What lies at the root of a checkout and belongs to no archive.

@@ -28,8 +28,6 @@ from edgeserve.types.reports import Measurement, Report
 from edgeserve.types.samples import StoredAnswer
 from edgeserve.types.source import Exported
 
-__all__ = ["SCHEMAS", "check", "main", "schema", "schemas"]
-
 _Json = dict[str, Any]
 
 #: File name (before ``.schema.json``), what the schema is of, and its type.

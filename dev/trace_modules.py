@@ -29,8 +29,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["VARIABLE", "Recorder", "hook", "main"]
-
 #: Environment variable: the folder that a process writes the names of its modules to.
 VARIABLE = "EDGESERVE_TRACE_MODULES"
 #: Of a code object: it is a function's, not a module's or class's body.

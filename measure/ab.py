@@ -19,8 +19,6 @@ from edgeserve.measure.timing import RunTimes, gc_paused, time_once, warm_up
 from edgeserve.types.base import Number, Value, number, plain
 from edgeserve.types.reports import Timing
 
-__all__ = ["Comparison", "Ratio", "compare"]
-
 
 class Ratio(Value, frozen=True):
     """A over B with its 95 % bootstrap interval: 0.5 means that A takes half as long."""

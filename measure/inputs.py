@@ -16,16 +16,6 @@ from edgeserve.backends.batching import batch_range
 from edgeserve.errors import MeasureError
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
-__all__ = [
-    "batch_size",
-    "choose_sizes",
-    "named_tensors",
-    "padded_sizes",
-    "sample_error",
-    "seeded_tensors",
-    "sizes_in",
-]
-
 #: A dynamic dimension is measured at the top of its range, but not above this.
 _DEFAULT_MAX_SIZE = 256
 

@@ -19,9 +19,6 @@ from edgeserve.measure.stats import drift, mad, median
 from edgeserve.types.base import plain
 from edgeserve.types.reports import Spread, Timing
 
-__all__ = ["CpuTicks", "LoadMeter", "MachineLoad", "noise_reason", "parse_stat"]
-
-
 _STAT = Path("/proc/stat")
 #: /proc/stat counts in hundredths of a second; shorter stretches say nothing.
 _MIN_SECONDS = 0.5

@@ -9,8 +9,6 @@ from edgeserve.types.processing import Processing
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 
-__all__ = ["VERB", "MeasureRequest"]
-
 VERB = "edgeserve.measure.run:measure_artifact"
 
 

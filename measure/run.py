@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from edgeserve.backends import Backend, Session
     from edgeserve.processing import Processor
 
-__all__ = ["measure_artifact", "parse_status", "peak_mb", "resident_mb"]
-
 
 _STATUS = Path("/proc/self/status")
 _MB = 1024.0 * 1024.0

@@ -13,8 +13,6 @@ import numpy as np
 from edgeserve.types.base import number
 from edgeserve.types.reports import Spread
 
-__all__ = ["drift", "mad", "median", "median_error", "ratio_of_medians", "spread"]
-
 #: Standard deviation of a normal sample over its median absolute deviation: 1 / Phi^-1(3/4).
 _SIGMA_PER_MAD = 1.482602218505602
 #: Standard error of a median over that of a mean, for a normal sample: sqrt(pi / 2).

@@ -19,17 +19,6 @@ from edgeserve.types.reports import Timing
 if TYPE_CHECKING:
     from edgeserve.processing import Processor
 
-__all__ = [
-    "RunTimes",
-    "Stopwatch",
-    "gc_paused",
-    "is_stable",
-    "time_once",
-    "time_runs",
-    "time_steps",
-    "warm_up",
-]
-
 
 #: Warm-up compares the medians of two neighbouring windows of this many runs.
 _WINDOW = 5

@@ -19,8 +19,6 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.options import PackageOptions
 from edgeserve.types.vocabulary import TARGETS
 
-__all__ = ["Packaged", "bundle_manifest"]
-
 
 class Packaged(Value, frozen=True):
     """The bundle that was written.

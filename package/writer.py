@@ -33,13 +33,10 @@ from edgeserve.types.base import decode
 from edgeserve.types.options import PackageOptions
 from edgeserve.types.reports import Report
 
-__all__ = ["package", "write_bundle"]
-
-
 _CHUNK = 1 << 20
 
 
-def write_bundle(
+def _write_bundle(
     out: Path, manifest: bytes, files: tuple[FileEntry, ...], root: Path, fs: Fs = LOCAL
 ) -> str:
     """Write ``out`` with the given manifest and the files it lists, taken from ``root``.
@@ -143,7 +140,7 @@ def package(options: PackageOptions, fs: Fs = LOCAL) -> Packaged:
     manifest = bundle_manifest(workspace.manifest, options)
     for artifact in manifest.artifacts:
         _check_report(workspace, artifact)
-    sha256 = write_bundle(out, write_manifest(manifest), manifest.files, workspace.path, fs)
+    sha256 = _write_bundle(out, write_manifest(manifest), manifest.files, workspace.path, fs)
     return Packaged(
         path=str(out),
         size=out.stat().st_size,

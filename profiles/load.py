@@ -16,8 +16,6 @@ import msgspec
 from edgeserve.errors import ProfileError
 from edgeserve.types.profile import DeviceProfile, WorkloadProfile
 
-__all__ = ["device", "devices", "read_device", "read_workload", "workload", "workloads"]
-
 P = TypeVar("P", DeviceProfile, WorkloadProfile)
 
 #: TOML has no null: what a workload may leave away.

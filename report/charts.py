@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-__all__ = ["flip_bounds", "latency_histograms", "output_differences", "step_bars", "step_order"]
-
 
 #: Steps in the order in which they run; a split read from JSON has lost it.
 _STEP_ORDER = (

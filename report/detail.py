@@ -49,8 +49,6 @@ from edgeserve.types.reports import (
 )
 from edgeserve.types.vocabulary import Format, Precision, Verdict
 
-__all__ = ["detail"]
-
 #: Worst inputs shown of each artifact.
 _WORST = 6
 

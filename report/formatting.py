@@ -21,29 +21,6 @@ from edgeserve.types.reports import (
 )
 from edgeserve.types.vocabulary import Verdict
 
-__all__ = [
-    "VERDICT_MEANING",
-    "VERDICT_WORD",
-    "accuracy_sentence",
-    "artifact_name",
-    "bound",
-    "clean",
-    "field_name",
-    "flip_sentence",
-    "join_phrase",
-    "mebibytes",
-    "metric_sentence",
-    "metric_title",
-    "milliseconds",
-    "percent",
-    "plural",
-    "scientific",
-    "shorten",
-    "task_metrics",
-    "thousands",
-]
-
-
 VERDICT_WORD: dict[Verdict, str] = {
     "pass": "Pass",
     "degraded": "Degraded",

@@ -45,9 +45,6 @@ from edgeserve.types.base import plain
 from edgeserve.types.reports import Environment, Measurement, Report
 from edgeserve.types.vocabulary import Verdict
 
-__all__ = ["build_page", "render_report"]
-
-
 _VERDICT_ORDER: tuple[Verdict, ...] = ("pass", "degraded", "unproven", "fail")
 _MB = 1024.0 * 1024.0
 

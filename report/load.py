@@ -13,8 +13,6 @@ from edgeserve.types.base import Value, decode
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.reports import Measurement, Report
 
-__all__ = ["WorkspaceContents", "load_workspace"]
-
 T = TypeVar("T", bound=Value)
 
 #: A report of a million inputs is smaller than this.

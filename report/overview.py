@@ -27,9 +27,6 @@ from edgeserve.types.base import plain
 from edgeserve.types.reports import DecisionStats, Report
 from edgeserve.types.vocabulary import PRECISIONS, Verdict
 
-__all__ = ["clock", "key_figures", "matrix"]
-
-
 _MB = 1024.0 * 1024.0
 
 

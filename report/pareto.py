@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-__all__ = ["Point", "pareto_front", "size_against_latency"]
 
 #: Sizes and times closer than this share count as equal: another run may swap them.
 _EQUAL = 0.05

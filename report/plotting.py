@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "Series", "canvas", "drawing", "embed", "name_rows"]
-
 
 _COLOUR_NAMES = (
     "ink",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from edgeserve.types.base import Value
 
-__all__ = ["VERB", "Rendered", "ReportRequest"]
-
 VERB = "edgeserve.report.html:render_report"
 
 

@@ -23,18 +23,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Number, plain
 from edgeserve.types.reports import DecisionStats, Report
 
-__all__ = [
-    "agreement_phrase",
-    "artifact_names",
-    "evidence_facts",
-    "headline",
-    "judged_by_tensors",
-    "limitation_facts",
-    "not_run_here",
-    "reference_words",
-]
-
-
 #: Artifacts that are called by their names in a sentence; more are counted.
 _MAX_NAMED = 2
 _NOT_RUN = "EDGE-CHECK-002"

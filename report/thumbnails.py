@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-__all__ = ["Thumbnails"]
 
 #: Longest edge in pixels: shown at half of that, so it is sharp on dense screens.
 _EDGE = 288

@@ -10,25 +10,6 @@ from edgeserve.types.vocabulary import Verdict
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = [
-    "ArtifactRow",
-    "BoxOverlay",
-    "CheckRow",
-    "Detail",
-    "Fact",
-    "Headline",
-    "Matrix",
-    "MatrixCell",
-    "MatrixRow",
-    "OverlayBox",
-    "Page",
-    "Plot",
-    "RefusedRow",
-    "Tile",
-    "TimingRow",
-    "WorstInputRow",
-]
-
 
 @dataclass(frozen=True)
 class Headline:

@@ -21,9 +21,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from edgeserve.serve.request_errors import overloaded
 
-__all__ = ["AdmissionQueue", "JobResult", "LoopLag", "MovingAverage"]
-
-
 T = TypeVar("T")
 
 #: Weight of the newest observation.

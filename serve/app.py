@@ -24,8 +24,6 @@ from edgeserve.serve.request_errors import RequestRejected, error_body, model_fa
 from edgeserve.serve.service import Service
 from edgeserve.serve.telemetry import Log, Metrics
 
-__all__ = ["App", "Routes", "find_route"]
-
 
 class App:
     """The endpoint as an ASGI application.

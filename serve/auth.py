@@ -11,8 +11,6 @@ from pathlib import Path
 from edgeserve.errors import ServeError
 from edgeserve.serve.request_errors import rejected
 
-__all__ = ["ApiKey", "ApiKeys", "read_keys"]
-
 
 class ApiKey:
     """A key's name and its quota, a bucket that fills with time.

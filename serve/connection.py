@@ -12,8 +12,6 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["Connection"]
-
 _MOST_URL = 4096
 _MOST_HEADERS = 100
 _MOST_HEADER_BYTES = 32 * 1024

@@ -16,9 +16,6 @@ import numpy as np
 from edgeserve import oip
 from edgeserve.oip.tensors import check_shape, from_bytes, to_bytes
 
-__all__ = ["SERVICE", "messages", "read_infer_request", "write_infer_response"]
-
-
 SERVICE = "inference.GRPCInferenceService"
 
 #: Message -> its fields, as "name number kind": a kind in capitals is a message of this table,

@@ -23,8 +23,6 @@ from edgeserve.serve.options import MB, ServeOptions
 from edgeserve.serve.request_errors import RequestRejected, error_line, model_failed
 from edgeserve.serve.telemetry import new_id
 
-__all__ = ["listen"]
-
 #: Statuses of HTTP as gRPC has them.
 _STATUS = {
     400: "INVALID_ARGUMENT",

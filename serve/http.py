@@ -14,8 +14,6 @@ from edgeserve.serve.options import MB
 from edgeserve.serve.request_errors import RequestRejected, rejected
 from edgeserve.serve.telemetry import new_id
 
-__all__ = ["Exchange", "InflightBytes", "Receive", "Send", "inflate"]
-
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

@@ -31,19 +31,6 @@ from edgeserve.serve.telemetry import RequestTimes
 from edgeserve.types.base import encode
 from edgeserve.types.records import Tensors
 
-__all__ = [
-    "DynamicBatcher",
-    "InferenceResult",
-    "RunBatch",
-    "answer_request",
-    "infer",
-    "predict",
-    "protocol_error",
-    "raw_answers",
-    "request_feed",
-]
-
-
 Arrays = dict[str, np.ndarray]
 #: How a feed is run: by the worker itself, or together with those of others.
 RunBatch = Callable[[Arrays], Arrays]

@@ -28,19 +28,6 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper import Wrapper
 
-__all__ = [
-    "ConcurrencyPlan",
-    "LoadedModel",
-    "best_plan",
-    "concurrency_plans",
-    "load_model",
-    "max_elements",
-    "measure_throughput",
-    "min_memory",
-    "zero_feed",
-]
-
-
 #: A dynamic size that a measurement takes, within its range: short texts, small batches.
 _TYPICAL_SIZE = 64
 #: Elements of one input where the signature sets no lower limit: 1 GiB of float32.

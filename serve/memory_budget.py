@@ -12,8 +12,6 @@ from edgeserve.serve.loaded_model import LoadedModel, min_memory
 from edgeserve.serve.options import MB
 from edgeserve.serve.request_errors import rejected
 
-__all__ = ["MemoryBudget", "ModelSlot", "name_and_size"]
-
 
 @dataclass
 class ModelSlot:

@@ -8,8 +8,6 @@ from typing import Any
 from edgeserve import __version__
 from edgeserve.oip import DATATYPES
 
-__all__ = ["document"]
-
 _JSON = "application/json"
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 

@@ -12,8 +12,6 @@ from edgeserve.environment import is_loopback
 from edgeserve.errors import ServeError
 from edgeserve.options import Option
 
-__all__ = ["MB", "EmitSettings", "RaySettings", "ServeCommand", "ServeOptions", "option_error"]
-
 MB = 1 << 20
 
 _Replicas = Option("Ray, --emit: replicas of each model, or the minimum with --max-replicas.")

@@ -15,8 +15,6 @@ from edgeserve.serve.options import MB, ServeOptions
 from edgeserve.serve.request_errors import RequestRejected, rejected
 from edgeserve.serve.telemetry import Log
 
-__all__ = ["Repository"]
-
 
 class Repository:
     """Models by name, under a memory budget.

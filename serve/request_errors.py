@@ -10,17 +10,6 @@ import msgspec
 
 from edgeserve.errors import EdgeError, InputError, ServeError
 
-__all__ = [
-    "RequestRejected",
-    "error_body",
-    "error_line",
-    "model_failed",
-    "overloaded",
-    "rejected",
-    "rejection_of",
-]
-
-
 #: How Python shows an object it has no words for: an address of this process's memory.
 _OBJECT = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>")
 

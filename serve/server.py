@@ -26,17 +26,6 @@ from edgeserve.serve.app import App
 from edgeserve.serve.options import ServeOptions
 from edgeserve.serve.telemetry import Log
 
-__all__ = [
-    "RunningServer",
-    "bind",
-    "check_addresses",
-    "freeze_gc",
-    "serve",
-    "tls_error",
-    "tune_malloc",
-]
-
-
 #: How long connections that were made and not used yet are kept at the end, seconds.
 _LINGER_S = 0.25
 _NEEDED = ("uvicorn", "httptools", "prometheus_client")

@@ -19,8 +19,6 @@ from edgeserve.serve.request_errors import RequestRejected, model_failed, reject
 from edgeserve.serve.telemetry import Log, Metrics, RequestTimes, Traces
 from edgeserve.types.tensors import TensorSpec
 
-__all__ = ["EXTENSIONS", "Service"]
-
 T = TypeVar("T")
 
 EXTENSIONS = (

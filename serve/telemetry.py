@@ -25,8 +25,6 @@ from edgeserve import __version__
 if TYPE_CHECKING:
     from edgeserve.serve.repository import Repository
 
-__all__ = ["Log", "Metrics", "ModelStatistics", "RequestTimes", "Traces", "new_id"]
-
 
 #: The system's own source gives the GIL away at each call, under load for a tenth of a millisecond.
 _IDS = random.Random()

@@ -54,8 +54,6 @@ from edgeserve.validate.reference_store import (
 )
 from edgeserve.validate.requests import Answers, AnswersRequest, StoredCandidate, SyntheticInput
 
-__all__ = ["collect_answers"]
-
 #: Golden candidates are drawn until there are enough that are this many times as sure as needed.
 _MARGIN_FACTOR = 4.0
 

@@ -14,8 +14,6 @@ from edgeserve.processing import Processor
 from edgeserve.types.records import Record, Tensors
 from edgeserve.types.source import Exported
 
-__all__ = ["decision", "load_processor", "prepare_feed"]
-
 #: Expected input by the model's medium, and how to give it.
 _WANTED = {
     "tensors": ("named tensors", "give an .npz of tensors"),

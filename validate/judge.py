@@ -52,9 +52,6 @@ from edgeserve.validate.run_artifact import ArtifactRun, RunAborted, ValidationC
 from edgeserve.validate.stats.paired_tests import label_stats, ratio_stats
 from edgeserve.validate.verdict import GROSS_ERROR, Evidence, decide, describe_diff
 
-__all__ = ["inspect_internals", "judge"]
-
-
 #: Mean overlap (IoU) of matched boxes below which it is said.
 _CLOSE_IOU = 0.9
 #: What a backend says when it cannot run a good file here: not installed, or no such delegate.

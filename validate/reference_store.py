@@ -23,22 +23,6 @@ from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
 from edgeserve.validate.requests import Answers, Chunk
 
-__all__ = [
-    "SyntheticTensors",
-    "TensorReader",
-    "TensorWriter",
-    "load_exported",
-    "program_key",
-    "read_answers",
-    "read_synthetic",
-    "read_verified",
-    "split_arrays",
-    "stored_answers",
-    "with_stored_arrays",
-    "write_answers",
-    "write_synthetic",
-]
-
 _FILE = "answers.json"
 _ARRAYS = "vectors.npz"
 _CHUNK_BYTES = 32 << 20

@@ -11,17 +11,6 @@ from edgeserve.types.records import Runtime
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import Sample, StoredAnswer
 
-__all__ = [
-    "Answers",
-    "AnswersRequest",
-    "Chunk",
-    "GoldenRequest",
-    "JudgeRequest",
-    "LocatedArtifact",
-    "StoredCandidate",
-    "SyntheticInput",
-]
-
 
 class AnswersRequest(Value, frozen=True):
     """Ask the reference (`edgeserve.validate.collect:collect_answers`).

@@ -53,18 +53,6 @@ from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.reference_store import SyntheticTensors, TensorReader, read_synthetic
 from edgeserve.validate.requests import Answers, JudgeRequest
 
-__all__ = [
-    "ArtifactRun",
-    "CosineDecisionError",
-    "DecisionError",
-    "RunAborted",
-    "ScoreDecisionError",
-    "ValidationCase",
-    "decision_error",
-    "flip_counter",
-]
-
-
 #: Inputs that are kept for comparing the artifact with itself.
 _PROBES = 3
 

@@ -40,24 +40,6 @@ from edgeserve.validate.compare.output_fields import describe_field as field_cal
 from edgeserve.validate.requests import Answers, JudgeRequest
 from edgeserve.validate.stats.binomial import groups_needed, lower_bound, upper_bound
 
-__all__ = [
-    "CHANNEL_ALLOWANCE",
-    "COLLECT_VERB",
-    "GROSS_ERROR",
-    "JUDGE_VERB",
-    "Evidence",
-    "crash_report",
-    "crash_verdict",
-    "decide",
-    "describe_diff",
-    "drift_limit",
-    "more_groups",
-    "snr_shortfall",
-    "snr_verdict",
-    "verdict_by_bounds",
-]
-
-
 #: A float32 output that is off by a tenth of its own scale is another function, not rounding.
 GROSS_ERROR = 0.1
 

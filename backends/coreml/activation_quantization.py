@@ -20,9 +20,6 @@ from edgeserve.backends.checks import not_finite
 from edgeserve.backends.coreml.package import read_package
 from edgeserve.backends.coreml.spec import block_of, operations_of
 
-__all__ = ["Ranges", "float_operations", "measure_ranges"]
-
-
 #: Smallest and largest value of each tensor, in coremltools' form.
 Ranges = dict[str, dict[str, float]]
 

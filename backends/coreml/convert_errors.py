@@ -20,7 +20,6 @@ from edgeserve.user_lines import exception_chain, line_of_text, one_line
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["convert_error", "fixed_size_error"]
 
 _UNKNOWN = ("Unsupported fx node", "convert function for op")
 _NAMED = (re.compile(r"Unsupported fx node (\S+),"), re.compile(r"Layer \"(\S+)\""))

@@ -18,8 +18,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-__all__ = ["coremltools", "quiet", "remove_weight_folders", "validate_once"]
-
 #: Packages that coremltools imports for converters of other frameworks.
 _OPTIONAL = frozenset(
     "executorch libsvm sklearn tensorflow torchao torchaudio torchvision transformers "

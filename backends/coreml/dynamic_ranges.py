@@ -21,7 +21,6 @@ from edgeserve.types.tensors import IO, Shape, Signature
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["check_dynamic_ranges", "dynamic_io", "has_dynamic_sizes"]
 
 #: Largest difference from the program, relative to each output's largest value.
 _TOLERANCE = 1e-3

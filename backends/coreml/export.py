@@ -46,8 +46,6 @@ from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.errors import EdgeError
 from edgeserve.types.artifact import Artifact, Provenance, Recipe
 
-__all__ = ["export_coreml"]
-
 _NEWER = re.compile(r"target\.(iOS\d+)")
 
 

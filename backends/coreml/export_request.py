@@ -24,18 +24,6 @@ from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import IO, TensorSpec
 from edgeserve.types.vocabulary import Precision
 
-__all__ = [
-    "TARGETS",
-    "WHOLE",
-    "CoremlExportRequest",
-    "check_converted_io",
-    "check_image_input",
-    "image_type",
-    "input_types",
-    "output_types",
-]
-
-
 #: Minimum systems of a package, oldest first. iOS 16 has quantized weights, 17
 #: quantized activations, 18 several functions in a file and attention as one operation.
 TARGETS = ("iOS16", "iOS17", "iOS18")
@@ -99,7 +87,7 @@ def check_image_input(exported: Exported, name: str, sizes: Sizes) -> None:
         raise _image_input_error(name, "an RGB image [1, 3, H, W], normalized by one scale", why)
 
 
-def image_type(exported: Exported, name: str, shape: tuple[int, ...]) -> Any:
+def _image_type(exported: Exported, name: str, shape: tuple[int, ...]) -> Any:
     """The ``ImageType`` of coremltools for an input that `check_image_input` accepts.
 
     Args:
@@ -167,7 +155,7 @@ def input_types(request: CoremlExportRequest, sizes: Sizes) -> list[Any]:
         if any(dim in sizes.ranges for dim in spec.shape):
             shape = tuple(_range(dim, sizes) for dim in spec.shape)
         if spec.name == request.picture:
-            types.append(image_type(request.exported, spec.name, shape))
+            types.append(_image_type(request.exported, spec.name, shape))
         else:
             known = _INPUTS.get(spec.dtype)
             dtype = np.dtype(known).type if known else None

@@ -12,8 +12,6 @@ from edgeserve.backends.coreml.spec import block_of, name_of, operations_of, rea
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["ConstantTensor", "constants_of", "inspect_coreml"]
-
 #: Bits of MIL's data types, by their names in the message.
 _BITS = {
     "FLOAT16": 16,

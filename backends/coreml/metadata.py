@@ -20,9 +20,6 @@ from edgeserve.backends.coreml.program import SourceProgram
 from edgeserve.backends.coreml.spec import block_of, name_of, operations_of
 from edgeserve.types.source import Exported
 
-__all__ = ["MODULES", "SOURCES", "SourceMap", "as_json", "describe_package", "sources_of"]
-
-
 #: Keys of the user-defined metadata: {function: {source op: [values it became]}} and
 #: {source op: module}.
 SOURCES, MODULES = "edgeserve.sources", "edgeserve.modules"

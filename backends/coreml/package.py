@@ -24,9 +24,6 @@ from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, sha256_file
 from edgeserve.types.artifact import FileEntry
 
-__all__ = ["ENTRY", "merge_functions", "read_package", "split_functions", "write_package"]
-
-
 #: The artifact's entry: a folder.
 ENTRY = "model.mlpackage"
 

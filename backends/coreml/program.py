@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-__all__ = ["FixedProgram", "SourceProgram", "load_source"]
-
 
 @dataclass(frozen=True)
 class FixedProgram:

@@ -56,8 +56,6 @@ from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.errors import QuantizeError
 from edgeserve.types.artifact import Artifact, Recipe
 
-__all__ = ["PRECISIONS", "quantize_coreml"]
-
 PRECISIONS = ("w8", "w8a8")
 
 #: Operations whose constant tensors are weights: for others (an added table) 8 bits are too few,

@@ -22,8 +22,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import Shape
 
-__all__ = ["CoremlSession", "InterpreterSession", "open_session"]
-
 #: Codes of the interpreter, mapped to those of a backend.
 _UNKNOWN_TAP = "EDGE-BACKEND-014"
 _UNREADABLE = {"EDGE-MIL-002", "EDGE-MIL-003", "EDGE-MIL-004", "EDGE-MIL-005", "EDGE-MIL-009"}

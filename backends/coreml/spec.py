@@ -12,17 +12,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, DType, TensorSpec
 from edgeserve.user_lines import one_line
 
-__all__ = [
-    "DATA",
-    "MODEL",
-    "WEIGHTS",
-    "block_of",
-    "name_of",
-    "operations_of",
-    "read_spec",
-    "signatures",
-]
-
 #: Where things lie in a package, as coremltools and Xcode have it.
 DATA = "Data"
 MODEL = "com.apple.CoreML/model.mlmodel"

@@ -15,7 +15,6 @@ from edgeserve.types.tensors import Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["MODULE", "SOURCE", "TRACE", "all_nodes", "clean", "clear_metadata"]
 
 #: Keys of the node metadata that is kept.
 SOURCE, MODULE = "edgeserve.source", "edgeserve.module"

@@ -26,14 +26,6 @@ from edgeserve.types.artifact import Recipe
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "activation_for",
-    "largest_pair_sum",
-    "reduce_range_for",
-    "resolve_options",
-    "saturating_layers",
-]
-
 
 _X86 = ("x86_64", "amd64", "i386", "i686", "x86")
 

@@ -22,8 +22,6 @@ from edgeserve.backends.onnx.fp16_rules import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["to_fp16"]
-
 
 def to_fp16(model: ir.Model, kept: set[str]) -> None:
     """Turn a float32 model into a float16 one, in place.

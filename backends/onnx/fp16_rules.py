@@ -17,7 +17,6 @@ import numpy as np
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["BOUNDS", "FP16_MAX", "INFINITY_THRESHOLD", "constant_fits", "fp16_inputs", "fp32_nodes"]
 
 #: Ops whose results lose or overflow: sums and powers, and what is looked up by a position.
 _FP32_OPS = frozenset(
@@ -105,7 +104,7 @@ def _loses_precision(node: ir.Node, found: set[ir.Node]) -> bool:
 
 def _supports_fp16(node: ir.Node, model: ir.Model) -> bool:
     known = all(value is None or value.dtype is not None for value in (*node.inputs, *node.outputs))
-    fits = all(constant_fits(value) for value in _constants(node))
+    fits = all(_constant_fits(value) for value in _constants(node))
     return known and fits and bool(fp16_inputs(node, model))
 
 
@@ -149,7 +148,7 @@ def _constants(node: ir.Node) -> list[ir.Value]:
     return [v for v in node.inputs if v is not None and v.is_initializer() and _is_float(v)]
 
 
-def constant_fits(value: ir.Value) -> bool:
+def _constant_fits(value: ir.Value) -> bool:
     """Whether a constant keeps its meaning in float16.
 
     Infinity does; finite numbers must stay finite, and of a few numbers none may vanish or lose its

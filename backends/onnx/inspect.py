@@ -21,8 +21,6 @@ from edgeserve.user_lines import one_line
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["dim_word", "inspect_onnx", "io_of", "read", "with_taps"]
-
 
 _DTYPES: dict[str, DType] = {
     "FLOAT": "float32",

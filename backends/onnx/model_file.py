@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from edgeserve.types.artifact import FileEntry
     from edgeserve.types.tensors import TensorSpec
 
-__all__ = ["DATA", "EXTERNAL_ABOVE", "MODEL", "check_model", "file_entries", "import_onnx", "save"]
-
 
 #: Bytes of weights above which they lie beside the file: a protobuf ends at 2 GB, and is in memory
 #: three times when it is written and twice when it is opened, where files beside it are mapped.

@@ -26,15 +26,6 @@ from edgeserve.types.tensors import Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "NAME",
-    "PINS",
-    "check_optimum",
-    "environment_folder",
-    "environment_python",
-    "export_by_optimum",
-    "ready_marker",
-]
 
 #: The environment's name, and the route's.
 NAME = "optimum"

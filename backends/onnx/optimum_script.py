@@ -11,8 +11,6 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["main"]
-
 #: Endings of architecture names, and optimum's names of their tasks.
 _TASKS = {
     "ForSequenceClassification": "text-classification",

@@ -34,16 +34,6 @@ if TYPE_CHECKING:
 
     from edgeserve.types.artifact import Artifact, Recipe
 
-__all__ = [
-    "FLOAT_OUTPUT_LAYERS",
-    "LAYERS",
-    "PASS_THROUGH",
-    "Range",
-    "collect_ranges",
-    "quantizable_nodes",
-    "quantize_static",
-]
-
 
 #: Layers whose output is quantized as well.
 LAYERS = ("Conv", "ConvTranspose")

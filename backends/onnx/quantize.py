@@ -29,8 +29,6 @@ from edgeserve.backends.onnx.weight_only import quantize_weights
 from edgeserve.backends.versions import versions
 from edgeserve.types.artifact import Artifact, Recipe
 
-__all__ = ["PRECISIONS", "keep_float_nodes", "quantize_onnx"]
-
 
 def keep_float_nodes(model: ir.Model, recipe: Recipe) -> set[str]:
     """Names of the nodes that came from the ops or modules in ``recipe.keep_float``.

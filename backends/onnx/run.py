@@ -15,8 +15,6 @@ from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 
-__all__ = ["OnnxSession", "usable_delegates"]
-
 #: Log severity "fatal": errors are raised, not logged as well.
 _QUIET = 4
 

@@ -20,8 +20,6 @@ import numpy as np
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["quantize_channels", "quantize_weights", "weight_scale"]
-
 
 class _WeightUse(NamedTuple):
     """One reading of a weight: the node, which of its inputs, and the axes that share a scale.
@@ -115,7 +113,7 @@ def _is_quantizable(value: ir.Value, readings: list[_WeightUse]) -> bool:
     )
 
 
-def weight_scale(array: np.ndarray, shared: tuple[int, ...], group: int = 1) -> np.ndarray:
+def _weight_scale(array: np.ndarray, shared: tuple[int, ...], group: int = 1) -> np.ndarray:
     """The scale of each channel, float32: largest magnitude / 127, or 1 where all are zero.
 
     Args:
@@ -135,7 +133,7 @@ def weight_scale(array: np.ndarray, shared: tuple[int, ...], group: int = 1) -> 
     return np.asarray(np.where(scale < np.finfo(np.float32).tiny, np.float32(1), scale))
 
 
-def quantize_channels(array: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _quantize_channels(array: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Round ``array / scale`` to int8, halves to even, -127 to 127."""
     return np.asarray(np.clip(np.rint(array / scale), -127, 127), dtype=np.int8)
 
@@ -147,8 +145,8 @@ def _replace(graph: ir.Graph, value: ir.Value, readings: list[_WeightUse]) -> No
     array = value.const_value.numpy()
     first = readings[0]
     group = first.node.attributes.get_int("group", 1) if first.node.op_type != "Conv" else 1
-    scale = weight_scale(array, readings[0].shared, group)
-    small = _constant(graph, f"{value.name}_int8", quantize_channels(array, scale))
+    scale = _weight_scale(array, readings[0].shared, group)
+    small = _constant(graph, f"{value.name}_int8", _quantize_channels(array, scale))
     factor = _constant(graph, f"{value.name}_scale", scale)
     whole: ir.Value | None = None
     for use in readings:

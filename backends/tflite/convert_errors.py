@@ -26,8 +26,6 @@ from edgeserve.backends.torch.diagnose.unsupported_op import (
 from edgeserve.errors import ConvertError, EdgeError, UnsupportedOp
 from edgeserve.user_lines import exception_chain, line_of_text, one_line
 
-__all__ = ["ErrorTranslator"]
-
 _MARK = re.compile(r'File "(\w+)", line 1\b|\b(\w+)"?:1:0\b')
 _NO_LOWERING = "Lowering not found"
 _TENSORFLOW_ONLY = re.compile(r"TF Select ops: (\w+)")

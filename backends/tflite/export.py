@@ -39,9 +39,6 @@ from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import IO, Signature
 
-__all__ = ["export_tflite", "smoke_run"]
-
-
 _OP = re.compile(r"builtin opcode '(\w+)'|Node number \d+ \((\w+)\)")
 
 

@@ -22,8 +22,6 @@ from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO
 
-__all__ = ["GpuSession", "has_gpu_library"]
-
 
 def has_gpu_library() -> bool:
     """Whether LiteRT's GPU library and the system's loader of GPU drivers are there.

@@ -26,15 +26,6 @@ from edgeserve.errors import BackendError, ConvertError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import DTYPES, IO, DType, Signature, TensorSpec
 
-__all__ = [
-    "check_converted_io",
-    "definition_of",
-    "fit_to_spec",
-    "inspect_tflite",
-    "read_signatures",
-    "shown_names",
-]
-
 
 def fit_to_spec(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     """An input in the dtype and the sizes of the file: rows repeated, lengths cut or padded by 0.

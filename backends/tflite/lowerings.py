@@ -21,9 +21,6 @@ from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCA
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
 from edgeserve.backends.torch.decompositions.table import RULES
 
-__all__ = ["CORRECTIONS", "SORT_RULES", "register_decompositions"]
-
-
 _ATEN = torch.ops.aten
 _Pair = tuple[Tensor, Tensor]
 

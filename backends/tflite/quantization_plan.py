@@ -17,8 +17,6 @@ from edgeserve.backends.checks import is_kept, nothing_to_quantize, unknown_keep
 from edgeserve.backends.tflite.schema import op_type, tensor_dtype
 from edgeserve.backends.tflite.tensor_names import source_of
 
-__all__ = ["OpQuantization", "plan_quantization"]
-
 #: "half": weights in float16; "weights": in 8 bits, computed with in float; "dynamic": in 8 bits,
 #: activations as they come; "static": in 8 bits, activations in measured ranges.
 QuantizationMode = Literal["half", "weights", "dynamic", "static"]

@@ -35,8 +35,6 @@ from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.tensors import IO
 from edgeserve.user_lines import one_line
 
-__all__ = ["PRECISIONS", "calibrate", "quantize_tflite"]
-
 
 def calibrate(
     data: bytes, buckets: Sequence[IO], samples: Iterable[Mapping[str, np.ndarray]], manager: Any

@@ -21,8 +21,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import IO
 
-__all__ = ["TfliteSession", "check_signatures", "open_session", "runtime_of"]
-
 
 def open_session(
     artifact: Artifact,

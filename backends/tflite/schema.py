@@ -15,18 +15,6 @@ from typing import Any
 from edgeserve.errors import BackendError, ConvertError
 from edgeserve.user_lines import one_line
 
-__all__ = [
-    "MODEL",
-    "check_head",
-    "inner_graphs",
-    "op_type",
-    "read_bytes",
-    "read_model",
-    "tensor_dtype",
-    "tensors_of",
-    "write_model",
-]
-
 #: Name of an artifact's file.
 MODEL = "model.tflite"
 

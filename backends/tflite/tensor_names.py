@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     from torch import fx
     from torch.export import ExportedProgram
 
-__all__ = [
-    "SINGLE",
-    "Source",
-    "SourceOp",
-    "names_of",
-    "path_of",
-    "rename",
-    "rename_added",
-    "source_of",
-    "tag_sources",
-]
-
 
 _UNSAFE = re.compile(r"[^\w.]")
 

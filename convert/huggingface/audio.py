@@ -31,7 +31,6 @@ from edgeserve.user_lines import one_line
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["audio_steps", "load_audio_model", "load_feature_extractor"]
 
 _BATCH = 8
 _KIND = "feature extractor"

@@ -17,16 +17,6 @@ from edgeserve.convert.source_checks import check_links, resolve_named_file
 from edgeserve.errors import ConvertError
 from edgeserve.user_lines import one_line
 
-__all__ = [
-    "CONFIG",
-    "MODULES",
-    "ModelFolder",
-    "load_preprocessor",
-    "named_folder",
-    "read_json",
-    "unsupported_setting",
-]
-
 
 def load_preprocessor(auto: Any, folder: Path, kind: str, **more: Any) -> Any:
     """Load it, from files alone and without running any code of the folder's.

@@ -34,14 +34,6 @@ from edgeserve.user_lines import one_line
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "image_steps",
-    "load_image_model",
-    "load_image_processor",
-    "unsupported_image_setting",
-    "verified_steps",
-]
-
 
 #: Pillow's numbers for its kernels.
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}

@@ -21,16 +21,6 @@ from edgeserve.user_lines import one_line
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = [
-    "ATTENTIONS",
-    "NetworkPlan",
-    "attention_kind",
-    "labels_of",
-    "load_model",
-    "plan_network",
-    "try_attentions",
-]
-
 
 #: In this order: ``sdpa`` is one operation of PyTorch and makes the smaller graph, ``eager`` spells
 #: it out; some networks have the second one only.

@@ -13,8 +13,6 @@ from edgeserve.convert.huggingface.folder import MODULES, ModelFolder, named_fol
 from edgeserve.errors import ConvertError
 from edgeserve.processing.steps.pool import PoolMode
 
-__all__ = ["SentencePooling", "read_sentence_pooling"]
-
 _MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
 _OLD_MODES = {
     "pooling_mode_cls_token": "cls",

@@ -32,7 +32,6 @@ from edgeserve.types.steps import OutputStep
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["load_text_model"]
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _BATCH = 64

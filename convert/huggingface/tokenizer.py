@@ -24,14 +24,6 @@ from edgeserve.user_lines import one_line
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = [
-    "ASSET",
-    "TokenizerAsset",
-    "load_tokenizer",
-    "out_of_table_note",
-    "read_tokenizer",
-    "tokenizer_steps",
-]
 
 #: Name of the tokenizer in exports, workspaces and bundles.
 ASSET = "assets/tokenizer.json"

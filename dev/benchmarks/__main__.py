@@ -11,8 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["FIGURES", "main"]
-
 #: What is run, in order, and what each one's figure is.
 FIGURES: dict[str, tuple[str, ...]] = {
     "fp32 files against PyTorch on the demo's crops": (

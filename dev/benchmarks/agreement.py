@@ -23,8 +23,6 @@ from PIL import Image
 
 from dev.demo.tagger import efficientnet_lite0
 
-__all__ = ["main", "prepared", "runner", "taken_out"]
-
 _BATCH = 8
 
 Run = Callable[[np.ndarray], np.ndarray]

@@ -22,8 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["main"]
-
 _FORMATS = "onnx,tflite,coreml"
 _WANTED_CPU, _WANTED_WALL = 1.1, 0.75
 

@@ -24,8 +24,6 @@ from transformers import AutoModel, AutoTokenizer
 from dev.benchmarks.agreement import taken_out
 from dev.demo.sentences import model_folder
 
-__all__ = ["main"]
-
 #: The shortest, a few between of which some are primes, one that fills a bucket, the longest.
 _LENGTHS = (2, 3, 17, 31, 64, 127, 256)
 _NAMES = ("input_ids", "attention_mask", "token_type_ids")

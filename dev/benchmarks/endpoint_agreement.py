@@ -28,8 +28,6 @@ from edgeserve import Wrapper, oip
 from edgeserve.package import package
 from edgeserve.types.options import PackageOptions
 
-__all__ = ["main"]
-
 _QUALITY = 85
 
 

@@ -34,20 +34,6 @@ from edgeserve.wrapper.fallback.remote_model import RemoteModel
 from edgeserve.wrapper.fallback.router import FallbackRouter
 from edgeserve.wrapper.fallback.transport import RequestFailure, RequestOutcome
 
-__all__ = [
-    "DEADLINE_MS",
-    "FAULTS",
-    "SHARES",
-    "Cell",
-    "World",
-    "cell",
-    "good_reply",
-    "hedging",
-    "main",
-    "pilot_of",
-    "played",
-]
-
 FAULTS = ("rst", "black hole", "slow body", "garbage", "5xx", "429", "tls")
 SHARES = (0.01, 0.1, 0.5, 1.0)
 DEADLINE_MS, LOCAL_MS, EVERY_MS = 200.0, 15.0, 20.0

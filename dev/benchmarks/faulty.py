@@ -17,8 +17,6 @@ from dev.benchmarks.faults import DEADLINE_MS, Cell, good_reply, pilot_of, playe
 from edgeserve.oip.client import EndpointReply
 from edgeserve.wrapper.fallback.policy import Fallback
 
-__all__ = ["CELLS", "all_live", "faulty", "live"]
-
 CELLS = (("rst", 0.5), ("black hole", 0.1), ("slow body", 0.5), ("garbage", 1.0))
 
 

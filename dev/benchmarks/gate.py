@@ -34,8 +34,6 @@ from edgeserve.validate.collect import collect_answers
 from edgeserve.validate.judge import judge
 from edgeserve.validate.requests import AnswersRequest, JudgeRequest
 
-__all__ = ["main"]
-
 _BATCH = 8
 _WANTED_RATIO, _WANTED_SECONDS = 1.3, 15.0
 

@@ -26,8 +26,6 @@ from dev.benchmarks.serve import SHAPE, Client, bundle, closed_loop, server
 from edgeserve import Wrapper
 from edgeserve.errors import EdgeError
 
-__all__ = ["main"]
-
 _MOST = 64
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 #: The GPU's convolutions may round to ten bits (TF32), the CPU's do not: relative to the largest.

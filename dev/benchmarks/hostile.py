@@ -31,8 +31,6 @@ from hypothesis.errors import Unsatisfiable
 from dev.benchmarks.raw_clients import INNER, RawHttpClient, grpc_asker
 from dev.benchmarks.serve import _free, _until_ready
 
-__all__ = ["main"]
-
 _TESTS = Path(__file__).parents[2] / "tests"
 # The tests' own cases are asked, and import what tests share.
 sys.path.append(str(_TESTS / "support"))

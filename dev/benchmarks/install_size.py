@@ -22,8 +22,6 @@ from pathlib import Path
 from dev.distribution import build
 from edgeserve.installation import DISTRIBUTION
 
-__all__ = ["main"]
-
 #: Extras of one runtime-only install each, and the most it may weigh in megabytes.
 _SETS = {"onnx": 165.0, "onnx,text": 205.0, "tflite,text": 205.0}
 _OWN_MB = 5.0

@@ -22,8 +22,6 @@ from pathlib import Path
 
 from dev.benchmarks.processes import descendants
 
-__all__ = ["main", "tree_memory"]
-
 _GIGABYTE = 1e9
 _EVERY = 0.05
 

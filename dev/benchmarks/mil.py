@@ -37,8 +37,6 @@ from edgeserve.backends.torch.program.inspect import graph_sha256, weights_of
 from edgeserve.backends.torch.program.io import log_warnings, write_program
 from edgeserve.types.source import Exported, Source
 
-__all__ = ["main"]
-
 _RUNS = 15
 _COMPRESSED = "EfficientNet-Lite0"
 _DETECTOR = "detector with NMS"

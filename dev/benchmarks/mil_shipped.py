@@ -26,8 +26,6 @@ import numpy as np
 import pytest
 import torch
 
-__all__ = ["Shipped", "main"]
-
 #: What float16 may differ by, relative to the largest value expected; the tests' own limit is 0.5.
 _HALF = 1e-2
 

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from dev.demo.tagger import load_module
 
-__all__ = ["MODELS", "Detector", "Model"]
-
 #: A module and its example inputs.
 Model = tuple[nn.Module, tuple[Tensor, ...]]
 

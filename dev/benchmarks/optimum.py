@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MODELS", "main"]
-
 ROOT = Path(__file__).parents[2]
 #: Factories of the zoo: text encoders, then pictures.
 MODELS = (

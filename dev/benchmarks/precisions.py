@@ -20,8 +20,6 @@ from dev.benchmarks.agreement import Run, prepared, runner, taken_out
 from dev.demo.tagger import efficientnet_lite0
 from edgeserve.measure.ab import compare
 
-__all__ = ["main"]
-
 _BATCH = 8
 _DECIDED = 0.05
 _WANTED_RATIO = 0.6

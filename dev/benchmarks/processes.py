@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import psutil
 
-__all__ = ["descendants"]
-
 
 def descendants(pid: int) -> list[int]:
     """Numbers of all processes below one; none of a process that has ended."""

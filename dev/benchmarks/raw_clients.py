@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 from edgeserve.serve.grpc_messages import SERVICE
 
-__all__ = ["INNER", "RawHttpClient", "grpc_asker"]
-
 #: What a remote caller must never see.
 INNER = re.compile(
     rb'Traceback|File "|\.py\b|/tmp/|/home/|/usr/|site-packages|onnxruntime::|0x[0-9a-f]{8}'

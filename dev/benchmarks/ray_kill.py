@@ -34,8 +34,6 @@ from dev.benchmarks.processes import descendants
 from dev.benchmarks.serve import SHAPE, _free, bundle
 from edgeserve import Wrapper, oip
 
-__all__ = ["main"]
-
 
 @dataclass
 class Two:

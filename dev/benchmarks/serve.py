@@ -29,8 +29,6 @@ import numpy as np
 
 from edgeserve import oip
 
-__all__ = ["main"]
-
 SHAPE = (1, 3, 224, 224)
 #: What the flood sends: bytes of a photo's order, so that the flood is one of work, not of bytes.
 SMALL = (1, 3, 32, 32)

@@ -49,8 +49,6 @@ from dev.benchmarks.serve import (
 from edgeserve import Wrapper, oip
 from edgeserve.wrapper.fallback import Fallback
 
-__all__ = ["main"]
-
 PEERS = Path(__file__).parent / "peers"
 #: Of Ray's many processes those that a request passes.
 _ON_THE_WAY = ("ray::ProxyActor", "ray::ServeReplica", "ray::HTTPProxy")

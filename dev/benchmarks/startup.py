@@ -21,8 +21,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-__all__ = ["main"]
-
 _CPU_MS, _RSS_MB = 100.0, 30.0
 _HELP = ("-P", "-m", "edgeserve", "--help")
 _BARE = ("-P", "-c", "pass")

@@ -35,8 +35,6 @@ from edgeserve.types.manifest import FORMAT_VERSION, Manifest
 from edgeserve.types.processing import Processing
 from edgeserve.types.tensors import IO, Signature, TensorSpec
 
-__all__ = ["main"]
-
 _TENSORS_LIMIT_US = 100.0
 _PHOTO_LIMIT = 1.15
 _WIDTH, _HEIGHT = 1920, 1080

@@ -27,8 +27,6 @@ from dev.corpus.runner import results, run_all
 from dev.corpus.scoring import score
 from dev.corpus.summary import summary
 
-__all__ = ["main"]
-
 _MARK = "<!-- figures: python -m dev.corpus --docs -->"
 
 

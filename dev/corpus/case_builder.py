@@ -26,8 +26,6 @@ from edgeserve.types.source import Source
 from edgeserve.validate.collect import collect_answers
 from edgeserve.validate.requests import AnswersRequest
 
-__all__ = ["BuiltCase", "build_case"]
-
 
 @dataclass(frozen=True)
 class BuiltCase:

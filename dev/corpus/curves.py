@@ -10,8 +10,6 @@ from typing import Any
 from dev.corpus.oracle.bounds import lower, upper
 from dev.corpus.scoring import BAD, CAUGHT, FAIL, GOOD, class_of, score, unseen
 
-__all__ = ["Onset", "curve", "interval", "kinds", "onset", "onsets", "percent", "table"]
-
 Line = dict[str, Any]
 _BINS = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.5, 1.0001)
 _COARSE = (0.0, GOOD, FAIL, BAD, 0.2, 0.5, 1.0001)

@@ -12,8 +12,6 @@ from dev.corpus.kinds import KINDS
 from dev.corpus.oracle.harm import measure, strays
 from dev.corpus.oracle.runtimes import RuntimeFailed
 
-__all__ = ["run_case"]
-
 #: Codes that tell of what the corpus itself hands over: stored answers that cannot be read.
 _OURS = ("EDGE-VALIDATE-010",)
 

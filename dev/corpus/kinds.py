@@ -13,8 +13,6 @@ from dev.corpus.damage import (
     quantizer,
 )
 
-__all__ = ["FORMATS", "KINDS", "DamageStage", "Kind"]
-
 FORMATS = ("onnx", "tflite", "coreml")
 
 #: Where the damage is done.

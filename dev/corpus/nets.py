@@ -16,8 +16,6 @@ from typing import Any
 from dev.corpus.tasks import task
 from dev.corpus.tasks.base import Raw, Task, trained
 
-__all__ = ["Net", "net"]
-
 _NAME = re.compile(r"(ask_)?([a-z]+)_s(\d+)_w(\d+)(?:__([a-z_]+?)__(\d+))?")
 
 

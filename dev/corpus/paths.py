@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["OUT", "REPO", "write_atomic"]
-
 #: The repository: factories and references are imported from here.
 REPO = Path(__file__).resolve().parents[2]
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from dev.corpus.scoring import BAD, FAIL, GOOD, PASS, class_of
 
-__all__ = ["draw"]
-
 Line = dict[str, Any]
 _COLORS = {
     "pass": "#1a7f37",

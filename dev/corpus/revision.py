@@ -15,8 +15,6 @@ from pathlib import Path
 
 from dev.corpus.paths import OUT, REPO, write_atomic
 
-__all__ = ["clear_stale", "judged_by", "sources_changed", "sources_hash"]
-
 _CORE = (
     "src/edgeserve/bundle",
     "src/edgeserve/data",

@@ -19,8 +19,6 @@ from dev.corpus.cases import Case
 from dev.corpus.paths import OUT, REPO
 from dev.corpus.revision import judged_by
 
-__all__ = ["results", "run_all", "stale"]
-
 Line = dict[str, Any]
 _BLOCK = 12
 

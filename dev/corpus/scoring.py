@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from dev.corpus.oracle.bounds import lower, upper
 
-__all__ = ["ALARMS", "CAUGHT", "Class", "Score", "class_of", "score", "unseen", "untrue"]
-
 Line = dict[str, Any]
 
 #: Where a verdict of fail begins, and where one of pass ends: the default profile's limits.

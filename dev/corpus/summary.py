@@ -10,8 +10,6 @@ from dev.corpus.curves import curve, interval, kinds, onsets, percent, table
 from dev.corpus.kinds import KINDS
 from dev.corpus.scoring import class_of, score, unseen, untrue
 
-__all__ = ["summary"]
-
 Line = dict[str, Any]
 _VERDICTS = ("pass", "degraded", "unproven", "fail", "refused", "crash")
 _CLASSES = ("bad", "between", "good")

@@ -11,8 +11,6 @@ import os
 import sys
 import time
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Serve until stdin ends."""

@@ -15,8 +15,6 @@ from transformers import AutoModel, AutoTokenizer
 
 from dev.demo.sentences import model_folder
 
-__all__ = ["embed"]
-
 _LONGEST = 256  # max_seq_length in the model's sentence_bert_config.json
 
 

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["FetchError", "Source", "cache_folder", "ensure", "read"]
-
 _CACHE_VARIABLE = "EDGESERVE_DEMO_CACHE"
 _NESTED = "!"
 # Wheels only, so that pip runs no build script; their tags are py3-none-any, so every machine gets

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-__all__ = ["CROPS", "PHOTOS", "SOURCES", "Photo", "build", "crops", "index", "load"]
 
 CROPS = 14
 _SMALLEST = 224  # the model's input: a crop is never smaller than what the model sees

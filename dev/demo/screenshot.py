@@ -18,8 +18,6 @@ from pathlib import Path
 
 from PIL import Image
 
-__all__ = ["main", "screenshot"]
-
 #: Programs that take the same options, in the order in which they are tried.
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _TIMEOUT_S = 120

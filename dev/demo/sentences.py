@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["LONG", "SENTENCES", "build", "model_folder", "sentences"]
-
 #: How many single sentences, and how many whole texts of several.
 SENTENCES, LONG = 440, 40
 

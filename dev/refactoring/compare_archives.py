@@ -25,8 +25,6 @@ from typing import NamedTuple
 from dev.distribution import ROOT, Archives, build
 from dev.refactoring.compare_definitions import Renames
 
-__all__ = ["Contents", "compare", "contents", "main", "targets"]
-
 #: Where the parts of a module went that a later move divided.
 Divided = Mapping[str, list[str]]
 

@@ -23,8 +23,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Renames", "compare", "main"]
-
 ROOMS = (
     "backends",
     "convert",

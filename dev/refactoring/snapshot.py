@@ -29,8 +29,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["compare", "main", "normalise", "take"]
-
 #: Commands by name; "{demo}" is the copy of the demo's folder, "{none}" an area that no code has.
 _COMMANDS: dict[str, str] = {
     "inspect bundle": "inspect {demo}/tagger.edge",

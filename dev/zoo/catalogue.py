@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DOZEN", "GROUPS", "locations"]
-
 _TRANSFORMERS = {
     "encoders": (
         "bert",

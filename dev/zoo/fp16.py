@@ -16,8 +16,6 @@ import numpy as np
 
 from edgeserve.types.reports import Limits
 
-__all__ = ["WANTED", "decided_flips", "judged", "noise", "worst"]
-
 _LIMITS = Limits()
 
 #: Decibels from which an output is proven: fp16 needs 20 more than 8 bits.

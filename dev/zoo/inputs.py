@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["perturbed_inputs"]
-
 
 def perturbed_inputs(examples: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]:
     """Inputs of the examples' shapes and dtypes, within their range of values.

@@ -35,8 +35,6 @@ from edgeserve.errors import EdgeError
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported, Source
 
-__all__ = ["FLOOR", "FORMATS", "LIMIT", "difference", "measure"]
-
 HERE = Path(__file__).parent
 FORMATS = ("onnx", "tflite", "coreml")
 

@@ -18,20 +18,6 @@ from torch.utils._pytree import tree_leaves
 
 from dev.zoo.inputs import perturbed_inputs
 
-__all__ = [
-    "Function",
-    "Made",
-    "Named",
-    "ids",
-    "input_options",
-    "mask",
-    "noise",
-    "pack_of",
-    "randomize_weights",
-    "text",
-    "tiny",
-]
-
 #: What a factory returns, as `edgeserve.convert` takes it.
 Made = tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]
 

@@ -20,8 +20,6 @@ from edgeserve.backends.torch.diagnose.unsupported_op import base_name
 from edgeserve.convert.torch_source import call_factory
 from edgeserve.types.source import Source
 
-__all__ = ["operators", "table"]
-
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "backends" / "torch" / "diagnose" / "op_support.json"
 _FORMATS = ("onnx", "tflite", "coreml")

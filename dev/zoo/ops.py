@@ -11,8 +11,6 @@ from dev.zoo import ops_axes, ops_layers, ops_spectra, ops_values
 from dev.zoo.model_helpers import Function, Made, pack_of, randomize_weights
 from dev.zoo.ops_inputs import ABOVE, WITHIN, X, Y
 
-__all__ = ["FACTORIES"]
-
 
 def _of(module: Any, *examples: Tensor) -> Callable[[], Made]:
     def factory() -> Made:

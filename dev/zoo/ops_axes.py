@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch.nn import functional as f
 
-__all__ = ["INDEXING", "REDUCTIONS", "SHAPES"]
-
 REDUCTIONS: dict[str, Any] = {
     "sum": torch.sum,
     "sum_dim": lambda x: x.sum(1),

@@ -11,8 +11,6 @@ from torch.nn import functional as f
 from dev.zoo.model_helpers import Function, ids, noise
 from dev.zoo.ops_inputs import IMAGE, KERNEL, VOLUME, WAVE, X
 
-__all__ = ["LAYERS"]
-
 LAYERS: dict[str, tuple[Any, Tensor]] = {
     "linear": (nn.Linear(4, 5), X),
     "linear_no_bias": (nn.Linear(4, 5, bias=False), X),

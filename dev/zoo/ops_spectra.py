@@ -11,8 +11,6 @@ from torch.nn import functional as f
 from dev.zoo.model_helpers import Function, ids, noise
 from dev.zoo.ops_inputs import IMAGE, INTEGERS, VOLUME, WAVE, X
 
-__all__ = ["SPECTRA"]
-
 _WINDOW = torch.hann_window(8)
 _TURNS = torch.polar(torch.ones(3, 2), noise(3, 2))
 

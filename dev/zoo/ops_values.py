@@ -10,8 +10,6 @@ from torch.nn import functional as f
 
 from dev.zoo.ops_inputs import INTEGERS, MORE, OTHER, TRUE, X
 
-__all__ = ["ACTIVATIONS", "BINARY", "BOUNDED", "POSITIVE", "UNARY", "WHOLE"]
-
 UNARY: dict[str, Any] = {
     "abs": torch.abs,
     "neg": torch.neg,

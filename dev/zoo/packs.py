@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["SIZE", "measure_pack", "packs"]
-
 SIZE = 12
 
 _FORMATS = ("onnx", "tflite", "coreml")

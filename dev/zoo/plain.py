@@ -19,8 +19,6 @@ from dev.zoo.model_helpers import (
     randomize_weights,
 )
 
-__all__ = ["FACTORIES"]
-
 
 def _made(module: nn.Module, *examples: Tensor, batch: bool = True) -> Made:
     names = [f"in{place}" for place in range(len(examples))]

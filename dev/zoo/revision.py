@@ -11,8 +11,6 @@ import importlib.metadata
 from functools import cache
 from pathlib import Path
 
-__all__ = ["revision", "stale"]
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FORMATS = ("onnx", "tflite", "coreml")

@@ -9,8 +9,6 @@ from typing import Any
 
 from dev.zoo.fp16 import worst
 
-__all__ = ["write"]
-
 _DEGRADED = "EDGE-CHECK-064"
 
 _FORMATS = ("onnx", "tflite", "coreml")

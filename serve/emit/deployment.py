@@ -15,16 +15,6 @@ from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.serve.options import MB, EmitSettings, ServeOptions
 from edgeserve.types.manifest import Manifest
 
-__all__ = [
-    "BUNDLES",
-    "KINDS",
-    "Deployment",
-    "DeploymentSubject",
-    "arguments",
-    "deployment_error",
-    "subject_of",
-]
-
 KINDS = ("docker", "kubernetes", "kserve")
 #: Where bundles lie in an image, and where secrets are mounted.
 BUNDLES, _KEYS, _TLS = "/bundles", "/etc/edgeserve/keys", "/etc/edgeserve/tls"

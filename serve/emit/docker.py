@@ -11,8 +11,6 @@ from edgeserve import __version__
 from edgeserve.installation import DISTRIBUTION
 from edgeserve.serve.emit.deployment import BUNDLES, DeploymentSubject, arguments
 
-__all__ = ["docker", "health"]
-
 #: ONNX Runtime for CUDA, which brings CUDA's own libraries: the host needs the driver alone.
 _CUDA = "onnxruntime-gpu[cuda,cudnn]==1.31.1"
 _HOME = "/opt/edgeserve"

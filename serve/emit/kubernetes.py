@@ -12,9 +12,6 @@ from typing import Any
 
 from edgeserve.serve.emit.deployment import DeploymentSubject, arguments
 
-__all__ = ["container", "kserve", "kubernetes", "labels", "volumes", "yaml_document"]
-
-
 _USER = 10001
 
 

@@ -18,8 +18,6 @@ from edgeserve.serve.emit.deployment import (
 from edgeserve.serve.emit.docker import docker
 from edgeserve.serve.emit.kubernetes import kserve, kubernetes
 
-__all__ = ["emit"]
-
 
 def emit(kind: str, deployment: Deployment, out: str | Path, force: bool = False) -> list[str]:
     """Write the files of a deployment.

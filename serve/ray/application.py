@@ -23,8 +23,6 @@ from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.detection import Detection
 from edgeserve.types.manifest import Manifest
 
-__all__ = ["build", "run"]
-
 #: How often Ray asks a replica whether it is well, and how long it waits for the answer, seconds.
 _HEALTH = {"health_check_period_s": 2, "health_check_timeout_s": 10}
 

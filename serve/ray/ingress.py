@@ -23,9 +23,6 @@ from edgeserve.serve.ray.options import Cascade, RayOptions
 from edgeserve.serve.ray.replica import ReplicaReply
 from edgeserve.serve.request_errors import RequestRejected, model_failed, rejected
 
-__all__ = ["Ingress", "IngressApp", "ModelCaller", "run_cascade"]
-
-
 #: Replicas that are asked for one answer at most.
 _MAX_TRIES = 5
 _PAUSE_S = 0.05

@@ -14,8 +14,6 @@ from edgeserve.errors import ServeError
 from edgeserve.serve.options import RaySettings, ServeOptions
 from edgeserve.types.base import Value
 
-__all__ = ["Cascade", "RayOptions", "ray_options"]
-
 #: Options whose work Ray does in its own way, or that have no meaning there.
 _UNSUPPORTED = ("grpc_port", "memory_mb", "lazy", "pinned", "control")
 

@@ -23,9 +23,6 @@ from edgeserve.serve.request_errors import RequestRejected, error_body, rejectio
 from edgeserve.types.base import encode
 from edgeserve.types.records import Tensors
 
-__all__ = ["Headers", "ModelReplica", "ReplicaReply", "call_app"]
-
-
 Headers = Sequence[tuple[bytes, bytes]]
 _Application = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["DurationEstimate", "LatencyWindow", "Throughput", "time_runs"]
-
 
 class DurationEstimate:
     """Exponentially weighted mean and mean absolute deviation, as in RFC 6298, section 2.

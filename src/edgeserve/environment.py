@@ -14,8 +14,6 @@ from pathlib import Path
 from edgeserve import __version__
 from edgeserve.types.reports import Environment
 
-__all__ = ["FEATURES", "PACKAGES", "environment", "is_loopback", "parse_cpuinfo", "usable_cores"]
-
 #: Packages whose version changes a model's numbers or times; edgeserve's own is added.
 PACKAGES = (
     "numpy",

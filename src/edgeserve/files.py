@@ -25,20 +25,6 @@ from pathlib import Path
 from edgeserve.errors import FilesError
 from edgeserve.types.artifact import FileEntry
 
-__all__ = [
-    "LOCAL",
-    "Fs",
-    "describe",
-    "describe_tree",
-    "sha256_bytes",
-    "sha256_file",
-    "staged",
-    "staged_file",
-    "sweep",
-    "unwritable",
-    "write_atomic",
-]
-
 _CHUNK = 1 << 20
 _STAGE_PREFIX = ".tmp-"
 _ASIDE = re.compile(r"\.tmp-[0-9a-f]{8}-(?P<name>.+)-old", re.DOTALL)

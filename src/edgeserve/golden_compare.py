@@ -18,8 +18,6 @@ from edgeserve.types.records import Record
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import GoldenField
 
-__all__ = ["GoldenComparison", "compare_arrays", "compare_records"]
-
 _SCALE_FLOOR = Limits().scale_floor
 
 

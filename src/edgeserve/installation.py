@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["DISTRIBUTION", "install_command", "published_command", "upgrade_command"]
-
 #: The name on package indexes; pyproject.toml and the tests hold it to this one.
 DISTRIBUTION = "edgeproof"
 

@@ -36,8 +36,6 @@ from edgeserve.errors import EdgeError, WorkerError, revive
 from edgeserve.files import unwritable, write_atomic
 from edgeserve.types.base import Value, decode, encode
 
-__all__ = ["PROGRESS", "Job", "Progress", "ask_parent", "log_tail", "progress", "run", "stopped"]
-
 R = TypeVar("R", bound=Value)
 
 #: Environment variable that tells a worker where its progress goes.

@@ -15,18 +15,6 @@ from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_typ
 
 from edgeserve.errors import UsageError
 
-__all__ = [
-    "Option",
-    "check_choice",
-    "check_options",
-    "definitions",
-    "flag",
-    "is_list",
-    "narrow",
-    "read_options",
-    "split_list",
-]
-
 O = TypeVar("O")  # noqa: E741
 
 

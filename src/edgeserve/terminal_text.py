@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["escape_controls", "first_control"]
-
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 

@@ -9,15 +9,6 @@ from pathlib import Path
 
 import edgeserve
 
-__all__ = [
-    "exception_chain",
-    "is_user_frame",
-    "line_of_error",
-    "line_of_text",
-    "one_line",
-    "user_line",
-]
-
 _CLASS = re.compile(r"<class '([^']+)'>")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 

@@ -25,8 +25,6 @@ from edgeserve.files import unwritable, write_atomic
 from edgeserve.jobs import PROGRESS, Job
 from edgeserve.types.base import Value, decode, encode
 
-__all__ = ["main"]
-
 
 def _die_with_parent() -> None:
     """Kill this process group as soon as the parent's end of standard input is gone.

@@ -38,9 +38,10 @@ def all_values() -> list[type[Value]]:
     found = {}
     for module in modules:
         loaded = importlib.import_module(module)
-        for name in loaded.__all__:
-            kind = getattr(loaded, name)
-            if isinstance(kind, type) and issubclass(kind, Value) and not kind.__subclasses__():
+        for name, kind in vars(loaded).items():
+            if name.startswith("_") or not isinstance(kind, type) or not issubclass(kind, Value):
+                continue
+            if kind.__module__ == module and not kind.__subclasses__():
                 found[name] = kind
     return [found[name] for name in sorted(found)]
 

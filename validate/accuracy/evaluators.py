@@ -34,9 +34,6 @@ from edgeserve.types.vocabulary import Task
 from edgeserve.validate.compare.field_stats import kl_by_position, log_softmax
 from edgeserve.validate.stats.paired_tests import PairedCost, bootstrap_stats, ratio_stats
 
-__all__ = ["GroundTruthEvaluator", "TokenDistributionEvaluator", "label_schema", "perplexity"]
-
-
 _Feed = Mapping[str, np.ndarray]
 
 

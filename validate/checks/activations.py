@@ -27,19 +27,6 @@ from edgeserve.tasks.base import HUGE
 from edgeserve.types.vocabulary import Precision
 from edgeserve.validate.checks.invariants import CheckLog
 
-__all__ = [
-    "ACTIVATION_INPUTS",
-    "HALF_MAX",
-    "FileActivations",
-    "Tap",
-    "check_activations",
-    "match_taps",
-    "measure_activations",
-    "read_activations",
-    "record_activations",
-]
-
-
 #: On how many natural inputs inner tensors are looked at.
 ACTIVATION_INPUTS = 4
 

@@ -16,8 +16,6 @@ from edgeserve.types.tensors import IO, Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Precision
 from edgeserve.validate.checks.invariants import CheckLog
 
-__all__ = ["MIN_8BIT_SHARE", "check_declared_io", "check_outputs", "check_size", "check_weights"]
-
 _ANY_SIZE = (0, 1 << 62)
 
 #: Share of a file that has to be stored in vain before it is said.

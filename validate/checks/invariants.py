@@ -22,16 +22,6 @@ from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Precision
 from edgeserve.validate.compare.tensors import relative_difference
 
-__all__ = [
-    "CheckLog",
-    "check_batch",
-    "check_optimizer",
-    "check_repeatable",
-    "check_swapped_tensors",
-    "self_consistency_limit",
-]
-
-
 #: Code of the reason that a broken check gives.
 _CODES: dict[str, str] = {
     "loads": "EDGE-CHECK-001",

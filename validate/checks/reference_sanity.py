@@ -46,19 +46,6 @@ from edgeserve.types.tensors import IO, Signature
 from edgeserve.validate.compare.tensors import relative_difference
 from edgeserve.validate.requests import Answers
 
-__all__ = [
-    "MAX_SENSITIVITY",
-    "MIN_CONSTANT_ANSWERS",
-    "ConstantReferenceCheck",
-    "batch_split_note",
-    "find_dependent_batch",
-    "perturb",
-    "rule_for_reference",
-    "sensitivity",
-    "threshold_note",
-]
-
-
 #: From this share of its scale on, an answer is another one: kernels for batches round otherwise,
 #: in half precision by up to a thousandth.
 _DEPENDENT_DIFFERENCE = 0.01

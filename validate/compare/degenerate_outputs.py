@@ -20,8 +20,6 @@ from edgeserve.validate.compare.output_fields import (
     describe_field,
 )
 
-__all__ = ["DegenerateOutputCheck", "FieldFault"]
-
 #: A movement counts from this share of the field's magnitude: a dozen steps of an 8-bit scale.
 _MIN_MOVEMENT = 0.05
 #: Scores are shares of one: what moves less, no 8-bit scale from 0 to 1 shows for certain.

@@ -14,18 +14,6 @@ import numpy as np
 
 from edgeserve.validate.compare.output_fields import FieldLayout, OutputField
 
-__all__ = [
-    "OutputStats",
-    "PositionStats",
-    "WorstPosition",
-    "by_channel",
-    "decibels",
-    "kl_by_position",
-    "kl_divergence",
-    "log_softmax",
-]
-
-
 #: Outputs of more positions are not looked at place by place.
 _MAX_POSITIONS = 1 << 16
 

@@ -28,23 +28,6 @@ from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.validate.reference_store import SyntheticTensors, TensorReader
 from edgeserve.validate.requests import Answers
 
-__all__ = [
-    "LEVEL_RATIO",
-    "SAMPLED_ANSWERS",
-    "WHOLE_OUTPUT",
-    "FieldLayout",
-    "OutputField",
-    "channel_axes",
-    "declared_layouts",
-    "describe_field",
-    "field_layouts",
-    "infer_layout",
-    "levels",
-    "natural_outputs",
-    "shortest_axis",
-]
-
-
 #: How much larger the next field's channels must be. Channels of one field are alike within less;
 #: at a ratio of eight, one scale for both leaves the smaller field 32 of 256 steps.
 LEVEL_RATIO = 8.0

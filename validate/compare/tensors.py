@@ -24,8 +24,6 @@ from edgeserve.validate.compare.degenerate_outputs import DegenerateOutputCheck,
 from edgeserve.validate.compare.field_stats import OutputStats
 from edgeserve.validate.compare.output_fields import WHOLE_OUTPUT, FieldLayout
 
-__all__ = ["TensorComparison", "absolute_difference", "field_scales", "relative_difference"]
-
 _CONSTANT_TOLERANCE = 1e-6
 #: Five steps of an 8-bit scale from 0 to 1.
 _MIN_SCORE_RANGE = 0.02

@@ -26,19 +26,6 @@ from edgeserve.validate.stats.binomial import minimum_detectable_rate, rate
 from edgeserve.validate.stats.paired_tests import LabelOutcome
 from edgeserve.validate.verdict import more_groups
 
-__all__ = [
-    "NO_DECISION",
-    "WORST_INPUTS",
-    "DecisionRow",
-    "FlipCounter",
-    "MultiDecisionCounter",
-    "SingleDecisionCounter",
-    "one_decision",
-    "shortened",
-    "worst_tensors",
-]
-
-
 #: How many worst inputs a report shows.
 WORST_INPUTS = 12
 NO_DECISION = "no decision"

@@ -25,8 +25,6 @@ from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.flips.counter import NO_DECISION, DecisionRow, FlipCounter, one_decision
 
-__all__ = ["NeighbourFlipCounter", "as_matrix", "cosine_gaps", "rank_correlation"]
-
 _BLOCK = 512
 #: Ranks are compared for so many inputs at most, spread evenly: each costs a sort of all others.
 _MAX_RANKED = 500

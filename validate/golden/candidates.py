@@ -37,16 +37,6 @@ from edgeserve.validate.reference.reference import Reference, ReferenceAnswer
 from edgeserve.validate.reference_store import read_verified, with_stored_arrays
 from edgeserve.validate.requests import Answers, StoredCandidate
 
-__all__ = [
-    "SAFETY_FACTOR",
-    "GoldenCandidate",
-    "ask_reference",
-    "generate_candidates",
-    "load_candidates",
-    "raw_bytes",
-    "save_candidates",
-]
-
 #: A margin must exceed this many times the error seen.
 SAFETY_FACTOR = 3.0
 

@@ -53,8 +53,6 @@ from edgeserve.validate.reference_store import (
 )
 from edgeserve.validate.requests import GoldenRequest
 
-__all__ = ["make_golden"]
-
 _FEW_CASES = 3
 
 

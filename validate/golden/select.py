@@ -37,9 +37,6 @@ from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.requests import LocatedArtifact
 from edgeserve.validate.verdict import drift_limit
 
-__all__ = ["SelectionRule", "measure_artifact_errors", "select_by_margin", "select_embeddings"]
-
-
 #: Outputs of the ``tensors`` task may differ by this at least, relative to their scale.
 _RELATIVE = 1e-3
 #: No nearest neighbour can flip among fewer.

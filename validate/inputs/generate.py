@@ -33,19 +33,6 @@ from edgeserve.validate.inputs.media import (
     text_of_length,
 )
 
-__all__ = [
-    "MEDIA_INPUTS",
-    "RANDOM_INPUTS",
-    "GeneratedInput",
-    "InputStatistics",
-    "edge_inputs",
-    "edge_tensors",
-    "length_tensors",
-    "mask_inputs",
-    "media_inputs",
-]
-
-
 #: How many random inputs there are: the natural ones where a model brings no medium.
 RANDOM_INPUTS = 4
 

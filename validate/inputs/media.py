@@ -30,22 +30,6 @@ from edgeserve.processing.steps.log_mel import LogMel
 from edgeserve.processing.steps.waveform import Waveform
 from edgeserve.types.source import Exported
 
-__all__ = [
-    "AudioRange",
-    "audio_edge_cases",
-    "audio_range",
-    "audio_samples",
-    "image_pixels",
-    "paraphrases",
-    "prime_between",
-    "sentences",
-    "synthetic_audio",
-    "synthetic_image",
-    "text_edge_cases",
-    "text_of_length",
-]
-
-
 _Grid = tuple[np.ndarray, np.ndarray]
 _DrawImage = Callable[[np.random.Generator, _Grid], np.ndarray]
 

@@ -30,8 +30,6 @@ from edgeserve.types.base import decode, encode
 from edgeserve.types.records import Record
 from edgeserve.validate.reference.python_callable import call_reference
 
-__all__ = ["CallerFunction", "CallerReference", "function_name"]
-
 #: MessagePack extensions: an array as a ``.npy`` file, and one answer.
 _ARRAY, _ANSWER = 1, 2
 _WANTED = "a record of edgeserve, text, numbers, or a dict or list of these, of arrays or tensors"

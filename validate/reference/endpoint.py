@@ -40,15 +40,6 @@ from edgeserve.tasks.values import AnyRecord
 from edgeserve.types.base import decode
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = [
-    "KEY_VARIABLE",
-    "EndpointReference",
-    "check_address",
-    "decode_bytes_output",
-    "endpoint_key",
-]
-
-
 #: Environment variable with the endpoint's API key, which is stored in no file.
 KEY_VARIABLE = "EDGESERVE_REFERENCE_KEY"
 #: Seconds for one answer: a model may have to be loaded first.

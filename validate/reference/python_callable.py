@@ -30,18 +30,6 @@ from edgeserve.types.vocabulary import Task
 from edgeserve.user_lines import line_of_error
 from edgeserve.validate.reference.endpoint import check_address, endpoint_key
 
-__all__ = [
-    "PT2",
-    "CallableReference",
-    "ParsedAnswer",
-    "call_reference",
-    "check_reference",
-    "is_endpoint",
-    "parse_answer",
-    "reference_key",
-]
-
-
 #: The exported program itself, behind the packaged processing.
 PT2 = "pt2"
 

@@ -39,8 +39,6 @@ from edgeserve.validate.reference.python_callable import (
     parse_answer,
 )
 
-__all__ = ["Reference", "ReferenceAnswer"]
-
 
 @dataclass(frozen=True)
 class ReferenceAnswer:

@@ -23,18 +23,6 @@ from typing import NamedTuple
 from edgeserve.types.base import number
 from edgeserve.types.reports import Rate
 
-__all__ = [
-    "CONFIDENCE",
-    "Observation",
-    "beta_quantile",
-    "groups_needed",
-    "incomplete_beta",
-    "lower_bound",
-    "minimum_detectable_rate",
-    "rate",
-    "upper_bound",
-]
-
 #: Probability with which each bound holds on its own.
 CONFIDENCE = 0.95
 

@@ -40,20 +40,6 @@ from edgeserve.types.base import number
 from edgeserve.types.reports import LabelStats, MetricStats
 from edgeserve.validate.stats.binomial import CONFIDENCE, beta_quantile, incomplete_beta
 
-__all__ = [
-    "DRAWS",
-    "LabelOutcome",
-    "MetricFunction",
-    "PairedCost",
-    "bootstrap_stats",
-    "difference_bounds",
-    "label_stats",
-    "mcnemar_p",
-    "ratio_stats",
-    "student_quantile",
-]
-
-
 #: One-sided 95 %.
 _Z = 1.6448536269514722
 

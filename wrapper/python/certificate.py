@@ -20,9 +20,6 @@ from edgeserve.wrapper.probe import processor
 from edgeserve.wrapper.probe_store import ProbeOutcome
 from edgeserve.wrapper.prober import Prober
 
-__all__ = ["Certificate", "CertificateVerdict", "Proven", "certify", "verify"]
-
-
 CertificateVerdict = Literal["pass", "fail", "unproven"]
 
 

@@ -26,18 +26,6 @@ from edgeserve.types.profile import DeviceProfile, Profile
 from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT
 from edgeserve.wrapper.probe_store import ProbeOutcome
 
-__all__ = [
-    "Constraints",
-    "ExecutionPlan",
-    "PlanTiers",
-    "SkippedArtifact",
-    "device_digest",
-    "fastest",
-    "parse_constraints",
-    "plan_tiers",
-    "thread_counts",
-]
-
 
 @dataclass(frozen=True)
 class Constraints:

@@ -33,21 +33,6 @@ from edgeserve.wrapper.engine import Arrays, Engine
 from edgeserve.wrapper.plans import ExecutionPlan
 from edgeserve.wrapper.probe_store import ProbeBusy, ProbeCache, ProbeJournal, ProbeOutcome
 
-__all__ = [
-    "VERB",
-    "GoldenResult",
-    "ProbeOutcomes",
-    "ProbeRequest",
-    "check_golden",
-    "open_session",
-    "probe_all",
-    "probe_plan",
-    "processor",
-    "read_arrays",
-    "run_probe",
-]
-
-
 VERB = "edgeserve.wrapper.probe:probe_all"
 
 

@@ -28,9 +28,6 @@ from edgeserve.files import LOCAL, Fs, write_atomic
 from edgeserve.types.base import Number, Value, decode, encode
 from edgeserve.types.records import Runtime
 
-__all__ = ["JournalEntry", "ProbeBusy", "ProbeCache", "ProbeJournal", "ProbeOutcome", "ProbeState"]
-
-
 #: accepted: the proof holds. refused: it does not. failed: an error before there was an answer.
 #: crashed, hung: the attempt never came back. busy: another process is still at it.
 ProbeState = Literal["accepted", "refused", "failed", "crashed", "hung", "busy"]

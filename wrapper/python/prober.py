@@ -39,8 +39,6 @@ from edgeserve.wrapper.probe_store import (
     ProbeState,
 )
 
-__all__ = ["PROBE_LIMIT_S", "Prober"]
-
 #: What one candidate may take to load, to answer the golden cases and to be timed, seconds.
 PROBE_LIMIT_S = 60.0
 #: What starting Python and a runtime may take a child beyond that, seconds.

@@ -12,8 +12,6 @@ from edgeserve.wrapper.plans import ExecutionPlan, PlanTiers, fastest
 from edgeserve.wrapper.probe_store import ProbeOutcome
 from edgeserve.wrapper.prober import Prober
 
-__all__ = ["Selection", "select"]
-
 
 @dataclass(frozen=True)
 class Selection:

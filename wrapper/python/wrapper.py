@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from edgeserve.wrapper.fallback.policy import Fallback
     from edgeserve.wrapper.fallback.router import FallbackRouter
 
-__all__ = ["Answer", "Named", "Wrapper", "with_sample_rate"]
-
 
 #: What `Wrapper.predict` gives for one input.
 Answer = Record | Tensors

@@ -13,26 +13,6 @@ from torch.nn import functional
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, number
 
-__all__ = [
-    "clamped_relu",
-    "elu",
-    "gelu",
-    "leaky_relu",
-    "linear_activation",
-    "prelu",
-    "relu",
-    "relu6",
-    "scaled_tanh",
-    "sigmoid",
-    "sigmoid_hard",
-    "silu",
-    "softmax",
-    "softplus",
-    "softplus_parametric",
-    "softsign",
-    "thresholded_relu",
-]
-
 
 @kernel("relu")
 def relu(x: Tensor) -> Tensor:

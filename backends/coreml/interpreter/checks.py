@@ -15,8 +15,6 @@ from edgeserve.backends.coreml.interpreter.plan_nodes import MAX_ELEMENTS
 from edgeserve.backends.coreml.interpreter.weight_files import BITS, WeightFiles
 from edgeserve.errors import MilError
 
-__all__ = ["check_function"]
-
 #: How often the weight files may be referred to as a whole: sharing is rare inside one function.
 _MAX_SHARING = 4
 #: How many elements may come out of one byte of compressed weights (1-bit indices, vectors of 8).

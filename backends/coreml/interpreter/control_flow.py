@@ -17,25 +17,6 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import held_as, integer, ints, truth
 from edgeserve.errors import MilError
 
-__all__ = [
-    "MAX_TURNS",
-    "State",
-    "StateTensor",
-    "TensorList",
-    "cond",
-    "coreml_update_state",
-    "list_gather",
-    "list_length",
-    "list_read",
-    "list_scatter",
-    "list_write",
-    "make_list",
-    "read_state",
-    "select",
-    "while_loop",
-]
-
-
 #: After this many turns a loop is taken for one that never ends.
 MAX_TURNS = 1_000_000
 

@@ -26,23 +26,11 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints
 from edgeserve.errors import MilError
 
-__all__ = [
-    "Pads",
-    "conv",
-    "conv_quantized",
-    "conv_transpose",
-    "extents",
-    "is_even",
-    "pad_spatial",
-    "spatial_pads",
-]
-
-
 #: Elements before and after each spatial axis.
 Pads = list[tuple[int, int]]
 
 
-def extents(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def _extents(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
     """How many elements of the input each axis of a dilated kernel spans."""
     return [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
 
@@ -60,7 +48,7 @@ def spatial_pads(
         rule: "valid", "custom", "same" or "same_lower".
         pad: Two amounts for each axis; read only where the rule is "custom".
         sizes: The input's spatial sizes.
-        spans: See `extents`.
+        spans: See `_extents`.
         strides: Step of the window on each axis.
 
     Raises:
@@ -141,7 +129,7 @@ def conv(
     """
     rank = x.ndim - 2
     step, apart = _each(strides, rank, 1), _each(dilations, rank, 1)
-    spans = extents(weight.shape[2:], apart)
+    spans = _extents(weight.shape[2:], apart)
     pads = spatial_pads(pad_type, _each(pad, 2 * rank, 0), x.shape[2:], spans, step)
     if not is_even(pads):
         x, pads = pad_spatial(x, pads), [(0, 0)] * rank
@@ -220,7 +208,7 @@ def conv_transpose(
     """
     rank = x.ndim - 2
     step, apart = _each(strides, rank, 1), _each(dilations, rank, 1)
-    spans = extents(weight.shape[2:], apart)
+    spans = _extents(weight.shape[2:], apart)
     full = [(n - 1) * s + span for n, s, span in zip(x.shape[2:], step, spans, strict=True)]
     wanted = None if output_shape is None else ints(output_shape)[2:]
     cuts = _cuts(pad_type.lower(), _each(pad, 2 * rank, 0), full, wanted, x.shape[2:], step)

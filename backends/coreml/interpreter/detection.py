@@ -15,8 +15,6 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, number, truth
 
-__all__ = ["suppression", "suppression_boxes_last"]
-
 
 @kernel("non_maximum_suppression")
 def suppression(

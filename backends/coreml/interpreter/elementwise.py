@@ -19,23 +19,6 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import number
 
-__all__ = [
-    "cast",
-    "classify",
-    "clip",
-    "exp2",
-    "floor_div",
-    "inverse",
-    "log",
-    "logical_not",
-    "mod",
-    "power",
-    "real_div",
-    "rsqrt",
-    "threshold",
-]
-
-
 #: Ops of one operand that are just a function. ``round`` takes halves to the even neighbour;
 #: outside their domain ``acos``, ``asin``, ``atanh``, ``sqrt`` give NaN; ``sign`` of 0 is 0.
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {

@@ -18,8 +18,6 @@ from edgeserve.backends.coreml.interpreter.plan_nodes import (
 )
 from edgeserve.errors import EdgeError, MilError
 
-__all__ = ["run_block", "run_plan", "run_step"]
-
 
 def run_plan(
     plan: CompiledFunction, feed: dict[str, Any], taps: Sequence[str] = ()

@@ -29,21 +29,6 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints, number, truth
 from edgeserve.errors import MilError
 
-__all__ = [
-    "crop",
-    "crop_resize",
-    "crop_resize_rois",
-    "grid",
-    "linear_along",
-    "nearest_indices",
-    "resize",
-    "resize_bilinear",
-    "resize_nearest_neighbor",
-    "upsample_bilinear",
-    "upsample_nearest_neighbor",
-    "whole_axis",
-]
-
 
 def grid(start: Tensor, end: Tensor, count: int, mode: str) -> Tensor:
     """Points on one or several intervals.
@@ -80,18 +65,18 @@ def _offsets(length: Tensor, count: int, mode: str) -> Tensor:
     raise ValueError(f"unknown sampling_mode {mode!r}")
 
 
-def whole_axis(size: int, count: int, mode: str) -> Tensor:
+def _whole_axis(size: int, count: int, mode: str) -> Tensor:
     """`grid` over an axis of ``size`` elements: [count] float64."""
     start = torch.zeros(1, dtype=torch.float64)
     return grid(start, start + (size - 1), count, mode)[0]
 
 
-def linear_along(x: Tensor, axis: int, count: int, mode: str) -> Tensor:
+def _linear_along(x: Tensor, axis: int, count: int, mode: str) -> Tensor:
     """``x`` with ``count`` elements along ``axis``, interpolated linearly between neighbours."""
     size = x.shape[axis]
     if size == count and mode != "OFFSET_CORNERS":
         return x
-    points = whole_axis(size, count, mode)
+    points = _whole_axis(size, count, mode)
     low = points.floor()
     shape = [-1] + [1] * (x.ndim - 1 - axis % x.ndim)
     share = (points - low).float().reshape(shape)
@@ -100,7 +85,7 @@ def linear_along(x: Tensor, axis: int, count: int, mode: str) -> Tensor:
     return before + (after - before) * share
 
 
-def nearest_indices(size: int, count: int, mode: str) -> Tensor:
+def _nearest_indices(size: int, count: int, mode: str) -> Tensor:
     """Which of ``size`` elements each of ``count`` points takes.
 
     ``DEFAULT`` and ``UNALIGN_CORNERS`` take the element that the centre of the point's pixel lies
@@ -114,7 +99,7 @@ def nearest_indices(size: int, count: int, mode: str) -> Tensor:
     index = torch.arange(count)
     if mode in ("DEFAULT", "UNALIGN_CORNERS"):
         return (2 * index + 1) * size // (2 * count)
-    points = whole_axis(size, count, mode)
+    points = _whole_axis(size, count, mode)
     return (points + 0.5).floor().long().clamp(max=size - 1)
 
 
@@ -126,8 +111,8 @@ def resize_bilinear(
     sampling_mode: str = "DEFAULT",
 ) -> Tensor:
     """The last two axes at a given size, linearly interpolated at the points of `sampling.grid`."""
-    tall = linear_along(x, -2, integer(target_size_height), sampling_mode)
-    return linear_along(tall, -1, integer(target_size_width), sampling_mode)
+    tall = _linear_along(x, -2, integer(target_size_height), sampling_mode)
+    return _linear_along(tall, -1, integer(target_size_width), sampling_mode)
 
 
 @kernel("resize_nearest_neighbor")
@@ -170,7 +155,7 @@ def resize(
     whole = not x.is_floating_point()
     result = x.float() if whole else x
     for axis, size in zip(range(-count, 0), sizes, strict=True):
-        result = linear_along(result, axis, size, sampling_mode)
+        result = _linear_along(result, axis, size, sampling_mode)
     return result
 
 
@@ -206,7 +191,7 @@ def upsample_bilinear(
     mode = modes.get((aligned, centered), "DEFAULT")
     height = _scaled(x.shape[-2], scale_factor_height)
     width = _scaled(x.shape[-1], scale_factor_width)
-    return linear_along(linear_along(x, -2, height, mode), -1, width, mode)
+    return _linear_along(_linear_along(x, -2, height, mode), -1, width, mode)
 
 
 @kernel("upsample_nearest_neighbor")
@@ -233,7 +218,7 @@ def _scaled(size: int, factor: Tensor | float) -> int:
 
 def _nearest(x: Tensor, sizes: tuple[int, ...], mode: str) -> Tensor:
     for axis, count in zip(range(-len(sizes), 0), sizes, strict=True):
-        x = x.index_select(axis, nearest_indices(x.shape[axis], count, mode))
+        x = x.index_select(axis, _nearest_indices(x.shape[axis], count, mode))
     return x
 
 

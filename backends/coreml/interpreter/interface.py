@@ -20,8 +20,6 @@ from edgeserve.backends.coreml.interpreter.values import NUMPY, dtype_name
 from edgeserve.errors import MilError
 from edgeserve.types.tensors import DType, Shape, TensorSpec
 
-__all__ = ["Feature", "Interface", "check_feed", "describe", "tensor_of_image"]
-
 
 def tensor_of_image(pixels: np.ndarray, space: str) -> np.ndarray:
     """Turn raw pixels into what a program takes for an image.

@@ -11,8 +11,6 @@ from torch.nn import functional
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import truth
 
-__all__ = ["einsum", "linear", "matmul", "scaled_dot_product_attention"]
-
 
 @kernel("linear")
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

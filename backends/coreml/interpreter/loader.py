@@ -32,9 +32,6 @@ from edgeserve.backends.coreml.interpreter.checks import check_function
 from edgeserve.backends.coreml.interpreter.weight_files import EntryReader, WeightFiles
 from edgeserve.errors import MilError
 
-__all__ = ["Package", "choose_function", "load_function", "read_package", "reader_error"]
-
-
 #: The largest model file; protobuf itself ends at 2 GiB, and weights lie elsewhere.
 _MAX_MODEL = (1 << 31) - 1
 #: The largest text file (manifest, debug handles).

@@ -9,8 +9,6 @@ from torch.nn import functional
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints, number
 
-__all__ = ["batch_norm", "instance_norm", "l2_norm", "layer_norm", "local_response_norm"]
-
 
 @kernel("batch_norm")
 def batch_norm(

@@ -26,8 +26,6 @@ from edgeserve.backends.coreml.interpreter.registry import Kernel, find
 from edgeserve.backends.coreml.interpreter.values import dtype_name, held_as, tensor_of
 from edgeserve.errors import MilError
 
-__all__ = ["make_plan"]
-
 #: Ops whose results hold only values that their inputs hold, so that they need no rounding.
 _EXACT_OPS = frozenset(
     "abs band_part batch_to_space ceil clip concat cond const coreml_update_state crop "

@@ -16,20 +16,6 @@ import torch
 
 from edgeserve.errors import MilError
 
-__all__ = [
-    "MAX_ELEMENTS",
-    "MAX_LIVE",
-    "Block",
-    "CompiledFunction",
-    "Constant",
-    "Step",
-    "StepOutput",
-    "check_shape",
-    "mark_last_uses",
-    "peak_elements",
-]
-
-
 #: The most elements that one tensor of a program may have (2 GiB in float32).
 MAX_ELEMENTS = 1 << 29
 #: The most elements of all tensors that are alive at the same time, constants aside.

@@ -20,8 +20,6 @@ from edgeserve.backends.coreml.interpreter.conv import is_even, pad_spatial, spa
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import ints, truth
 
-__all__ = ["avg_pool", "l2_pool", "max_pool"]
-
 _AVERAGE: dict[int, Callable[..., Tensor]] = {
     1: functional.avg_pool1d,
     2: functional.avg_pool2d,

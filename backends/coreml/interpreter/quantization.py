@@ -17,22 +17,6 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints
 
-__all__ = [
-    "along",
-    "blockwise_shift_scale",
-    "constexpr_cast",
-    "dequantize",
-    "lut_to_dense",
-    "lut_to_dense_flat",
-    "lut_to_sparse",
-    "quantize",
-    "sparse_blockwise_shift_scale",
-    "sparse_to_dense",
-    "sparse_to_dense_flat",
-    "unpacked",
-]
-
-
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 

@@ -18,8 +18,6 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints, number
 from edgeserve.errors import MilError
 
-__all__ = ["random_bernoulli", "random_categorical", "random_normal", "random_uniform"]
-
 
 @kernel("random_uniform")
 def random_uniform(

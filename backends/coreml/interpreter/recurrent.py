@@ -21,8 +21,6 @@ from torch.nn import functional
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import number, truth
 
-__all__ = ["gru", "lstm", "rnn"]
-
 _Activation = Callable[[Tensor], Tensor]
 
 

@@ -15,21 +15,6 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
 
-__all__ = [
-    "reduce_argmax",
-    "reduce_argmin",
-    "reduce_l1_norm",
-    "reduce_l2_norm",
-    "reduce_log_sum",
-    "reduce_log_sum_exp",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
-    "reduce_sum_square",
-]
-
 #: Reduces the named axes of a tensor and keeps them at size 1, or not.
 _Reduce = Callable[[Tensor, list[int], bool], Tensor]
 

@@ -28,8 +28,6 @@ from typing import Any, TypeVar
 
 from edgeserve.errors import MilError
 
-__all__ = ["Kernel", "find", "kernel", "kernels", "supported_ops"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Kernels by op type, each list by rising opset.

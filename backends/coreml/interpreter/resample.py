@@ -8,8 +8,6 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, number, truth
 
-__all__ = ["affine", "resample"]
-
 
 @kernel("resample")
 def resample(

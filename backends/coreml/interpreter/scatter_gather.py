@@ -21,15 +21,6 @@ from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, truth
 
-__all__ = [
-    "gather",
-    "gather_along_axis",
-    "gather_nd",
-    "scatter",
-    "scatter_along_axis",
-    "scatter_nd",
-]
-
 
 def _inside(indices: Tensor, size: int, strict: Tensor | bool = False) -> Tensor:
     """Indices as int64 from 0 up, checked; with ``strict`` negative ones are refused."""

@@ -32,8 +32,6 @@ from edgeserve.backends.coreml.interpreter.values import TORCH, dtype_name
 from edgeserve.errors import EdgeError
 from edgeserve.types.tensors import TensorSpec
 
-__all__ = ["Interpreter", "OpInfo"]
-
 
 @dataclass(frozen=True)
 class OpInfo:

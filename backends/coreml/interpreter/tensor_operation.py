@@ -12,26 +12,6 @@ from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
 
-__all__ = [
-    "argsort",
-    "band_part",
-    "concat",
-    "cumsum",
-    "fill",
-    "fill_like",
-    "flatten2d",
-    "identity",
-    "non_zero",
-    "one_hot",
-    "pad",
-    "range_1d",
-    "shape",
-    "split",
-    "stack",
-    "tile",
-    "topk",
-]
-
 
 @kernel("identity")
 def identity(x: Any) -> Any:

@@ -10,27 +10,6 @@ from torch import Tensor
 from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
 
-__all__ = [
-    "batch_to_space",
-    "depth_to_space",
-    "expand_dims",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "reshape",
-    "reshape_from_right",
-    "reshape_like",
-    "reverse",
-    "reverse_sequence",
-    "slice_by_index",
-    "slice_by_size",
-    "slice_update",
-    "sliding_windows",
-    "space_to_batch",
-    "space_to_depth",
-    "squeeze",
-    "transpose",
-]
-
 
 @kernel("reshape")
 def reshape(x: Tensor, shape: Tensor) -> Tensor:

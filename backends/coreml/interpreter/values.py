@@ -13,18 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "NUMPY",
-    "TORCH",
-    "dtype_name",
-    "held_as",
-    "integer",
-    "ints",
-    "number",
-    "tensor_of",
-    "truth",
-]
-
 #: How torch holds each MIL type, by coremltools' name of the type.
 TORCH: dict[str, torch.dtype] = {
     "fp16": torch.float32,

@@ -19,9 +19,6 @@ import numpy as np
 
 from edgeserve.errors import MilError
 
-__all__ = ["BITS", "EntryReader", "WeightFiles"]
-
-
 _HEADER = 64
 _RECORD = struct.Struct("<IIQQQ")
 _SENTINEL = 0xDEADBEEF

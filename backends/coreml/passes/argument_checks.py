@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["check_unread_keywords", "rename_ambiguous_nodes"]
-
 
 #: Arguments about memory, or about a dtype that is known already.
 _IGNORED = frozenset(

@@ -16,8 +16,6 @@ from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCA
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
 from edgeserve.backends.torch.decompositions.table import RULES
 
-__all__ = ["CORRECTIONS"]
-
 _ATEN = torch.ops.aten
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import fx
     from torch.export import ExportedProgram
 
-__all__ = ["decompose", "is_known"]
 
 #: Operators of ATen that coremltools translates as they are.
 _WHOLE = tuple(

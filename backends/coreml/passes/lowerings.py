@@ -12,9 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ACTIVATIONS", "ARITHMETIC", "CONSTANTS", "RECURRENT", "REDUCTIONS"]
-
-
 _MODES = {"none": "EXACT", "tanh": "TANH_APPROXIMATION"}
 
 

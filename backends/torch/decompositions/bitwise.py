@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["BITWISE_RULES", "SHIFT_RULES"]
-
 _ATEN = torch.ops.aten
 _HALF = 1 << 16
 

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from edgeserve.backends.torch.decompositions.fft import FFT_RULES, ComplexPair, complex_pair
 
-__all__ = ["COMPLEX_RULES", "by_parts"]
-
 _ATEN = torch.ops.aten
 
 

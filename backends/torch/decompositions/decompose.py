@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["decompose_unsupported"]
 
 #: The result of one table may need another; more rounds than this have never helped.
 _MAX_ROUNDS = 4

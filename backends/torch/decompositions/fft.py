@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["FFT_RULES", "MAX_MATRIX_ELEMENTS", "SIGNAL_RULES", "ComplexPair", "complex_pair"]
-
 
 class ComplexPair(NamedTuple):
     """Real and imaginary part, of one shape."""

@@ -15,9 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["INDEXING_RULES", "ORDERING_RULES", "SCATTER_RULES"]
-
-
 _ATEN = torch.ops.aten
 
 

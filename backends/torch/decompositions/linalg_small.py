@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LINALG_RULES"]
-
 _ATEN = torch.ops.aten
 
 #: Rows and columns that are still written out; larger ones need pivoting.

@@ -21,9 +21,6 @@ from edgeserve.backends.torch.decompositions.fft import SIGNAL_RULES
 from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, ORDERING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
 
-__all__ = ["RULES", "SPECIAL_RULES"]
-
-
 _ATEN = torch.ops.aten
 
 #: How far an argument is moved up before the series holds.

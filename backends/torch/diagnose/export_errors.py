@@ -23,15 +23,6 @@ from torch.fx.proxy import TracerBase
 from edgeserve.errors import ConvertError
 from edgeserve.user_lines import exception_chain, is_user_frame, line_of_error, one_line, user_line
 
-__all__ = [
-    "SizeOrigin",
-    "export_error",
-    "full_stack_traces",
-    "module_label",
-    "module_of_error",
-    "record_fixed_sizes",
-]
-
 
 @dataclass(frozen=True)
 class SizeOrigin:
@@ -52,7 +43,7 @@ def module_label(path: str, module: torch.nn.Module) -> str:
     return f"{path} ({kind})" if path else kind
 
 
-def module_of_error(error: BaseException, root: torch.nn.Module) -> str | None:
+def _module_of_error(error: BaseException, root: torch.nn.Module) -> str | None:
     """The innermost module of ``root`` that ran when ``error`` was raised; None if none did."""
     for part in exception_chain(error):
         frames = [frame for frame, _ in traceback.walk_tb(part.__traceback__)]
@@ -149,7 +140,7 @@ def export_error(
         )
     by_values = "data-dependent" in text or "data dependent" in text
     if by_values or type(error).__name__ == "DataDependentOutputException":
-        owner = module_of_error(error, module)
+        owner = _module_of_error(error, module)
         named = _OPERATOR.match(text)
         by = f" ({named[0]})" if named else ""
         return ConvertError(

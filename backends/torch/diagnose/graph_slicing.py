@@ -25,8 +25,6 @@ from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.backends.torch.program.run import NodeRecorder
 
-__all__ = ["CannotSlice", "GraphSlice", "GraphSlicer", "OpGroup"]
-
 
 class CannotSlice(Exception):
     """These units cannot form a module: only tensors and numbers may cross its border."""

@@ -22,21 +22,6 @@ from edgeserve.errors import ConvertError, UnsupportedOp
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = [
-    "REPLACEMENTS",
-    "REWRITE_HINT",
-    "RefusedOp",
-    "base_name",
-    "converter_error",
-    "data_dependent_error",
-    "find_checked_op",
-    "find_op_by_name",
-    "mark_nodes",
-    "node_marks",
-    "op_hint",
-    "supporting_formats",
-]
-
 
 #: Exceptions of torch in a trace with fake tensors, for a result whose size depends on values.
 _BY_VALUE = ("DynamicOutputShapeException", "GuardOnDataDependentSymNode")

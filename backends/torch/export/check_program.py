@@ -18,8 +18,6 @@ from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.user_lines import line_of_error, one_line
 
-__all__ = ["check_program", "describe_difference"]
-
 #: Largest difference allowed, relative to each output's largest value: the same kernels run on both
 #: sides, so anything above rounding is another path.
 TOLERANCE = 1e-4

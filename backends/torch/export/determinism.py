@@ -23,9 +23,6 @@ from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot, Modul
 from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.user_lines import line_of_error, one_line
 
-__all__ = ["FirstRun", "check_deterministic", "reject_captured_inputs", "stateful_module_error"]
-
-
 #: Most names of one message.
 _NAMES = 4
 

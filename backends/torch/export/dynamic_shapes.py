@@ -17,15 +17,6 @@ from torch.export import Dim
 from edgeserve.backends.torch.export.pytree import Leaf
 from edgeserve.errors import ConvertError
 
-__all__ = [
-    "UNBOUNDED",
-    "Axes",
-    "DimNames",
-    "expand_unit_dims",
-    "min_size_examples",
-    "parse_dynamic_shapes",
-]
-
 #: "No upper bound" in a signature's ranges.
 UNBOUNDED = 2**31 - 1
 

@@ -43,9 +43,6 @@ from edgeserve.backends.torch.program.io import Program, log_warnings
 from edgeserve.errors import ConvertError
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = ["ExportOptions", "export_module", "reject_unsupported_modules", "unwrap_compiled"]
-
-
 #: Parts of torch's quantized packages that compute with floats as long as nothing is converted.
 _FLOAT = ("FloatFunctional", "FXFloatFunctional")
 

@@ -21,8 +21,6 @@ from edgeserve.backends.torch.export.pytree import (
 )
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 
-__all__ = ["FlatModule", "ModuleOutputs", "flatten_module"]
-
 _Parameter = inspect.Parameter
 
 

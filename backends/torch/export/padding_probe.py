@@ -22,21 +22,6 @@ from edgeserve.backends.torch.program.io import log_warnings
 from edgeserve.processing.steps.tokenize import Tokenize
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = [
-    "Run",
-    "Tensors",
-    "bounded_dynamic_dims",
-    "dim_sizes",
-    "element_count",
-    "nonempty_inputs",
-    "paddable_dims",
-    "padding_agrees",
-    "random_inputs",
-    "stateless_runner",
-    "zeroed_except",
-]
-
-
 #: Largest difference of two outputs, relative to the largest: the same kernels at two sizes.
 _TOLERANCE = 1e-5
 

@@ -16,8 +16,6 @@ import torch
 
 from edgeserve.errors import ConvertError
 
-__all__ = ["Leaf", "bind_inputs", "name_outputs", "replace_tensors", "tree_leaves", "unique_names"]
-
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 

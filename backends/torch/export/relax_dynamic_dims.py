@@ -28,9 +28,6 @@ from edgeserve.backends.torch.export.flat_module import FlatModule
 from edgeserve.errors import ConvertError
 from edgeserve.user_lines import line_of_error, user_line
 
-__all__ = ["DYNAMIC_HINT", "DeclaredDims", "branch_line", "has_fixed_sizes", "relax_dynamic_dims"]
-
-
 #: Maximum number of recorded instructions: loops over a long input execute millions.
 _MAX_INSTRUCTIONS = 200_000
 

@@ -24,8 +24,6 @@ from edgeserve.backends.torch.diagnose.export_errors import (
 from edgeserve.errors import ConvertError
 from edgeserve.user_lines import one_line
 
-__all__ = ["STRATEGIES", "TraceStrategy", "Traced", "trace"]
-
 
 @dataclass(frozen=True)
 class TraceStrategy:

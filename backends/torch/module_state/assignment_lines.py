@@ -13,8 +13,6 @@ import torch
 
 from edgeserve.user_lines import user_line
 
-__all__ = ["assignment_line"]
-
 #: Methods of Python's containers that change them; torch's own end in one underscore.
 _CHANGING = set(
     "add append appendleft clear discard extend insert pop popleft remove setdefault update".split()

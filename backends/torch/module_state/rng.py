@@ -16,8 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from edgeserve.user_lines import user_line
 
-__all__ = ["RngRecorder", "preserve_rng", "rng_used", "seed_all"]
-
 
 @contextlib.contextmanager
 def preserve_rng() -> Iterator[None]:

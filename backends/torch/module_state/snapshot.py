@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["BufferSnapshot", "ModuleSnapshot"]
-
 
 class BufferSnapshot:
     """Copies of all buffers of a module, to restore those that a run changed or replaced.

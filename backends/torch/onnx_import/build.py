@@ -19,7 +19,6 @@ from edgeserve.backends.torch.onnx_import.table import OnnxNode, OpEntry, Unimpo
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-__all__ = ["OnnxModule", "build", "import_file"]
 
 #: Above this many bytes a model is too large for one protobuf message.
 _ONE_MESSAGE = 1 << 30

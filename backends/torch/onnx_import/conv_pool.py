@@ -15,9 +15,6 @@ from torch.nn import functional
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
 
-__all__ = ["explicit_pads", "padded"]
-
-
 _CONV: dict[int, Callable[..., Tensor]] = {
     1: functional.conv1d,
     2: functional.conv2d,

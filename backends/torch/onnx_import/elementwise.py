@@ -12,8 +12,6 @@ from torch import Tensor
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op, register_functions
 
-__all__ = ["torch_dtype"]
-
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "Abs": torch.abs,
     "Acos": torch.acos,

@@ -10,8 +10,6 @@ from torch.nn import functional
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
 
-__all__ = []
-
 
 @op("MatMul")
 def _matmul(node: OnnxNode, a: Tensor, b: Tensor) -> Tensor:

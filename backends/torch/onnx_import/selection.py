@@ -11,8 +11,6 @@ from torch.nn import functional
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
 
-__all__ = []
-
 
 @op("Slice", host=(1, 2, 3, 4))
 def _slice(node: OnnxNode, x: Tensor, *_: Tensor) -> Tensor:

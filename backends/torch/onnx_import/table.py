@@ -8,16 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "OnnxNode",
-    "OpEntry",
-    "UnimportableOp",
-    "entry_of",
-    "known_ops",
-    "op",
-    "register_functions",
-]
-
 
 class UnimportableOp(Exception):
     """A node that has no PyTorch form.

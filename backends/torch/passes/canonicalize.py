@@ -26,18 +26,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import is_float, kept_meta
 
-__all__ = [
-    "canonicalize_clip_bounds",
-    "canonicalize_ops",
-    "canonicalize_relu6",
-    "copy_contiguous",
-    "normalize_outputs",
-    "outputs_need_sizes",
-    "remove_asserts",
-    "remove_noops",
-]
-
-
 #: Starts of the names of operators that only check; ``_guards_fn`` is a module that does.
 _CHECKS = ("aten._assert", "aten._functional_assert", "aten.sym_constrain", "_guards_fn")
 

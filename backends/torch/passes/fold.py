@@ -21,9 +21,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import add_tensor, is_mutable, tensor_of
 
-__all__ = ["MAX_FOLDED_BYTES", "fold_batch_norm", "fold_constants"]
-
-
 #: Larger results are not folded, and may be computed again in each run.
 MAX_FOLDED_BYTES = 4 << 20
 

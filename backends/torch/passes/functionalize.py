@@ -25,9 +25,6 @@ from edgeserve.backends.torch.passes.fx_utils import (
     tensor_of,
 )
 
-__all__ = ["functionalize_buffers", "functionalize_inputs", "lower_masked_write"]
-
-
 _ATEN = torch.ops.aten
 
 

@@ -21,22 +21,6 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 from edgeserve.backends.torch.program.io import log_warnings
 
-__all__ = [
-    "add_tensor",
-    "arguments_of",
-    "functional",
-    "inline",
-    "insert",
-    "is_float",
-    "is_mutable",
-    "kept_meta",
-    "read_through_copy",
-    "shape_of",
-    "tensor_of",
-    "with_sizes",
-]
-
-
 _ATEN = torch.ops.aten
 
 #: Metadata about a node's value, not about its origin.

@@ -22,9 +22,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import insert, is_float
 
-__all__ = ["lower_alpha", "lower_division", "preserve_tiny_constants"]
-
-
 _ATEN = torch.ops.aten
 _ALPHA_SUMS = {
     _ATEN.add.Tensor,

@@ -16,8 +16,6 @@ from edgeserve.backends.torch.decompositions.fft import FFT_RULES, MAX_MATRIX_EL
 from edgeserve.backends.torch.passes.fold import fold_constants
 from edgeserve.backends.torch.passes.fx_utils import add_tensor, inline, insert, tensor_of
 
-__all__ = ["has_complex", "lower_complex"]
-
 _ATEN = torch.ops.aten
 
 

@@ -18,9 +18,6 @@ from torch import Tensor, fx
 
 from edgeserve.backends.torch.passes.fx_utils import add_tensor, inline, insert, shape_of, tensor_of
 
-__all__ = ["lower_conv_transpose3d", "lower_output_padded_conv3d", "lower_padding", "split_groups"]
-
-
 _ATEN = torch.ops.aten
 _SAME = {
     _ATEN.conv1d.padding: _ATEN.conv1d.default,

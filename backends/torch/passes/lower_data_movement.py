@@ -23,9 +23,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import add_tensor, insert, is_float, shape_of
 
-__all__ = ["lower_as_strided", "roll_by_slices", "unfold_by_convolution"]
-
-
 _ATEN = torch.ops.aten
 
 

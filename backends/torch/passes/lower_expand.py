@@ -19,9 +19,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import insert, shape_of
 
-__all__ = ["expand_to_cat", "remove_expand"]
-
-
 _ATEN = torch.ops.aten
 _EXPANSIONS = {_ATEN.broadcast_to.default, _ATEN.expand.default, _ATEN.expand_as.default}
 _ELEMENTWISE = {

@@ -26,9 +26,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import add_tensor, arguments_of, insert, shape_of
 
-__all__ = ["lower_adaptive_pool", "lower_divisor", "pool_by_slices"]
-
-
 _ATEN = torch.ops.aten
 _POOLS = {_ATEN.avg_pool2d.default: 2, _ATEN.avg_pool3d.default: 3}
 

@@ -19,9 +19,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import add_tensor, arguments_of, insert, shape_of
 
-__all__ = ["resize_by_lookup", "resize_by_matrices"]
-
-
 _ATEN = torch.ops.aten
 _NEAREST = {
     getattr(getattr(_ATEN, f"{kind}{rank}d"), overload): rank

@@ -19,19 +19,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import arguments_of, insert, shape_of
 
-__all__ = [
-    "MAX_AXES",
-    "around",
-    "expanded",
-    "grouped",
-    "has_many_axes",
-    "merge_axes",
-    "permuted",
-    "reshaped",
-    "sizes_of",
-]
-
-
 _ATEN = torch.ops.aten
 
 
@@ -80,7 +67,7 @@ def expanded(at: fx.Node, x: fx.Node, sizes: Sequence[int]) -> fx.Node:
     return reshaped(at, made, sizes)
 
 
-def permuted(at: fx.Node, x: fx.Node, order: Sequence[int], most: int) -> fx.Node:
+def _permuted(at: fx.Node, x: fx.Node, order: Sequence[int], most: int) -> fx.Node:
     """``x`` with its axes in another order, by permutations of at most ``most`` axes (4 or more).
 
     Axes of size 1 play no part, and axes that stay neighbours count as one. What is still too much
@@ -196,7 +183,7 @@ def _permute_op(node: fx.Node) -> bool:
         order[one], order[two] = two, one
     else:
         order = list(node.args[1])  # type: ignore[arg-type]
-    return _substitute(node, permuted(node, x, order, MAX_AXES))
+    return _substitute(node, _permuted(node, x, order, MAX_AXES))
 
 
 def _expand(node: fx.Node) -> bool:

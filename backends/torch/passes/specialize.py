@@ -18,8 +18,6 @@ from torch.export import ExportedProgram
 from edgeserve.backends.torch.passes.canonicalize import remove_asserts
 from edgeserve.backends.torch.program.io import log_warnings
 
-__all__ = ["specialize"]
-
 _Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 

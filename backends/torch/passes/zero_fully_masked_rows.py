@@ -15,8 +15,6 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import insert
 
-__all__ = ["zero_fully_masked_rows"]
-
 _ATEN = torch.ops.aten
 _ATTENTION = _ATEN.scaled_dot_product_attention.default
 

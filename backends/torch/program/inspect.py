@@ -26,16 +26,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.source import Weight
 from edgeserve.types.tensors import DTYPES, DType
 
-__all__ = [
-    "dtype_word",
-    "graph_sha256",
-    "graph_text",
-    "inspect_program",
-    "module_path",
-    "tensors_of",
-    "weights_of",
-]
-
 
 def dtype_word(dtype: torch.dtype, owner: str) -> DType:
     """The name of a torch dtype in edgeserve.

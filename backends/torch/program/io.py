@@ -21,8 +21,6 @@ from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.tensors import Signature
 from edgeserve.user_lines import one_line
 
-__all__ = ["PROGRAM", "Program", "load_program", "log_warnings", "write_program"]
-
 #: Name of the file with the program.
 PROGRAM = "model.pt2"
 

@@ -21,8 +21,6 @@ from typing import Any
 
 from edgeserve.errors import ConvertError
 
-__all__ = ["sanitized_copy"]
-
 _MEMBER = re.compile(
     r"[^/]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)"
     r"|\.format_version|\.storage_alignment|models/model\.json|data/sample_inputs/model\.pt"

@@ -23,8 +23,6 @@ from edgeserve.environment import usable_cores
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 
-__all__ = ["NodeRecorder", "TorchSession", "fused_outputs", "record_range", "torch_threads"]
-
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
@@ -71,7 +69,7 @@ class NodeRecorder(fx.Interpreter):
         return value
 
 
-def record_range(node: fx.Node, value: Any) -> ActivationRange | None:
+def _record_range(node: fx.Node, value: Any) -> ActivationRange | None:
     """The range of a float tensor that an operator gives."""
     floats = isinstance(value, torch.Tensor) and value.is_floating_point()
     if node.op != "call_function" or not floats:
@@ -141,7 +139,7 @@ class TorchSession(Session):
             return {}
         inputs = [torch.from_numpy(feed[spec.name].copy()) for spec in self.io.inputs]
         with torch.no_grad(), torch_threads(self.threads):
-            recorder = NodeRecorder(self._module, record_range)
+            recorder = NodeRecorder(self._module, _record_range)
             recorder.run(*inputs)
         self._buffers.restore()
         ranges = {node.name: value for node, value in recorder.records.items()}

@@ -11,8 +11,6 @@ from PIL import Image
 
 from dev.demo.tagger import efficientnet_lite0
 
-__all__ = ["BATCH", "compare", "model", "photos"]
-
 BATCH = 16
 _SIDE = 224
 

@@ -17,8 +17,6 @@ from dev.corpus.damage.file_parts import OpenFile, Part, Role
 from edgeserve.backends.coreml.spec import DATA, MODEL, WEIGHTS, block_of, operations_of, read_spec
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["open_parts"]
-
 _SENTINEL = 0xDEADBEEF
 _TYPES: dict[int, type[np.generic]] = {1: np.float16, 2: np.float32, 3: np.uint8, 4: np.int8}
 _OPS = {"conv": "conv", "linear": "linear", "matmul": "linear", "gather": "embedding"}

@@ -14,8 +14,6 @@ import numpy as np
 from edgeserve.files import describe_tree
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["OpenFile", "Part", "Role", "damaged", "open_file"]
-
 #: "weight": two axes or more, floats or quantized; "bias": one axis, added; "scale" and "zero" of
 #: quantized weights, "range" and "range-zero" of quantized activations.
 Role = Literal["weight", "bias", "scale", "zero", "range", "range-zero"]

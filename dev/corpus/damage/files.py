@@ -8,8 +8,6 @@ import numpy as np
 
 from dev.corpus.damage.file_parts import OpenFile, Part
 
-__all__ = ["EDITS", "Edit"]
-
 Edit = Callable[[OpenFile, float, np.random.Generator], None]
 EDITS: dict[str, Edit] = {}
 

@@ -15,18 +15,6 @@ import torch
 from dev.corpus.nets import Net
 from dev.corpus.tasks.base import trained
 
-__all__ = [
-    "CHANGES",
-    "FITS",
-    "MORE",
-    "SWEEPS",
-    "Moved",
-    "change",
-    "encoder_of",
-    "mixed",
-    "registered",
-]
-
 Change = Callable[[torch.nn.Module, float, Net], torch.nn.Module]
 CHANGES: dict[str, Change] = {}
 #: Severities by kind, worst first.

@@ -12,8 +12,6 @@ from onnx import numpy_helper
 from dev.corpus.damage.file_parts import OpenFile, Part, Role
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["open_parts"]
-
 Readers = dict[str, list[tuple[Any, int, int]]]
 _OPS = {"Conv": "conv", "Gemm": "linear", "MatMul": "linear", "Gather": "embedding"}
 _PASS = {"DequantizeLinear", "QuantizeLinear", "Cast", "Mul", "Transpose", "Clip"}

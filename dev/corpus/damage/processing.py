@@ -14,8 +14,6 @@ from edgeserve.files import describe
 from edgeserve.types.base import decode, encode
 from edgeserve.types.source import Exported
 
-__all__ = ["FITS", "SWEEPS", "repackaged"]
-
 Said = dict[str, Any]
 #: Takes source.json as JSON, the severity, and the folder that holds it; changes it in place.
 Repackaging = Callable[[Said, Any, Path], None]

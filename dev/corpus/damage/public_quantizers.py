@@ -13,8 +13,6 @@ import numpy as np
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["quantized"]
-
 Feeds = Sequence[Mapping[str, np.ndarray]]
 
 

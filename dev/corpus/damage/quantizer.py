@@ -17,8 +17,6 @@ from edgeserve.convert.calibration import calibration
 from edgeserve.convert.source import read_export
 from edgeserve.types.artifact import Artifact, Recipe
 
-__all__ = ["FITS", "MORE", "SWEEPS", "quantized"]
-
 #: Severities by kind, worst first.
 SWEEPS: dict[str, tuple[float, ...]] = {
     "calibrated-on-scaled": (0.05, 0.2, 0.5, 0.8, 20.0, 2.0),

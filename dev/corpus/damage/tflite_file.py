@@ -11,8 +11,6 @@ from dev.corpus.damage.file_parts import OpenFile, Part, Role
 from edgeserve.backends.tflite.schema import op_type, read_model, tensor_dtype, write_model
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["open_parts"]
-
 _OPS = {
     "CONV_2D": "conv",
     "DEPTHWISE_CONV_2D": "conv",

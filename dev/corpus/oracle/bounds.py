@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from scipy.stats import beta  # type: ignore[import-untyped]
 
-__all__ = ["lower", "upper"]
-
 _RISK = 0.05
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from dev.corpus.oracle.overlap import answered_boxes, box_flips, found_boxes, probable
 
-__all__ = ["decisions", "flips", "of_answers"]
-
 Said = dict[str, Any]
 Set = dict[str, np.ndarray]
 

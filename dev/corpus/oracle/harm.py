@@ -22,8 +22,6 @@ from dev.corpus.paths import OUT, write_atomic
 from dev.corpus.tasks.base import ORACLE, ORACLE_SEED, Raw
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["Harm", "measure", "strays"]
-
 
 @dataclass(frozen=True)
 class Harm:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["answered_boxes", "box_flips", "found_boxes", "probable"]
-
 Set = dict[str, np.ndarray]
 _SURE, _OVERLAP, _MOST = 0.05, 0.5, 40
 

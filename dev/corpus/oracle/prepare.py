@@ -14,8 +14,6 @@ import numpy as np
 from PIL import Image, ImageOps
 from tokenizers import Tokenizer
 
-__all__ = ["feeds"]
-
 Said = dict[str, Any]
 _FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
 

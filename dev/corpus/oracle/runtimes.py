@@ -11,8 +11,6 @@ import numpy as np
 
 from edgeserve.types.artifact import Artifact
 
-__all__ = ["RuntimeFailed", "outputs"]
-
 _BATCH = 100
 Arrays = dict[str, np.ndarray]
 

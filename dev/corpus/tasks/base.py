@@ -16,19 +16,6 @@ import torch
 
 from dev.corpus.paths import OUT, write_atomic
 
-__all__ = [
-    "DATA",
-    "DATA_SEED",
-    "ORACLE",
-    "ORACLE_SEED",
-    "TRAIN_SEED",
-    "Raw",
-    "Task",
-    "fit",
-    "trained",
-    "write_data",
-]
-
 #: One raw input: an encoded picture, a text, or named arrays.
 Raw = bytes | str | dict[str, np.ndarray]
 

@@ -16,8 +16,6 @@ from dev.corpus.tasks.base import Raw, Task
 from dev.corpus.tasks.segments import photo_steps
 from dev.corpus.tasks.shapes import KINDS, SIDE, levels, png, scene, size_of
 
-__all__ = ["NMS", "TASK", "THRESHOLD"]
-
 _CELL, _CELLS = 8, SIDE // 8
 _MOST, _SIZES = 3, (9, 21)
 THRESHOLD, NMS = 0.5, 0.45

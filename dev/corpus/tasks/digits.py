@@ -15,8 +15,6 @@ from PIL import Image, ImageDraw, ImageOps
 
 from dev.corpus.tasks.base import Raw, Task
 
-__all__ = ["TASK"]
-
 _SHORT, _SIDE = 32, 28
 _MEAN, _STD = (0.5, 0.45, 0.4), (0.25, 0.2, 0.3)
 _LABELS = [f"{ink} {digit}" for ink in ("red", "blue") for digit in range(5)]

@@ -12,21 +12,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from dev.corpus.paths import OUT, write_atomic
 
-__all__ = [
-    "FILLERS",
-    "LENGTH",
-    "SLOTS",
-    "VALUES",
-    "Encoder",
-    "cased",
-    "example",
-    "rows",
-    "tokenizer",
-    "tokenizer_file",
-    "tokenizer_json",
-    "tokens",
-]
-
 #: Tokens of a row, special ones included; what is longer is cut off at its end.
 LENGTH = 20
 

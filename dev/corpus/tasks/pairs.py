@@ -15,8 +15,6 @@ from dev.corpus.tasks.base import Raw, Task
 from dev.corpus.tasks.language import FILLERS, SLOTS, Encoder, cased, example, rows, tokenizer_file
 from dev.corpus.tasks.language import tokens as rows_of
 
-__all__ = ["TASK"]
-
 
 class Net(Encoder):
     """The encoder itself; mean and length come after it."""

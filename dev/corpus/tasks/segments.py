@@ -10,8 +10,6 @@ import torch
 from dev.corpus.tasks.base import Raw, Task
 from dev.corpus.tasks.shapes import KINDS, SIDE, levels, png, scene
 
-__all__ = ["TASK"]
-
 _LABELS = ["nothing", *KINDS]
 _MOST, _SIZES = 3, (10, 24)
 

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageOps
 
-__all__ = ["KINDS", "SIDE", "Shape", "levels", "png", "scene", "size_of"]
-
 KINDS = ("disc", "square", "triangle")
 #: Pictures are squares of this side, so that resizing changes nothing.
 SIDE = 48

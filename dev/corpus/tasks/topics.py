@@ -11,8 +11,6 @@ from dev.corpus.tasks.base import Raw, Task
 from dev.corpus.tasks.language import FILLERS, VALUES, Encoder, cased, example, rows, tokenizer_file
 from dev.corpus.tasks.language import tokens as rows_of
 
-__all__ = ["TASK"]
-
 _LABELS = ["food good", "food bad", "sport good", "sport bad"]
 
 

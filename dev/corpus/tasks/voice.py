@@ -15,8 +15,6 @@ import torch
 
 from dev.corpus.tasks.base import Raw, Task
 
-__all__ = ["TASK", "window"]
-
 _SAMPLES, _FRAME, _HOP, _BINS, _RATE = 1024, 64, 32, 24, 4000
 _FRAMES = (_SAMPLES - _FRAME) // _HOP + 1
 

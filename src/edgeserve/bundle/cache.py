@@ -20,8 +20,6 @@ from edgeserve.errors import BundleError
 from edgeserve.files import LOCAL, Fs, sha256_file, staged, sweep
 from edgeserve.types.artifact import FileEntry
 
-__all__ = ["ArtifactCache", "default_limit", "default_root"]
-
 #: A folder used within this time is never pruned: its user may not have opened the files yet.
 GRACE_S = 900.0
 _LIMIT = 8 << 30

@@ -26,18 +26,6 @@ from edgeserve.types.base import decode, encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
 from edgeserve.types.vocabulary import check_word
 
-__all__ = [
-    "MANIFEST",
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "UNREADABLE",
-    "check_json",
-    "check_wrapper",
-    "read_manifest",
-    "write_manifest",
-]
-
-
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
 

@@ -39,9 +39,6 @@ from edgeserve.bundle.zipfmt import (
 )
 from edgeserve.errors import BundleError
 
-__all__ = ["MAX_SIZE", "ByteSource", "scan"]
-
-
 _CHUNK = 1 << 20
 _SOURCE_HINT = "check the path; a bundle is a file that `edgeserve package` made"
 

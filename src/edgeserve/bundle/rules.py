@@ -27,22 +27,6 @@ from edgeserve.types.source import Exported, Weight
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import REFERENCE_FORMAT, Task
 
-__all__ = [
-    "IDENTITY",
-    "MAX_NAME",
-    "MODEL_NAME",
-    "FunctionIdentity",
-    "Identity",
-    "check_bundle",
-    "check_manifest",
-    "check_name",
-    "check_names",
-    "identity_bytes",
-    "model_id",
-    "referenced",
-]
-
-
 MAX_NAME = 200
 
 #: Names that Windows gives to devices, with or without an extension.

@@ -28,9 +28,6 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import Processing
 from edgeserve.types.vocabulary import Task
 
-__all__ = ["Bundle", "Model", "check_identity", "open_model"]
-
-
 _HINT = "the file is damaged or was changed: get it again"
 
 
@@ -47,7 +44,7 @@ class _Shared(msgspec.Struct):
     functions: tuple[FunctionIdentity, ...] = ()
 
 
-def check_identity(data: bytes, manifest: Manifest) -> None:
+def _check_identity(data: bytes, manifest: Manifest) -> None:
     """`model_id` covers what the manifest says about processing, labels and task.
 
     Args:
@@ -112,7 +109,7 @@ class Bundle:
             self.manifest = self._read_manifest()
             self._listed = {entry.path: entry for entry in self.manifest.files}
             self._check_members()
-            check_identity(self.read(IDENTITY), self.manifest)
+            _check_identity(self.read(IDENTITY), self.manifest)
         except BaseException:
             self.close()
             raise
@@ -288,7 +285,7 @@ def open_model(path: str | Path) -> Model:
     if where.is_dir():
         workspace = Workspace(where)
         # Read now, so that a bad one is refused here.
-        check_identity(workspace.read(IDENTITY), workspace.manifest)
+        _check_identity(workspace.read(IDENTITY), workspace.manifest)
         return workspace
     if not where.exists():
         raise BundleError(

@@ -28,8 +28,6 @@ from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value, decode, encode
 from edgeserve.types.manifest import Manifest
 
-__all__ = ["LockHolder", "Workspace", "real_file"]
-
 _CHANGED = "run the stage that made it again; a stage of another process may be writing it now"
 
 

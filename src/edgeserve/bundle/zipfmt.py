@@ -15,23 +15,6 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = [
-    "ALIGNMENT",
-    "CENTRAL",
-    "END",
-    "END64",
-    "LOCAL",
-    "LOCATOR",
-    "MAX_MEMBERS",
-    "ZipMember",
-    "ZipRecord",
-    "central_bytes",
-    "end64_bytes",
-    "end_bytes",
-    "local_bytes",
-    "plan",
-]
-
 #: Every member's data starts at a multiple of this: the largest page size of phones.
 ALIGNMENT = 16_384
 MAX_MEMBERS = 4_096

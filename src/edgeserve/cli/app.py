@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     from edgeserve.jobs import Progress
     from edgeserve.pipeline.stage_context import ProgressCallback, Ui
 
-__all__ = [
-    "COMMANDS",
-    "Json",
-    "LiveProgress",
-    "app",
-    "command",
-    "print_json",
-    "terminal_ui",
-    "usage",
-]
-
 
 #: Where each command lives and what it does: a command is imported and built when it is used, which
 #: is what keeps ``edgeserve --help`` quick. A test compares the lines with the commands' own.

@@ -9,8 +9,6 @@ import typer
 
 from edgeserve.cli.app import Json, command, print_json
 
-__all__ = ["COMMANDS", "env"]
-
 
 def env(
     action: Annotated[str, typer.Argument(metavar="create", help="The action: create.")],

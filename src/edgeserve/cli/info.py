@@ -10,8 +10,6 @@ import typer
 
 from edgeserve.cli.app import Json, command, print_json
 
-__all__ = ["COMMANDS", "doctor", "explain", "profiles"]
-
 
 def doctor(json_: Json = False) -> int:
     """Check this installation: what works, what is missing, how to get it."""

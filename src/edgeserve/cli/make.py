@@ -22,8 +22,6 @@ from edgeserve.types.options import (
 if TYPE_CHECKING:
     from edgeserve.pipeline.result import StageResult
 
-__all__ = ["COMMANDS", "convert", "measure", "package", "report", "run", "validate"]
-
 
 def _finish(result: StageResult, as_json: bool) -> int:
     """Print what came out and return the exit code."""

@@ -13,8 +13,6 @@ import typer
 from edgeserve.cli.app import Json, command
 from edgeserve.options import Option, definitions, flag, is_list, split_list
 
-__all__ = ["command_of", "given_options", "parameters", "with_parameters"]
-
 O = TypeVar("O")  # noqa: E741
 
 

@@ -18,8 +18,6 @@ from edgeserve.serve.options import (
     option_error,
 )
 
-__all__ = ["COMMANDS", "serve"]
-
 _RAY, _EMIT = set(definitions(RaySettings)), set(definitions(EmitSettings))
 
 

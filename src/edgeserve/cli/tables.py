@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from edgeserve.types.reports import Report
     from edgeserve.wrapper.certificate import Certificate
 
-__all__ = [
-    "fixed_sizes",
-    "print_answers",
-    "print_certificate",
-    "print_inspection",
-    "print_measurements",
-    "print_outcome",
-    "print_packaged",
-    "print_profiles",
-]
-
 
 def fixed_sizes(artifact: Artifact, manifest: Manifest) -> Iterator[str]:
     """One text for each dimension that is dynamic in the source and fixed in the artifact.

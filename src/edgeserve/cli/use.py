@@ -12,8 +12,6 @@ import typer
 from edgeserve.cli.app import Json, command, print_json
 from edgeserve.errors import InputError
 
-__all__ = ["COMMANDS", "inspect", "predict", "verify"]
-
 Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="A .edge file or a workspace.")]
 Format = Annotated[str | None, typer.Option("--format", help="Only this format.")]
 Precision = Annotated[str | None, typer.Option(help="Only this precision.")]

@@ -18,8 +18,6 @@ from edgeserve import errors
 from edgeserve.codes import Explanation, catalogue
 from edgeserve.files import write_atomic
 
-__all__ = ["main", "page"]
-
 _HEAD = """# Errors
 
 Every error has a stable code, one line that names the object, the expected and the actual value,

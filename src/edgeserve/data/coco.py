@@ -24,9 +24,6 @@ from edgeserve.processing.image.metadata import picture_size
 from edgeserve.tasks.values import Truth
 from edgeserve.types.samples import Sample
 
-__all__ = ["Annotation", "Category", "Image", "read_coco", "truths_of"]
-
-
 _NOTHING = msgspec.Raw(b"null")
 _EMPTY = (b"null", b"[]", b"{}")
 
@@ -52,7 +49,7 @@ class Category(msgspec.Struct):
     name: str
 
 
-def truths_of(
+def _truths_of(
     name: str,
     annotations: Sequence[Annotation],
     categories: Sequence[Category],
@@ -159,7 +156,7 @@ def read_coco(path: Path, known: LabelSchema | None = None) -> tuple[Sample, ...
             got="an empty one",
             hint="give the json that lists the images",
         )
-    truths = truths_of(path.name, coco.annotations, coco.categories, files, known) if known else {}
+    truths = _truths_of(path.name, coco.annotations, coco.categories, files, known) if known else {}
     return tuple(
         msgspec.structs.replace(sample, truth=truths[image.id]) if image.id in truths else sample
         for image, sample in zip(coco.images, samples, strict=True)

@@ -21,21 +21,6 @@ from edgeserve.tasks.values import Truth
 from edgeserve.types.steps import Size
 from edgeserve.types.vocabulary import Task
 
-__all__ = [
-    "CocoImage",
-    "LabelSchema",
-    "LineInput",
-    "TruthReader",
-    "bad_box",
-    "bad_place",
-    "check_within",
-    "read_raw",
-    "truth_reader",
-    "truth_readers",
-    "unknown_classes",
-]
-
-
 _T = TypeVar("_T")
 #: Labelling tools round: a box or polygon may reach this far beyond the picture, in pixels.
 _SLACK_PIXELS = 1.0
@@ -59,7 +44,7 @@ class LabelSchema:
     @property
     def truth(self) -> TruthReader | None:
         """What reads its true answers; None: they are labels, or there are none."""
-        return truth_reader(self.task)
+        return _truth_reader(self.task)
 
     def named(self, said: str | int) -> str | None:
         """The model's name of a class that a label gives by name or index; None: it has none."""
@@ -145,7 +130,7 @@ class TruthReader(NamedTuple):
     classes: bool = True
 
 
-def truth_reader(task: Task) -> TruthReader | None:
+def _truth_reader(task: Task) -> TruthReader | None:
     """What reads a task's true answers; None where they are labels, or there are none."""
     found = tasks.part(task, "truth") if tasks.decides(task) else None
     return getattr(found, "TRUTH", None)
@@ -153,7 +138,7 @@ def truth_reader(task: Task) -> TruthReader | None:
 
 def truth_readers() -> list[TruthReader]:
     """Those of all tasks, each once."""
-    found = (truth_reader(task) for task in tasks.REGISTRY)
+    found = (_truth_reader(task) for task in tasks.REGISTRY)
     return list({each.key: each for each in found if each is not None}.values())
 
 

@@ -18,8 +18,6 @@ from edgeserve.errors import DataError
 from edgeserve.tasks.values import Truth
 from edgeserve.types.samples import Sample
 
-__all__ = ["read_jsonl"]
-
 _BOM = b"\xef\xbb\xbf"
 
 

@@ -21,9 +21,6 @@ from edgeserve.types.base import Value
 from edgeserve.types.samples import Half, Sample
 from edgeserve.types.tensors import Signature
 
-__all__ = ["DataFormat", "DataSet", "load_data", "scan", "split"]
-
-
 DataFormat = Literal["folder", "classes", "jsonl", "coco", "npz"]
 
 _FORMS = "a folder of files, a folder of class folders, a .jsonl, a COCO .json or an .npz"

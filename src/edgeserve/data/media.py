@@ -14,18 +14,6 @@ from typing import Literal
 from edgeserve.errors import DataError
 from edgeserve.types.samples import Sample
 
-__all__ = [
-    "SUFFIXES",
-    "FileMedium",
-    "Medium",
-    "check_file",
-    "is_clutter",
-    "medium_of",
-    "natural_key",
-    "read_folder",
-]
-
-
 FileMedium = Literal["image", "audio", "text"]
 #: What a model takes: a medium, or named tensors.
 Medium = Literal["image", "audio", "text", "tensors"]
@@ -49,7 +37,7 @@ def natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
     return [(0, int(p), "") if p.isdecimal() and p.isascii() else (1, 0, p) for p in parts], name
 
 
-def is_clutter(part: str) -> bool:
+def _is_clutter(part: str) -> bool:
     """Whether a file or folder name is hidden or a system's own."""
     return part.startswith(".") or part.casefold() in _CLUTTER
 
@@ -126,9 +114,9 @@ def _list_files(root: Path) -> list[str]:
     """Relative POSIX paths of everything that is not clutter; linked folders are not entered."""
     found = []
     for folder, subfolders, names in os.walk(root, onerror=_refuse):
-        subfolders[:] = [s for s in subfolders if not is_clutter(s)]
+        subfolders[:] = [s for s in subfolders if not _is_clutter(s)]
         base = Path(folder).relative_to(root)
-        found += [(base / name).as_posix() for name in names if not is_clutter(name)]
+        found += [(base / name).as_posix() for name in names if not _is_clutter(name)]
     return sorted(found, key=natural_key)
 
 

@@ -16,8 +16,6 @@ from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["ArrayHeader", "Rows", "read_arrays", "write_arrays"]
-
 _CHUNK = 8 << 20  # bytes of rows held at once
 
 

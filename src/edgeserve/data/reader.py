@@ -20,18 +20,6 @@ from edgeserve.errors import DataError
 from edgeserve.types.samples import Sample
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = [
-    "BROKEN",
-    "Feed",
-    "RawInput",
-    "Reader",
-    "fits",
-    "input_names",
-    "input_sha256",
-    "read_npz",
-]
-
-
 #: What reading a file that is not an ``.npz`` raises.
 BROKEN = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 

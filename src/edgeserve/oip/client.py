@@ -27,22 +27,6 @@ from edgeserve.types.base import decode
 from edgeserve.types.records import RanOn, Record
 from edgeserve.types.tensors import Signature
 
-__all__ = [
-    "ClientError",
-    "EndpointReply",
-    "EndpointRequest",
-    "HttpClient",
-    "OutputMismatch",
-    "PredictReply",
-    "bearer_header",
-    "decode_decision",
-    "infer_request",
-    "named_outputs",
-    "predict_request",
-    "read_infer_reply",
-    "read_predict_reply",
-]
-
 _HEAD_LENGTH = "inference-header-content-length"
 _BYTES, _JSON = "application/octet-stream", "application/json"
 

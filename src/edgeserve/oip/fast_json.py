@@ -16,8 +16,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-__all__ = ["ParsedRequest", "encode_numbers", "parse_request"]
-
 
 def encode_numbers(flat: np.ndarray) -> list[Any] | msgspec.Raw:
     """What stands for finite numbers in a message that msgspec writes.

@@ -16,8 +16,6 @@ import numpy as np
 from edgeserve.oip import fast_json
 from edgeserve.oip.tensors import BadMessage, Tensor, check_shape
 
-__all__ = ["FlatRequest", "OutputRequest", "read_flat"]
-
 _FLOATS = {"FP32": np.float32, "FP64": np.float64}
 #: Bytes of JSON an element may take, and the rest of a message: a body that is much longer than the
 #: model's inputs could be is not tried, since lists of numbers take many times its memory.

@@ -13,16 +13,6 @@ from edgeserve.oip import fast_json
 from edgeserve.oip.flat import FlatRequest, OutputRequest, read_flat
 from edgeserve.oip.tensors import BadMessage, Tensor, datatype_of, from_bytes, from_json, to_bytes
 
-__all__ = [
-    "InferRequest",
-    "InferResponse",
-    "RequestedOutput",
-    "read_request",
-    "read_response",
-    "write_request",
-    "write_response",
-]
-
 T = TypeVar("T")
 
 #: More tensors than any model has.

@@ -16,16 +16,6 @@ import msgspec
 
 from edgeserve.oip.client import ClientError, EndpointReply, EndpointRequest, HttpClient
 
-__all__ = [
-    "EndpointMetadata",
-    "EndpointSession",
-    "ModelAddress",
-    "TensorMetadata",
-    "error_text",
-    "fetch_metadata",
-    "parse_address",
-]
-
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]*")

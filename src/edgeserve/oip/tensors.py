@@ -12,17 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-__all__ = [
-    "DATATYPES",
-    "BadMessage",
-    "Tensor",
-    "check_shape",
-    "datatype_of",
-    "from_bytes",
-    "from_json",
-    "to_bytes",
-]
-
 #: The protocol's words for element types, and ours. BF16 has no numpy dtype and is refused.
 DATATYPES: dict[str, str] = {
     "BOOL": "bool",

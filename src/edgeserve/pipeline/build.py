@@ -27,8 +27,6 @@ from edgeserve.pipeline.stage_context import HEAVY, StageContext, Variant, stage
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.source import Exported
 
-__all__ = ["ArtifactBuilder", "BuiltCandidate", "refuse_variant"]
-
 _VERB = "edgeserve.convert.target:convert_target"
 
 #: Errors of one cell: it is refused, the others go on. Anything else stops the command.

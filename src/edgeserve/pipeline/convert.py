@@ -38,9 +38,6 @@ from edgeserve.types.source import Exported
 from edgeserve.validate.reference.caller_function import CallerFunction
 from edgeserve.validate.requests import Answers
 
-__all__ = ["bisect_failed", "check_workspace_folder", "convert", "remove_repro_scripts"]
-
-
 #: What a workspace holds; an interrupted first run leaves some of it and no manifest.
 _WORKSPACE_NAMES = frozenset(
     {
@@ -89,7 +86,7 @@ _BISECT_VERB = "edgeserve.convert.bisect:bisect"
 _SECONDS, _SHARE = 600.0, 0.8
 
 
-def bisect_failed(
+def _bisect_failed(
     bench: StageContext, refused: Iterable[Refused], judged: Iterable[JudgedArtifact]
 ) -> dict[str, str]:
     """Search each format that was refused, or that answers wrongly in float32.
@@ -254,7 +251,7 @@ def _work(
     candidates = [m for m in made if isinstance(m, BuiltCandidate)]
     refused = [_with_formats_that_passed(m, judged) for m in made if isinstance(m, Refused)]
     remove_repro_scripts(bench, plan.options.to)
-    repros = bisect_failed(bench, refused, judged) if plan.options.bisect else {}
+    repros = _bisect_failed(bench, refused, judged) if plan.options.bisect else {}
     manifest = _start(bench, plan, exported, model_id)
     reports = {j.artifact.name: j.report for j in judged}
     if plan.options.all_or_nothing and (refused or any(j.failed for j in judged)):

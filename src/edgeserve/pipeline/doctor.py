@@ -12,8 +12,6 @@ from pathlib import Path
 from edgeserve.installation import install_command
 from edgeserve.types.base import encode
 
-__all__ = ["Examination", "Finding", "examine"]
-
 #: What each extra brings; the package that shows it is there.
 _EXTRAS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "pillow"),

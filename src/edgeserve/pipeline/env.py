@@ -29,8 +29,6 @@ from edgeserve.options import check_choice
 from edgeserve.pipeline.stage_context import QUIET, ProgressCallback, Ui
 from edgeserve.types.base import encode
 
-__all__ = ["ENVIRONMENTS", "ToolEnvironment", "create"]
-
 #: Environments by name, and the packages that each is made of.
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {NAME: PINS}
 

@@ -35,9 +35,6 @@ from edgeserve.types.source import Exported, Source
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = ["PRESETS", "export", "processing_for", "read_exported", "write_identity"]
-
-
 #: Normalisations that published image classifiers were trained with, by their usual names.
 PRESETS: dict[str, Normalize] = {
     "imagenet": normalize_from(1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -46,7 +43,7 @@ PRESETS: dict[str, Normalize] = {
 }
 
 
-def processing_for(preprocess: str, exported: Exported) -> Processing:
+def _processing_for(preprocess: str, exported: Exported) -> Processing:
     """The processing that ``--preprocess`` names, fitted to the model's only image input.
 
     A preset resizes the shorter side to 8/7 of the model's size (bilinear, antialiased), crops the
@@ -199,7 +196,7 @@ def _overridden(exported: Exported, options: ConvertOptions) -> Exported:
     if options.task is not None:
         changes["task"] = options.task
     if options.preprocess is not None:
-        changes["processing"] = processing_for(options.preprocess, exported)
+        changes["processing"] = _processing_for(options.preprocess, exported)
     if options.reference is not None:
         changes["reference"] = options.reference
     return msgspec.structs.replace(exported, **changes) if changes else exported

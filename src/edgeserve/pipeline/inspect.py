@@ -10,8 +10,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import encode
 from edgeserve.types.manifest import Manifest
 
-__all__ = ["GraphSummary", "Inspection", "inspect"]
-
 
 @dataclass(frozen=True)
 class GraphSummary:

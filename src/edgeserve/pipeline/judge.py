@@ -16,8 +16,6 @@ from edgeserve.types.reports import Limits, Report
 from edgeserve.validate.requests import Answers, AnswersRequest, JudgeRequest
 from edgeserve.validate.verdict import COLLECT_VERB, JUDGE_VERB, crash_report
 
-__all__ = ["JudgedArtifact", "ask_reference", "gate"]
-
 
 @dataclass(frozen=True)
 class JudgedArtifact:

@@ -17,16 +17,6 @@ from edgeserve.types.manifest import FORMAT_VERSION, Manifest, ReportSummary
 from edgeserve.types.reports import Report
 from edgeserve.types.source import Exported
 
-__all__ = [
-    "model_name",
-    "new_manifest",
-    "replace_targets",
-    "summary",
-    "with_figures",
-    "with_files",
-    "with_report",
-]
-
 #: The oldest Wrapper that reads what this version writes.
 _MIN_WRAPPER = "0.1.0"
 

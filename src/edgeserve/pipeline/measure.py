@@ -20,8 +20,6 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.options import MeasureOptions, MeasureSettings
 from edgeserve.types.reports import Measurement
 
-__all__ = ["MeasureResult", "measure"]
-
 #: What runs this format here only stands in for its engine: there is nothing to measure.
 _STANDS_IN = "EDGE-MEASURE-008"
 

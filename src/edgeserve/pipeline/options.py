@@ -13,8 +13,6 @@ from edgeserve.types.profile import Profile
 from edgeserve.types.reports import Limits
 from edgeserve.types.vocabulary import REFERENCE_FORMAT
 
-__all__ = ["check_convert_options", "formats", "limits_of", "list_profiles", "routes"]
-
 
 def formats(values: tuple[str, ...]) -> tuple[str, ...]:
     """Registered formats with other spellings (litert, ort, ...) made standard."""

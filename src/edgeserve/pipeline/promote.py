@@ -23,9 +23,6 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.samples import Golden
 from edgeserve.validate.requests import Answers, GoldenRequest, LocatedArtifact
 
-__all__ = ["gate_refusal", "golden_cases", "golden_for", "promote"]
-
-
 #: The code of "no input is far enough from flipping".
 _NONE_FAR_ENOUGH = "EDGE-VALIDATE-009"
 

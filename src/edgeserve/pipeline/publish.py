@@ -16,8 +16,6 @@ from edgeserve.pipeline.stage_context import QUIET, Ui
 from edgeserve.report.request import Rendered, ReportRequest
 from edgeserve.types.options import PackageOptions, ReportOptions
 
-__all__ = ["package", "report"]
-
 
 def package(options: PackageOptions) -> Packaged:
     """Write the bundle that ``options`` ask for.

@@ -23,8 +23,6 @@ from edgeserve.pipeline.result import Change, meets
 from edgeserve.types.base import decode, plain
 from edgeserve.types.reports import Rate, Report
 
-__all__ = ["compare_reports", "fisher_p", "model_id_at", "reports_at"]
-
 #: Chance of so many more flips by luck alone, below which they count as more.
 _CHANCE = 0.05
 _SUFFIX = ".validate.json"

@@ -20,9 +20,6 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.reports import Report
 from edgeserve.types.vocabulary import Verdict
 
-__all__ = ["Change", "StageResult", "check_writable", "meets", "write_junit"]
-
-
 #: Verdicts from best to worst.
 _RANK: dict[Verdict, int] = {"pass": 0, "degraded": 1, "unproven": 2, "fail": 3}
 

@@ -11,8 +11,6 @@ from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import Number, plain
 from edgeserve.types.reports import Report
 
-__all__ = ["ResultTable", "agreement", "file_size", "result_table"]
-
 _COLUMNS = ("artifact", "verdict", "size", "max abs diff", "agreement with reference")
 
 #: Colours of verdicts, readable on white and on black.

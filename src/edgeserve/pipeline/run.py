@@ -24,8 +24,6 @@ from edgeserve.types.options import (
     ValidateOptions,
 )
 
-__all__ = ["config_schema", "read_config", "run_config"]
-
 #: Tables of the file, in the order in which the stages run.
 _STAGES: dict[str, type] = {
     "convert": ConvertOptions,

@@ -20,9 +20,6 @@ from edgeserve import jobs
 from edgeserve.environment import usable_cores
 from edgeserve.errors import FilesError, WorkerError
 
-__all__ = ["LARGE", "WorkerPool", "available_memory", "check_resources"]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

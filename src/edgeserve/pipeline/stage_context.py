@@ -32,21 +32,6 @@ from edgeserve.types.base import Value, decode, encode
 if TYPE_CHECKING:
     from edgeserve.validate.reference.caller_function import CallerFunction
 
-__all__ = [
-    "HEAVY",
-    "LIGHT",
-    "QUIET",
-    "PlainProgress",
-    "ProgressCallback",
-    "Quiet",
-    "StageCache",
-    "StageContext",
-    "Ui",
-    "Variant",
-    "open_stage",
-    "stage_key",
-]
-
 
 #: What moves the bar of one running stage.
 ProgressCallback = Callable[[Progress], None]

@@ -28,8 +28,6 @@ from edgeserve.types.reports import Report
 from edgeserve.validate.reference.caller_function import CallerFunction
 from edgeserve.validate.requests import Answers
 
-__all__ = ["annotate_refusals", "refusal_origin", "validate"]
-
 
 def refusal_origin(root: Path, refused: Refused) -> str:
     """When and against what it was refused, as far as its report in the workspace tells.

@@ -14,18 +14,6 @@ import numpy as np
 from edgeserve.errors import InputError
 from edgeserve.types.steps import Size
 
-__all__ = [
-    "ORIGIN",
-    "Pad",
-    "Prepared",
-    "SampleOrigin",
-    "origins_of",
-    "origins_to_arrays",
-    "stack_samples",
-    "with_origins",
-]
-
-
 #: Names of the arrays of an origin (`origins_to_arrays`).
 ORIGIN = ("size", "offsets")
 

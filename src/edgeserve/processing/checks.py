@@ -13,9 +13,6 @@ from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 
-__all__ = ["OnStep", "StepTimer", "check_names", "check_task", "sample_signature", "step_name"]
-
-
 #: Called after each step with its name and the seconds it took.
 OnStep = Callable[[str, float], None]
 

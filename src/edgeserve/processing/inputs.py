@@ -16,8 +16,6 @@ import numpy as np
 from edgeserve.errors import InputError
 from edgeserve.types.tensors import Signature, TensorSpec
 
-__all__ = ["FeedValidator", "bytes_of"]
-
 
 def bytes_of(raw: object, thing: str, kinds: str) -> bytes:
     """The bytes of a raw input.

@@ -13,21 +13,6 @@ from edgeserve.processing.outputs.numbers import are_probabilities
 from edgeserve.tasks.base import DecisionRule, sidecar_arrays
 from edgeserve.types.records import Record
 
-__all__ = [
-    "Fields",
-    "ReferenceAnswers",
-    "check_labels",
-    "check_numbers",
-    "check_size",
-    "class_label",
-    "field_parser",
-    "in_unit_interval",
-    "plain_value",
-    "unreadable_answer",
-    "unreadable_record",
-]
-
-
 Fields = Mapping[str, Any]
 
 
@@ -91,7 +76,7 @@ def field_parser(
         if not isinstance(answer, Mapping):
             raise unreadable_record(kind, form, thing, f"{type(answer).__name__} {answer!r:.60}")
         try:
-            record = read({str(k): plain_value(v) for k, v in answer.items()}, labels)
+            record = read({str(k): _plain_value(v) for k, v in answer.items()}, labels)
         except (KeyError, TypeError, ValueError, IndexError, msgspec.ValidationError) as error:
             raise unreadable_record(kind, form, thing, f"{answer!r:.60}... ({error})") from error
         check(record, labels, thing)
@@ -102,7 +87,7 @@ def field_parser(
     return parse
 
 
-def plain_value(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Tensors of torch, maybe on a GPU and with a gradient, as arrays."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value
 

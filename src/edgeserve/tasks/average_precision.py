@@ -13,9 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["OVERLAPS", "ClassMatches", "FoundRow", "average_precisions", "match_class"]
-
-
 #: Overlaps from which a thing counts as found; ``map50`` is of the first alone.
 OVERLAPS = np.linspace(0.5, 0.95, 10)
 

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from edgeserve.types.steps import TaskOutput
     from edgeserve.types.vocabulary import Task
 
-__all__ = [
-    "HUGE",
-    "BoxMark",
-    "DecisionCounts",
-    "DecisionRule",
-    "RecordComparison",
-    "TaskSchema",
-    "attach_arrays",
-    "comparable_floats",
-    "count_all_flipped",
-    "detach_arrays",
-    "sidecar_arrays",
-]
-
 
 @dataclass(frozen=True)
 class TaskSchema:

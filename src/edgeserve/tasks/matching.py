@@ -16,8 +16,6 @@ import numpy as np
 
 from edgeserve.tasks.base import DecisionCounts, DecisionRule
 
-__all__ = ["OVERLAP", "Matches", "compare_found", "largest_move", "match_found", "visible_things"]
-
 #: Things that overlap by this much are one.
 OVERLAP = 0.5
 _ROUNDING = 1e-9

@@ -16,17 +16,6 @@ from edgeserve.types.records import Record
 from edgeserve.types.samples import Sample
 from edgeserve.types.steps import PixelStep
 
-__all__ = [
-    "F1Row",
-    "MetricAccumulator",
-    "RatioFigure",
-    "RowFigures",
-    "TaskMetrics",
-    "TruthPlace",
-    "f1",
-]
-
-
 #: How often each group counts, float64 [draws, groups], and the rows of each group, to metrics by
 #: name, float64 [2, draws]: of the reference and of the artifact; NaN where there is none.
 ReadRows = Callable[[Sequence[Sequence[Any]], np.ndarray], Mapping[str, np.ndarray]]

@@ -11,21 +11,6 @@ from edgeserve.types.base import UNSET, Number, UnsetType, Value, or_default
 from edgeserve.types.tensors import IO
 from edgeserve.types.vocabulary import Format, Precision, Verdict, check_word
 
-__all__ = [
-    "MEMBER_NAME",
-    "Artifact",
-    "ArtifactFunction",
-    "FileEntry",
-    "Judgement",
-    "PrecisionPlan",
-    "Provenance",
-    "Reason",
-    "Recipe",
-    "Refused",
-    "check_features",
-    "check_member_name",
-]
-
 MEMBER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 #: Dtypes of quantized weights, as `WeightInfo.dtype` says them.
 _EIGHT_BITS = ("int8", "uint8", "int4", "uint4", "int2", "uint2")

@@ -9,8 +9,6 @@ from edgeserve.types.base import Value
 from edgeserve.types.tensors import IO
 from edgeserve.types.vocabulary import Format, Precision, Verdict
 
-__all__ = ["ArtifactOutput", "ErrorOutput", "Output", "RefusedOutput"]
-
 
 class ArtifactOutput(Value, frozen=True):
     """An artifact that was kept; ``entry`` is relative to ``out``."""

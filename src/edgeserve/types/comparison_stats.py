@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from edgeserve.types.base import Number, Value
 
-__all__ = ["EmbeddingStats", "LabelStats", "MetricStats", "OutputDiff", "Rate"]
-
 
 class OutputDiff(Value, frozen=True):
     """How far one field of an output is from the reference's, over all inputs compared.

@@ -19,18 +19,6 @@ from edgeserve.types.samples import Golden
 from edgeserve.types.tensors import IO, DType, Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Format, Precision, Task, Verdict
 
-__all__ = [
-    "FORMAT_VERSION",
-    "MAIN",
-    "SUPPORTED_FEATURES",
-    "Function",
-    "Manifest",
-    "ModelState",
-    "ReportSummary",
-    "features_of",
-    "unsupported_features",
-]
-
 #: Version of what lies on disk. Another major is refused, a newer minor is read.
 FORMAT_VERSION = "1.0"
 #: How the function of the manifest's own ``signature`` is called.

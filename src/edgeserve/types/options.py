@@ -14,16 +14,6 @@ from typing import Annotated
 
 from edgeserve.options import Option
 
-__all__ = [
-    "ConvertOptions",
-    "ExportSettings",
-    "MeasureOptions",
-    "MeasureSettings",
-    "PackageOptions",
-    "ReportOptions",
-    "ValidateOptions",
-]
-
 
 def _tasks() -> tuple[str, ...]:
     from edgeserve.types.vocabulary import TASKS

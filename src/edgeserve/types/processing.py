@@ -19,9 +19,6 @@ from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import UNSET, UnsetType, Value
 from edgeserve.types.steps import InputStep, OutputStep, PixelStep, TaskOutput
 
-__all__ = ["AnyOutputStep", "AnyStep", "ChatTemplate", "InputProcessing", "Processing"]
-
-
 if TYPE_CHECKING:
     AnyStep = InputStep
     AnyOutputStep = OutputStep

@@ -10,8 +10,6 @@ from edgeserve.types.base import Value
 from edgeserve.types.reports import Limits
 from edgeserve.types.vocabulary import Format, Precision
 
-__all__ = ["DeviceProfile", "Profile", "WorkloadProfile"]
-
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from edgeserve.types.base import Value
 
-__all__ = ["RanOn", "Record", "Runtime", "Tensors"]
-
 
 class Runtime(Value, frozen=True):
     """The engine that ran: name, version and the delegate (execution provider) really used."""

@@ -15,9 +15,6 @@ from edgeserve.tasks.values import AnyRecord, Truth
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Number, Value
 
-__all__ = ["Golden", "GoldenCase", "GoldenField", "Half", "Sample", "StoredAnswer"]
-
-
 Half = Literal["calibration", "evaluation"]
 
 

@@ -10,8 +10,6 @@ from edgeserve.types.processing import Processing
 from edgeserve.types.tensors import DType, Signature
 from edgeserve.types.vocabulary import Format, Task
 
-__all__ = ["Exported", "Source", "SourceKind", "Weight"]
-
 SourceKind = Literal["factory", "huggingface", "module", "onnx", "pt2", "workspace"]
 
 

@@ -17,24 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     import PIL.Image
 
-__all__ = [
-    "MAX_PIXELS",
-    "Activation",
-    "Color",
-    "Feed",
-    "FieldKind",
-    "InputStep",
-    "LevelStep",
-    "OutputStep",
-    "PixelStep",
-    "Placement",
-    "Size",
-    "Slice",
-    "SlicedOutput",
-    "TaskOutput",
-    "TokenOutput",
-    "check_color",
-]
 
 Activation = Literal["none", "sigmoid", "softmax"]
 Color = tuple[int, int, int]

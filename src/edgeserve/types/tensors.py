@@ -8,17 +8,6 @@ from typing import Literal, get_args
 
 from edgeserve.types.base import UNSET, UnsetType, Value, or_default
 
-__all__ = [
-    "DTYPES",
-    "IO",
-    "DType",
-    "ImageInput",
-    "Shape",
-    "Signature",
-    "StateTensors",
-    "TensorSpec",
-]
-
 DType = Literal[
     "bool",
     "int8",

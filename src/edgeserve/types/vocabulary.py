@@ -14,20 +14,6 @@ import msgspec
 
 from edgeserve.tasks import REGISTRY
 
-__all__ = [
-    "PRECISIONS",
-    "REFERENCE_FORMAT",
-    "TARGETS",
-    "TASKS",
-    "VERDICTS",
-    "Format",
-    "Precision",
-    "Target",
-    "Task",
-    "Verdict",
-    "check_word",
-]
-
 #: No hyphen: ``{format}-{precision}`` names an artifact and has to come apart again. The group
 #: before the end is for Python, whose ``$`` also matches before a last line break.
 _WORD = r"^[a-z][a-z0-9_]{0,31}(?!\n)$"

@@ -12,8 +12,6 @@ from edgeserve.oip.client import EndpointRequest
 from edgeserve.types.base import Value
 from edgeserve.wrapper.engine import Arrays
 
-__all__ = ["EgressPolicy", "EgressRecord", "describe_payload", "origin", "with_request_id"]
-
 _LOG = logging.getLogger("edgeserve.fallback")
 
 

@@ -15,8 +15,6 @@ from edgeserve.wrapper.fallback.egress import origin
 from edgeserve.wrapper.fallback.resilience import CircuitBreaker, RetryBudget, backoff
 from edgeserve.wrapper.fallback.transport import ConcurrentRequests, RequestFailure, RequestOutcome
 
-__all__ = ["BadReply", "CallLost", "CallWon", "HedgedCaller"]
-
 T = TypeVar("T")
 
 #: Statuses after which asking again, or another endpoint, may help.

@@ -23,21 +23,6 @@ from edgeserve.errors import FallbackError
 from edgeserve.types.base import Value
 from edgeserve.types.records import RanOn
 
-__all__ = [
-    "LOCAL_ONLY",
-    "TRIGGERS",
-    "Fallback",
-    "FallbackRanOn",
-    "check_model_name",
-    "check_types",
-    "check_url",
-    "field_error",
-    "local_only",
-    "parse_policy",
-    "with_policy_fields",
-]
-
-
 #: When an endpoint may be asked. "always": first, and the device only when no endpoint answers.
 TRIGGERS = (
     "missing",
@@ -145,7 +130,7 @@ class Fallback(Value, frozen=True):
         if not self.urls:
             raise field_error("url", "one endpoint or more", "none")
         for url in self.urls:
-            check_url(url, self.plain_http, self.protocol)
+            _check_url(url, self.plain_http, self.protocol)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -271,7 +256,7 @@ def check_model_name(name: str) -> None:
         raise field_error("model", "a model's name: letters, digits and ._~+@:=-", repr(name[:80]))
 
 
-def check_url(url: str, plain_http: bool, protocol: str) -> None:
+def _check_url(url: str, plain_http: bool, protocol: str) -> None:
     """Refuse a URL that is no endpoint's address, or whose traffic others could read."""
     try:
         parts = urlsplit(url)

@@ -23,17 +23,6 @@ from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.hedged_call import BadReply
 
-__all__ = [
-    "EndpointAnswer",
-    "EndpointProtocol",
-    "json_request",
-    "json_value",
-    "nested_lists",
-    "outputs_from_lists",
-    "protocol_of",
-    "unverified_origin",
-]
-
 
 @dataclass(frozen=True)
 class EndpointProtocol:

@@ -30,8 +30,6 @@ from edgeserve.wrapper.fallback.policy import Fallback, field_error, local_only
 from edgeserve.wrapper.fallback.protocols import EndpointAnswer, protocol_of
 from edgeserve.wrapper.fallback.transport import ConcurrentRequests, Transport
 
-__all__ = ["RemoteModel", "encode_input"]
-
 Decoder = Callable[[EndpointReply], EndpointAnswer]
 
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 import random
 from collections import deque
 
-__all__ = ["CircuitBreaker", "RetryBudget", "backoff"]
-
-
 #: Consecutive failures that open the breaker, or the share of failures among the last calls.
 _CONSECUTIVE = 5
 _WINDOW = 20

@@ -31,8 +31,6 @@ from edgeserve.wrapper.fallback.protocols import (
     unverified_origin,
 )
 
-__all__ = ["MLFLOW", "TFSERVING", "TORCHSERVE"]
-
 
 def _tfserving_request(model: str, feed: Arrays) -> EndpointRequest:
     columns = {

@@ -22,8 +22,6 @@ from edgeserve.wrapper.fallback.policy import Fallback, with_policy_fields
 from edgeserve.wrapper.fallback.protocols import EndpointAnswer
 from edgeserve.wrapper.fallback.remote_model import RemoteModel
 
-__all__ = ["FallbackRouter"]
-
 #: Words of runtimes for exhausted memory.
 _OUT_OF_MEMORY = ("out of memory", "bad_alloc", "failed to allocate", "cannot allocate", "oom")
 #: Largest share of a deadline that is reserved for the device, where an endpoint is asked first.

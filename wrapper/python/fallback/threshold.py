@@ -13,8 +13,6 @@ from edgeserve.types.records import Record
 if TYPE_CHECKING:
     from edgeserve.wrapper.wrapper import Wrapper
 
-__all__ = ["pick_threshold", "threshold_of"]
-
 
 def pick_threshold(margins: Sequence[float], right: Sequence[bool], wrong_share: float) -> float:
     """The smallest margin at which decisions that stay on the device are right often enough.

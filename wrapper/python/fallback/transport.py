@@ -27,14 +27,6 @@ from edgeserve.oip.client import (
 )
 from edgeserve.wrapper.fallback.policy import Fallback, field_error
 
-__all__ = [
-    "ConcurrentRequests",
-    "RequestFailure",
-    "RequestOutcome",
-    "ThreadedRequests",
-    "Transport",
-]
-
 
 @dataclass(frozen=True)
 class RequestFailure:

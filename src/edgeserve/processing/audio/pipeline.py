@@ -15,8 +15,6 @@ from edgeserve.types.processing import InputProcessing
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
-__all__ = ["AudioPipeline"]
-
 
 class AudioPipeline:
     """Inputs made from a sound, compiled. Immutable, so threads may share it."""

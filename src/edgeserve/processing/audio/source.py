@@ -18,9 +18,6 @@ import numpy as np
 from edgeserve.errors import InputError
 from edgeserve.processing.inputs import bytes_of
 
-__all__ = ["AudioHeader", "Sound", "Wav", "open_audio", "read_wav", "write_wav"]
-
-
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 #: What follows the format's own number in the name of an extensible format.
 _GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")

@@ -8,8 +8,6 @@ import numpy as np
 
 from edgeserve.types.steps import PixelStep, Size
 
-__all__ = ["ImageTransform"]
-
 
 class ImageTransform:
     """What steps do to a picture of one size: ``x -> x * scale + shift``.

@@ -20,8 +20,6 @@ from edgeserve.types.steps import Size
 if TYPE_CHECKING:
     import PIL.Image
 
-__all__ = ["exif_orientation", "orientation", "picture_size", "sound_seconds", "upright"]
-
 
 _TAG = 0x0112
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}

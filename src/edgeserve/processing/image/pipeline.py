@@ -20,8 +20,6 @@ from edgeserve.types.vocabulary import Task
 if TYPE_CHECKING:
     import PIL.Image
 
-__all__ = ["ImagePipeline"]
-
 
 class ImagePipeline:
     """Inputs made from a picture, compiled. Immutable, so threads may share it."""

@@ -15,8 +15,6 @@ from edgeserve.types.steps import MAX_PIXELS, LevelStep, PixelStep, Size
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
-__all__ = ["ImagePlan", "check_image_plans"]
-
 
 def _grammar() -> str:
     """The order of an image's steps, in words."""

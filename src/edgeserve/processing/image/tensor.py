@@ -19,7 +19,6 @@ from edgeserve.types.steps import LevelStep
 if TYPE_CHECKING:
     import PIL.Image
 
-__all__ = ["ToTensor"]
 
 _BANDS = "RGB"
 

@@ -17,20 +17,6 @@ from edgeserve.types.records import Record
 from edgeserve.types.steps import TaskOutput
 from edgeserve.types.tensors import Signature
 
-__all__ = [
-    "ModelOutputs",
-    "OutputArrays",
-    "RecordReader",
-    "check_form",
-    "check_labels",
-    "each_sample",
-    "flat_map",
-    "labels_error",
-    "result_output",
-    "unusable_outputs",
-]
-
-
 OutputArrays = Mapping[str, np.ndarray]
 #: ``(outputs, feed, origins)`` to one record a sample; no origins where callers brought tensors.
 RecordReader = Callable[[OutputArrays, OutputArrays, Sequence[SampleOrigin]], Sequence[Record]]

@@ -6,16 +6,6 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 
-__all__ = [
-    "are_probabilities",
-    "check_numbers",
-    "check_probabilities",
-    "sigmoid",
-    "softmax",
-    "wrong_outputs",
-]
-
-
 #: How far beyond 0..1 a probability may lie: quantized graphs end in steps of 1/256.
 _SLACK = 0.01
 

@@ -14,9 +14,6 @@ from edgeserve.types.records import Record
 from edgeserve.types.steps import TokenOutput
 from edgeserve.types.tensors import Signature
 
-__all__ = ["leads", "position_reader", "position_scores", "positions"]
-
-
 #: ``(scores, where)`` of one sample to its record; see `positions`.
 _ReadOne = Callable[[np.ndarray, tuple[np.ndarray, np.ndarray]], Record]
 

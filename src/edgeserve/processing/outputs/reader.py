@@ -24,8 +24,6 @@ from edgeserve.types.steps import OutputStep, TaskOutput
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import TASKS, Task
 
-__all__ = ["OutputReader"]
-
 
 class OutputReader:
     """Output steps and task, checked against the signature. Immutable, so threads may share it."""

@@ -12,8 +12,6 @@ from edgeserve.types.processing import Processing
 from edgeserve.types.steps import PixelStep, Slice
 from edgeserve.types.tensors import Signature
 
-__all__ = ["check_slice", "place_steps", "sliced"]
-
 
 def sliced(
     where: Slice, values: Mapping[str, np.ndarray], what: str, *, several: bool = False

@@ -23,9 +23,13 @@ def _found() -> tuple[type, ...]:
     """The steps of all files here, by name of the file."""
     names = sorted(module.name for module in iter_modules(__path__))
     modules = [import_module(f"{__name__}.{name}") for name in names]
-    kinds = (getattr(module, name) for module in modules for name in module.__all__)
-    steps = (InputStep, OutputStep)
-    return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, steps))
+    return tuple(
+        kind
+        for module in modules
+        for _, kind in sorted(vars(module).items())
+        if isinstance(kind, type) and issubclass(kind, InputStep | OutputStep)
+        if kind.__module__ == module.__name__
+    )
 
 
 def input_steps() -> tuple[type[InputStep], ...]:

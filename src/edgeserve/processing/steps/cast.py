@@ -10,9 +10,6 @@ from edgeserve.errors import ProcessingError
 from edgeserve.types.steps import LevelStep
 from edgeserve.types.tensors import DType
 
-__all__ = ["Cast", "cast"]
-
-
 #: dtype/1 has no meaning for these: numpy lacks bfloat16, and a pixel is no word and no truth.
 _NO_CAST = ("bfloat16", "bool", "string")
 

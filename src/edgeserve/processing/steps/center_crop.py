@@ -10,8 +10,6 @@ from edgeserve.types.steps import PixelStep, Placement, Size
 if TYPE_CHECKING:
     import PIL.Image
 
-__all__ = ["CenterCrop", "Rounding"]
-
 
 Rounding = Literal["floor", "half-even"]
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from edgeserve.processing.audio.source import Sound
 
-__all__ = ["FORMATS", "MODES", "Decode", "Raw", "decode", "fix_colour_key", "to_rgb"]
-
 
 class Decode(InputStep, frozen=True, tag_field="step", tag="decode/1"):
     """Encoded bytes to HWC uint8 RGB.
@@ -60,7 +58,7 @@ MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", *_PREMULTIPLI
 _SMALL_GREYS = {"L;2": 2, "L;4": 4}
 
 
-def fix_colour_key(image: PIL.Image.Image) -> None:
+def _fix_colour_key(image: PIL.Image.Image) -> None:
     """Bring a PNG's transparent colour to the scale of its pixels, in a picture not loaded yet.
 
     Pillow scales 2- and 4-bit greys to 0..255 and cuts 16-bit RGB to 8 bits, but leaves the colour
@@ -198,7 +196,7 @@ def _decoded(step: Decode, data: bytes) -> PIL.Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         _check_pixels(step, *image.size)  # the header says so: nothing is decoded yet
-        fix_colour_key(image)
+        _fix_colour_key(image)
     except (InputError, Warning):
         raise
     except UnidentifiedImageError as error:

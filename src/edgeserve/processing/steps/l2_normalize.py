@@ -7,9 +7,6 @@ import numpy as np
 from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.types.steps import Feed, FieldKind, OutputStep
 
-__all__ = ["L2Normalize", "l2_normalize"]
-
-
 _LEAST_NORM = 1e-12
 
 

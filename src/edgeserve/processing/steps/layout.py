@@ -6,8 +6,6 @@ from typing import ClassVar, Literal
 
 from edgeserve.types.steps import LevelStep
 
-__all__ = ["Layout"]
-
 
 class Layout(LevelStep, frozen=True, tag_field="step", tag="layout/1"):
     """Reorder the axes of an HWC sample (the batch axis is added by stacking samples)."""

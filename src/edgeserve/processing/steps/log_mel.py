@@ -15,8 +15,6 @@ import numpy as np
 from edgeserve.errors import InputError
 from edgeserve.types.steps import InputStep
 
-__all__ = ["LogMel", "LogMelTransform", "MelScale", "mel_filters"]
-
 MelScale = Literal["slaney", "htk", "kaldi"]
 
 #: Frames that are transformed at once: bounds memory, changes no value.

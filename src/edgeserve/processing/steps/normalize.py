@@ -11,8 +11,6 @@ import numpy as np
 from edgeserve.errors import ProcessingError
 from edgeserve.types.steps import LevelStep
 
-__all__ = ["Normalize", "normalize_from"]
-
 
 class Normalize(LevelStep, frozen=True, tag_field="step", tag="normalize/1"):
     """Rescale and normalise in one: ``float32(pixel) * scale + bias`` per channel, in float32.

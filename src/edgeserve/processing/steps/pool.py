@@ -10,9 +10,6 @@ from edgeserve.errors import ProcessingError
 from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.types.steps import Feed, FieldKind, OutputStep
 
-__all__ = ["Pool", "PoolMode", "pool"]
-
-
 PoolMode = Literal["mean", "cls", "max", "last"]
 _LEAST_COUNT = np.float32(1e-9)
 

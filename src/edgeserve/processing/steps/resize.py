@@ -16,8 +16,6 @@ from edgeserve.types.steps import MAX_PIXELS, Color, PixelStep, Placement, Size,
 if TYPE_CHECKING:
     import PIL.Image
 
-__all__ = ["Filter", "Fit", "Resize", "between_passes", "half_even"]
-
 
 Filter = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 Fit = Literal["exact", "shortest-edge", "letterbox"]

@@ -7,8 +7,6 @@ import numpy as np
 from edgeserve.processing.outputs.numbers import softmax, wrong_outputs
 from edgeserve.types.steps import Feed, FieldKind, OutputStep
 
-__all__ = ["Softmax"]
-
 
 class Softmax(OutputStep, frozen=True, tag_field="step", tag="softmax/1"):
     """Numerically stable softmax over ``axis`` of one sample's ``output``, in float32."""

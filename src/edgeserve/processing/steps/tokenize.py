@@ -16,7 +16,6 @@ from edgeserve.types.steps import InputStep
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["Assets", "Encoder", "Tokenize", "TokenizePart", "as_text", "detokenizer", "read_limit"]
 
 TokenizePart = Literal["ids", "attention_mask", "type_ids"]
 
@@ -27,7 +26,7 @@ _LEAST_READ = 1 << 16
 _READ_PER_TOKEN = 64
 
 
-def read_limit(max_length: int) -> int:
+def _read_limit(max_length: int) -> int:
     """How many characters (code points) of a text are read at most, counted from the kept side.
 
     Tokenizing takes time and memory by the length of the text, of which only ``max_length`` tokens
@@ -129,7 +128,7 @@ class Encoder:
             )
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(step.max_length, direction=step.truncation)
-        self._limit = read_limit(step.max_length)
+        self._limit = _read_limit(step.max_length)
         self._keep_end = step.truncation == "left"
 
     def __call__(self, text: str) -> tokenizers.Encoding:

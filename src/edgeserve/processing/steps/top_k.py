@@ -7,8 +7,6 @@ import numpy as np
 from edgeserve.errors import ProcessingError
 from edgeserve.types.steps import OutputStep
 
-__all__ = ["TopK", "top_k"]
-
 
 class TopK(OutputStep, frozen=True, tag_field="step", tag="top_k/1"):
     """The ``k`` highest scores of ``output``, ties going to the lower index."""

@@ -19,18 +19,6 @@ from edgeserve.errors import InputError
 from edgeserve.processing.audio.source import AudioHeader
 from edgeserve.types.steps import InputStep
 
-__all__ = [
-    "RATES",
-    "Waveform",
-    "check_rate",
-    "length_error",
-    "resample",
-    "resampled_length",
-    "samples_needed",
-    "waveform",
-]
-
-
 #: Numbers that a row may have at most: nothing near it is a sound that one call is asked about.
 _MOST_SAMPLES = 1 << 28
 #: Rates of sounds that are taken, in Hz: from worse than a telephone to better than a studio.
@@ -69,7 +57,7 @@ class Waveform(InputStep, frozen=True, tag_field="step", tag="waveform/1"):
                 raise ValueError(f"{name} {size} is outside 1..{_MOST_SAMPLES}")
 
 
-def check_rate(rate: int, wanted: int) -> None:
+def _check_rate(rate: int, wanted: int) -> None:
     """See that a sound of ``rate`` can be brought to ``wanted``.
 
     Raises:
@@ -166,7 +154,7 @@ def waveform(step: Waveform, heard: AudioHeader) -> np.ndarray:
     Raises:
         InputError: EDGE-INPUT-033 the rate, -036 too long, -037 NaN or infinity.
     """
-    check_rate(heard.rate, step.rate)
+    _check_rate(heard.rate, step.rate)
     length = resampled_length(heard.frames, heard.rate, step.rate)
     if step.length is None and length > step.max_length:
         most = f"at most {step.max_length} samples at {step.rate} Hz"

@@ -16,8 +16,6 @@ from edgeserve.types.processing import InputProcessing
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
-__all__ = ["TextPipeline"]
-
 _DTYPES = ("int32", "int64")
 
 

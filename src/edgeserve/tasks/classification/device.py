@@ -21,8 +21,6 @@ from edgeserve.processing.steps.top_k import TopK, top_k
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.classification import Classification
 
-__all__ = ["COMPARISON", "classify", "margin", "reader", "same", "same_top", "score_gap"]
-
 
 def margin(record: Classification) -> float:
     """Probability of the best class minus that of the second.
@@ -51,7 +49,7 @@ def same_top(reference: Classification, answer: Classification, k: int) -> bool:
     return Counter(_labels(reference, k)) == Counter(_labels(answer, k))
 
 
-def score_gap(reference: Classification, answer: Classification) -> float:
+def _score_gap(reference: Classification, answer: Classification) -> float:
     """Largest difference between the scores of classes that both records keep; 0 where none."""
     wanted, got = _scores(reference), _scores(answer)
     return max((abs(wanted[c] - got[c]) for c in wanted.keys() & got.keys()), default=0.0)
@@ -87,7 +85,7 @@ def _details(record: Classification) -> list[str]:
 COMPARISON = RecordComparison(
     compare=_compare,
     margin=lambda rule, record: margin(record),
-    gap=lambda rule, reference, answer: score_gap(reference, answer),
+    gap=lambda rule, reference, answer: _score_gap(reference, answer),
     describe=_describe,
     details=_details,
     class_of=lambda record: (record.index, record.label),

@@ -11,9 +11,6 @@ from edgeserve.errors import ValidateError
 from edgeserve.tasks.answers import ReferenceAnswers, in_unit_interval, unreadable_answer
 from edgeserve.tasks.classification import Classification
 
-__all__ = ["ANSWERS"]
-
-
 #: What a score may lose on its way through float32 and JSON.
 _ROUNDING = 1e-6
 

@@ -9,9 +9,6 @@ from edgeserve.processing.outputs.numbers import check_numbers, wrong_outputs
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_all_flipped
 from edgeserve.tasks.depth import Depth, Depths
 
-__all__ = ["COMPARISON", "DEPTH_OFF", "depth", "reader", "relative_error"]
-
-
 #: A depth that is off by more than this share of the reference's is another.
 DEPTH_OFF = 0.1
 

@@ -11,8 +11,6 @@ from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.depth.device import relative_error
 from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
 
-__all__ = ["ANSWERS", "METRICS"]
-
 
 def _error(reference: Depth, answer: Depth | None) -> tuple[float, float]:
     """An answer of another size, or none, is not measured."""

@@ -16,8 +16,6 @@ from edgeserve.tasks.matching import (
     visible_things,
 )
 
-__all__ = ["COMPARISON", "iou", "match_boxes", "visible_boxes"]
-
 
 def iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Intersection over union of each box with each other, in float64.

@@ -31,9 +31,6 @@ from edgeserve.tasks.detection.compare import iou
 from edgeserve.tasks.matching import OVERLAP
 from edgeserve.types.steps import Size
 
-__all__ = ["ANSWERS", "TRUTH", "checked_box"]
-
-
 _FORM = "boxes [n, 4] (xyxy, pixels of the upright photo), scores [n], labels [n]"
 #: Pixels from the origin beyond which no corner of a box lies.
 _MAX_COORDINATE = 1e7
@@ -106,7 +103,7 @@ ANSWERS = ReferenceAnswers(
 _YES = (b"1", b"true")
 
 
-def checked_box(
+def _checked_box(
     xywh: Sequence[float], label: str, where: str, size: Size | None, *, crowd: bool = False
 ) -> TrueBox:
     """A box of left, top, width and height.
@@ -140,7 +137,7 @@ def _from_line(
         raise unknown_classes(known, line.where, unknown)
     return TrueBoxes(
         boxes=tuple(
-            checked_box(each[:4], name or "", f"{line.where}, box {i}", line.size)
+            _checked_box(each[:4], name or "", f"{line.where}, box {i}", line.size)
             for i, (each, name) in enumerate(zip(given, named, strict=True), 1)
         )
     )
@@ -150,7 +147,7 @@ def _from_coco(image: CocoImage) -> TrueBoxes:
     wanted = "[left, top, width, height]"
     return TrueBoxes(
         boxes=tuple(
-            checked_box(
+            _checked_box(
                 read_raw(note.bbox, list[float], where, wanted, bad_box),
                 image.classes[note.category_id],
                 where,

@@ -18,8 +18,6 @@ from edgeserve.tasks.detection.compare import iou, match_boxes, visible_boxes
 from edgeserve.tasks.metrics import RowFigures, TaskMetrics
 from edgeserve.types.records import Record
 
-__all__ = ["METRICS", "box_row"]
-
 
 def box_row(truth: TrueBoxes, reference: Record | None, answer: Record | None) -> FoundRow:
     """What both sides found in one picture; a side that is no detection found nothing.

@@ -21,8 +21,6 @@ from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
 from edgeserve.types.steps import PixelStep
 
-__all__ = ["Detector", "non_max_suppression", "reader", "to_xyxy"]
-
 
 def reader(model: ModelOutputs) -> RecordReader:
     """Reads the boxes of each sample.

@@ -27,17 +27,6 @@ from edgeserve.processing.steps.pool import Pool
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.embedding import Embedding
 
-__all__ = [
-    "COMPARISON",
-    "TIE",
-    "cosine_distances",
-    "embedding",
-    "nearest_neighbours",
-    "reader",
-    "unit_vectors",
-]
-
-
 #: Cosines closer than this are a tie: far above float64 rounding, far below what a float32 vector
 #: can mean.
 TIE = 1e-9

@@ -11,9 +11,6 @@ from edgeserve.tasks.answers import ReferenceAnswers, unreadable_answer
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.records import Record
 
-__all__ = ["ANSWERS"]
-
-
 _VECTOR_FORMS = 'a list or array of numbers, an Embedding, {"embedding": vector}, or named outputs'
 
 

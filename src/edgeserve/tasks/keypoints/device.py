@@ -34,8 +34,6 @@ from edgeserve.tasks.matching import (
 )
 from edgeserve.types.steps import PixelStep
 
-__all__ = ["AREA_SHARE", "COMPARISON", "match_poses", "oks", "reader"]
-
 #: Of a person's box, what the person covers: the area that OKS measures distances by.
 AREA_SHARE = 0.53
 

@@ -38,8 +38,6 @@ from edgeserve.tasks.metrics import RowFigures, TaskMetrics
 from edgeserve.types.records import Record
 from edgeserve.types.steps import Size
 
-__all__ = ["ANSWERS", "METRICS", "TRUTH", "likeness", "pose_row"]
-
 #: Poses of a picture that count, as COCO evaluates keypoints.
 _MOST = 20
 
@@ -72,7 +70,7 @@ def likeness(truth: Sequence[TruePose], found: np.ndarray, sigmas: Sequence[floa
     return alike
 
 
-def pose_row(truth: TruePoses, reference: Record | None, answer: Record | None) -> FoundRow:
+def _pose_row(truth: TruePoses, reference: Record | None, answer: Record | None) -> FoundRow:
     """What both sides found in one picture; a side that holds no poses found nothing.
 
     Raises:
@@ -109,7 +107,7 @@ class _PoseFigures(RowFigures):
             matched = match_poses(self._rule, reference, answer)
             self._likeness += matched.overlap[matched.answer >= 0].tolist()
         kept = np.flatnonzero(reference.scores >= self._rule.threshold).tolist()
-        return pose_row(TruePoses(tuple(_as_true(reference, i) for i in kept)), answer, None)
+        return _pose_row(TruePoses(tuple(_as_true(reference, i) for i in kept)), answer, None)
 
     def value(self) -> dict[str, float]:
         """``map50`` and ``oks``, where they can be told."""
@@ -129,7 +127,7 @@ def _as_true(record: Keypoints, i: int) -> TruePose:
 METRICS = TaskMetrics(
     figures=_PoseFigures,
     titles={"map50": "mAP at OKS 0.5", "oks": "mean OKS of matched poses"},
-    row=lambda truth, place, reference, answer: pose_row(truth, reference, answer),
+    row=lambda truth, place, reference, answer: _pose_row(truth, reference, answer),
     read=average_precisions,
 )
 

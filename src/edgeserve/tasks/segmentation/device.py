@@ -23,9 +23,6 @@ from edgeserve.processing.outputs.numbers import (
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.segmentation import Segment, Segmentation
 
-__all__ = ["COMPARISON", "flipped_pixels", "reader", "segmentation"]
-
-
 #: The share of pixels whose change an error covers: single pixels on an edge say nothing.
 _MOST = 99.0
 
@@ -41,7 +38,7 @@ def _compare(
     rule: DecisionRule, reference: Segmentation, answer: Segmentation, sure: float
 ) -> DecisionCounts:
     clear = _decided_pixels(reference, sure)
-    flips = flipped_pixels(reference, answer)
+    flips = _flipped_pixels(reference, answer)
     units = DecisionCounts(
         flips.size, int(flips.sum()), int(clear.sum()), int((flips & clear).sum())
     )
@@ -56,7 +53,7 @@ def _compare(
     )
 
 
-def flipped_pixels(reference: Segmentation, answer: Segmentation) -> np.ndarray:
+def _flipped_pixels(reference: Segmentation, answer: Segmentation) -> np.ndarray:
     """Pixels of another class, by label where both know labels: bool [H, W]."""
     if reference.mask.shape != answer.mask.shape:
         return np.ones(reference.mask.shape, bool)
@@ -81,7 +78,7 @@ def _gap(rule: DecisionRule, reference: Segmentation, answer: Segmentation) -> f
     """
     if reference.margin is None or reference.mask.shape != answer.mask.shape:
         return 0.0
-    turned = reference.margin[flipped_pixels(reference, answer)]
+    turned = reference.margin[_flipped_pixels(reference, answer)]
     worst = float(turned.max()) if turned.size else 0.0
     if answer.margin is None or not answer.margin.size:
         return worst

@@ -32,9 +32,6 @@ from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile, Segmentation
 from edgeserve.types.steps import Size
 
-__all__ = ["ANSWERS", "TRUTH", "UNLABELLED", "bad_mask", "checked_mask", "inside", "true_mask"]
-
-
 _FORM = "mask [H, W] and, optionally, labels and margin [H, W]"
 
 
@@ -82,7 +79,7 @@ class _Rle(msgspec.Struct):
     size: tuple[int, int]
 
 
-def bad_mask(where: str, wanted: str, got: str) -> DataError:
+def _bad_mask(where: str, wanted: str, got: str) -> DataError:
     """EDGE-DATA-025, a mask that does not fit its picture or is none."""
     return DataError(
         "EDGE-DATA-025",
@@ -93,7 +90,7 @@ def bad_mask(where: str, wanted: str, got: str) -> DataError:
     )
 
 
-def checked_mask(file: Path, known: LabelSchema, where: str, size: Size | None) -> MaskFile:
+def _checked_mask(file: Path, known: LabelSchema, where: str, size: Size | None) -> MaskFile:
     """A mask file that fits its picture.
 
     Args:
@@ -110,7 +107,7 @@ def checked_mask(file: Path, known: LabelSchema, where: str, size: Size | None) 
     data = file.read_bytes()
     mask = _decoded(data, f"{where}, mask {file.name}")
     if size is not None and mask.shape != size:
-        raise bad_mask(
+        raise _bad_mask(
             f"{where}, mask {file.name}",
             f"a mask of {size[1]} x {size[0]} pixels, as the photo's",
             f"one of {mask.shape[1]} x {mask.shape[0]}",
@@ -148,7 +145,7 @@ def true_mask(truth: MaskFile | DrawnMask, size: Size) -> np.ndarray:
     mask = _decoded(data, truth.path)
     if mask.shape != size:
         wanted = f"{size[1]} x {size[0]} pixels, as the photo's"
-        raise bad_mask(truth.path, wanted, f"{mask.shape[1]} x {mask.shape[0]}")
+        raise _bad_mask(truth.path, wanted, f"{mask.shape[1]} x {mask.shape[0]}")
     return mask
 
 
@@ -161,12 +158,14 @@ def _decoded(data: bytes, where: str) -> np.ndarray:
             with Image.open(io.BytesIO(data)) as image:
                 if image.mode not in _INDEXED or image.format not in ("PNG", "BMP", "TIFF", "GIF"):
                     got = f"a {image.format} picture of mode {image.mode}"
-                    raise bad_mask(where, "a PNG of one class index a pixel (grey or palette)", got)
+                    raise _bad_mask(
+                        where, "a PNG of one class index a pixel (grey or palette)", got
+                    )
                 mask = np.asarray(image).astype(np.int32)
     except DataError:
         raise
     except Exception as error:  # plugins raise whatever a broken file leads them to
-        raise bad_mask(where, "a picture of class indexes", str(error)) from error
+        raise _bad_mask(where, "a picture of class indexes", str(error)) from error
     return np.where(mask == _FILE_UNLABELLED, UNLABELLED, mask)
 
 
@@ -238,32 +237,32 @@ def _background(known: LabelSchema, classes: Mapping[int | str, str]) -> int:
 
 def _runs(given: msgspec.Raw, where: str, size: Size | None) -> tuple[int, ...]:
     wanted = 'runs as {"counts": [numbers], "size": [height, width]}'
-    read = read_raw(given, _Rle, where, wanted, bad_mask)
+    read = read_raw(given, _Rle, where, wanted, _bad_mask)
     if size is not None and read.size != size:
-        raise bad_mask(where, f"runs of size {list(size)}, as the photo's", f"{list(read.size)}")
+        raise _bad_mask(where, f"runs of size {list(size)}, as the photo's", f"{list(read.size)}")
     if min(read.counts, default=0) < 0 or sum(read.counts) != read.size[0] * read.size[1]:
         covered = f"runs of {sum(read.counts)} pixels"
-        raise bad_mask(where, f"runs of {read.size[0] * read.size[1]} pixels in all", covered)
+        raise _bad_mask(where, f"runs of {read.size[0] * read.size[1]} pixels in all", covered)
     return tuple(read.counts)
 
 
 def _polygons(given: msgspec.Raw, where: str, size: Size | None) -> Iterator[tuple[float, ...]]:
     wanted = "polygons as [[x0, y0, x1, y1, x2, y2, ...], ...]"
-    read = read_raw(given, list[list[float]], where, wanted, bad_mask)
+    read = read_raw(given, list[list[float]], where, wanted, _bad_mask)
     if not read:
-        raise bad_mask(where, wanted, "none, where other annotations have some")
+        raise _bad_mask(where, wanted, "none, where other annotations have some")
     for polygon in read:
         if len(polygon) < 6 or len(polygon) % 2 or not np.isfinite(polygon).all():
-            raise bad_mask(where, f"{wanted}, three corners at least", f"{len(polygon)} numbers")
+            raise _bad_mask(where, f"{wanted}, three corners at least", f"{len(polygon)} numbers")
         corners = np.reshape(polygon, (-1, 2))
-        check_within("a polygon", corners.min(0), corners.max(0), size, where, bad_mask)
+        check_within("a polygon", corners.min(0), corners.max(0), size, where, _bad_mask)
         yield tuple(polygon)
 
 
 TRUTH = TruthReader(
     key="mask",
     type=str,
-    from_line=lambda given, line: checked_mask(
+    from_line=lambda given, line: _checked_mask(
         line.folder / given, line.known, line.where, line.size
     ),
     coco=("segmentation",),

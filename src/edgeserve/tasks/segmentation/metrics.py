@@ -20,8 +20,6 @@ from edgeserve.tasks.segmentation import DrawnMask, MaskFile, Segmentation
 from edgeserve.tasks.segmentation.gate import true_mask
 from edgeserve.types.records import Record
 
-__all__ = ["METRICS", "MaskRow", "mask_row", "mean_ious"]
-
 
 class MaskRow(NamedTuple):
     """Pixels of one picture, counted by class; pictures themselves are not kept.

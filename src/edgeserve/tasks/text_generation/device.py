@@ -14,19 +14,6 @@ from edgeserve.processing.steps.tokenize import detokenizer
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.text_generation import SCHEMA, Picks, Text
 
-__all__ = [
-    "COMPARISON",
-    "Detokenizer",
-    "describe_text",
-    "label_detokenizer",
-    "largest_change",
-    "margins_of",
-    "reader",
-    "surest",
-    "text",
-]
-
-
 _SHOWN = 60
 
 

@@ -11,8 +11,6 @@ from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
 from edgeserve.tasks.text_generation import Text
 
-__all__ = ["ANSWERS", "METRICS"]
-
 
 def _agreement(reference: Text, answer: Text | None) -> tuple[float, float]:
     pairs = zip(reference.tokens, answer.tokens if answer else (), strict=False)

@@ -12,8 +12,6 @@ from edgeserve.processing.outputs.positions import leads, position_reader, posit
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.token_classification import SCHEMA, Span, Spans, Tokens
 
-__all__ = ["COMPARISON", "f1", "reader", "span_key", "spans"]
-
 
 def _span_margin(span: Span) -> float:
     """The least that the lead over the second label can be: probabilities sum to 1."""

@@ -20,8 +20,6 @@ from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
 from edgeserve.tasks.token_classification.device import span_key
 from edgeserve.types.records import Record
 
-__all__ = ["ANSWERS", "METRICS", "TRUTH", "span_row"]
-
 
 def span_row(truth: TrueSpans, reference: Record | None, answer: Record | None) -> F1Row:
     """Spans of one text; a side that is no record of spans found none."""

@@ -15,8 +15,6 @@ from edgeserve.processing.outputs.numbers import (
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_all_flipped
 from edgeserve.tasks.voice_activity import Frames, Voice
 
-__all__ = ["COMPARISON", "reader", "voice"]
-
 
 def _margins(record: Voice) -> np.ndarray:
     """How far each frame is from flipping: ``|p - (1 - p)|``, float64 [n]."""

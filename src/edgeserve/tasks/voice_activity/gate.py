@@ -13,8 +13,6 @@ from edgeserve.tasks.metrics import F1Row, TaskMetrics, f1
 from edgeserve.tasks.voice_activity import TrueSegments, Voice
 from edgeserve.types.records import Record
 
-__all__ = ["ANSWERS", "METRICS", "TRUTH", "frame_row"]
-
 
 def frame_row(truth: TrueSegments, reference: Record | None, answer: Record | None) -> F1Row:
     """Frames of one sound in which somebody speaks: those whose middle lies in a segment.
