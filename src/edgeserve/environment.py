@@ -16,41 +16,17 @@ from edgeserve.types.reports import Environment
 
 #: Packages whose version changes a model's numbers or times; edgeserve's own is added.
 PACKAGES = (
-    "numpy",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "ai-edge-litert",
-    "coremltools",
-    "torch",
-    "onnx",
-    "onnxscript",
-    "pillow",
-    "tokenizers",
+    *("numpy", "onnxruntime", "onnxruntime-gpu", "ai-edge-litert", "coremltools", "torch", "onnx"),
+    *("onnxscript", "pillow", "tokenizers"),
 )
 
+_NAMES = {"sse4_2": "sse4.2", "asimd": "neon", "asimdhp": "fp16", "asimddp": "dotprod"}
+_FLAGS = (
+    "sse4_2 avx avx2 fma avx512f avx512_vnni avx_vnni avx512_bf16 avx512_fp16 amx_int8 amx_bf16"
+    " neon asimd asimdhp asimddp i8mm bf16 sve sve2 sme"
+)
 #: Instruction sets that change numbers or times: the kernel's word, and the word used here.
-FEATURES = {
-    "sse4_2": "sse4.2",
-    "avx": "avx",
-    "avx2": "avx2",
-    "fma": "fma",
-    "avx512f": "avx512f",
-    "avx512_vnni": "avx512_vnni",
-    "avx_vnni": "avx_vnni",
-    "avx512_bf16": "avx512_bf16",
-    "avx512_fp16": "avx512_fp16",
-    "amx_int8": "amx_int8",
-    "amx_bf16": "amx_bf16",
-    "neon": "neon",
-    "asimd": "neon",
-    "asimdhp": "fp16",
-    "asimddp": "dotprod",
-    "i8mm": "i8mm",
-    "bf16": "bf16",
-    "sve": "sve",
-    "sve2": "sve2",
-    "sme": "sme",
-}
+FEATURES = {flag: _NAMES.get(flag, flag) for flag in _FLAGS.split()}
 
 _CPUINFO = Path("/proc/cpuinfo")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")

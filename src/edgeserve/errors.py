@@ -38,32 +38,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-__all__ = [
-    "BackendError",
-    "BundleError",
-    "CheckFailed",
-    "ConvertError",
-    "DataError",
-    "EdgeError",
-    "FallbackError",
-    "FilesError",
-    "InputError",
-    "MeasureError",
-    "MilError",
-    "PackageError",
-    "ProcessingError",
-    "ProfileError",
-    "QuantizeError",
-    "ReportError",
-    "ServeError",
-    "UnsupportedOp",
-    "UsageError",
-    "ValidateError",
-    "WorkerError",
-    "WrapperError",
-    "revive",
-]
-
 #: Longest field of an error, in characters; the rest of a converter's outburst stands in the log.
 _LONGEST = 800
 
@@ -84,6 +58,13 @@ class EdgeError(Exception):
 
     exit_code: ClassVar[int] = 3
     area: ClassVar[str] = ""
+
+    def __init_subclass__(cls, area: str = "", exit_code: int | None = None) -> None:
+        """Set the class's area, and its exit code where that is not its base's."""
+        if area:
+            cls.area = area
+        if exit_code is not None:
+            cls.exit_code = exit_code
 
     def __init__(
         self,
@@ -131,132 +112,88 @@ class EdgeError(Exception):
         }
 
 
-class UsageError(EdgeError):
+class UsageError(EdgeError, area="USAGE", exit_code=2):
     """The command line or call is wrong: unknown option value, options that exclude each other."""
 
-    exit_code = 2
-    area = "USAGE"
 
-
-class CheckFailed(EdgeError):
+class CheckFailed(EdgeError, area="CHECK", exit_code=1):
     """The work was done and a check said no; what was found stands in the report."""
 
-    exit_code = 1
-    area = "CHECK"
 
-
-class UnsupportedOp(CheckFailed):
+class UnsupportedOp(CheckFailed, area="OP"):
     """The model holds an operator that the asked format cannot express."""
 
-    area = "OP"
 
-
-class InputError(EdgeError):
+class InputError(EdgeError, area="INPUT"):
     """A raw input (photo, text, audio) or tensor does not fit the declared signature."""
 
-    area = "INPUT"
 
-
-class DataError(EdgeError):
+class DataError(EdgeError, area="DATA"):
     """A data set given with ``--data`` cannot be read, split or used."""
 
-    area = "DATA"
 
-
-class FilesError(EdgeError):
+class FilesError(EdgeError, area="FILES"):
     """A file operation failed, or a file changed under our hands."""
 
-    area = "FILES"
 
-
-class BundleError(EdgeError):
+class BundleError(EdgeError, area="BUNDLE"):
     """A bundle, workspace or manifest breaks one of its rules."""
 
-    area = "BUNDLE"
 
-
-class ProcessingError(EdgeError):
+class ProcessingError(EdgeError, area="PROCESS"):
     """A processing step is unknown, badly configured or cannot be applied."""
 
-    area = "PROCESS"
 
-
-class BackendError(EdgeError):
+class BackendError(EdgeError, area="BACKEND"):
     """A runtime or converter is not installed, or refused a model."""
 
-    area = "BACKEND"
 
-
-class MilError(BackendError):
+class MilError(BackendError, area="MIL"):
     """A Core ML package cannot be loaded or run by the interpreter."""
 
-    area = "MIL"
 
-
-class ConvertError(EdgeError):
+class ConvertError(EdgeError, area="CONVERT"):
     """A source could not be loaded, exported or converted."""
 
-    area = "CONVERT"
 
-
-class QuantizeError(ConvertError):
+class QuantizeError(ConvertError, area="QUANTIZE"):
     """Another precision could not be made, or not be calibrated."""
 
-    area = "QUANTIZE"
 
-
-class ValidateError(EdgeError):
+class ValidateError(EdgeError, area="VALIDATE"):
     """The gate could not be run (not: the gate said no, which is `CheckFailed`)."""
 
-    area = "VALIDATE"
 
-
-class MeasureError(EdgeError):
+class MeasureError(EdgeError, area="MEASURE"):
     """A measurement could not be taken."""
 
-    area = "MEASURE"
 
-
-class PackageError(EdgeError):
+class PackageError(EdgeError, area="PACKAGE"):
     """A bundle could not be written."""
 
-    area = "PACKAGE"
 
-
-class ProfileError(EdgeError):
+class ProfileError(EdgeError, area="PROFILE"):
     """A device or workload profile is unknown or unusable."""
 
-    area = "PROFILE"
 
-
-class ReportError(EdgeError):
+class ReportError(EdgeError, area="REPORT"):
     """The report could not be rendered."""
 
-    area = "REPORT"
 
-
-class WrapperError(EdgeError):
+class WrapperError(EdgeError, area="WRAPPER"):
     """The Wrapper has no artifact that it may run here."""
 
-    area = "WRAPPER"
 
-
-class FallbackError(EdgeError):
+class FallbackError(EdgeError, area="FALLBACK"):
     """The contract with an endpoint is wrong, or neither device nor endpoint could answer."""
 
-    area = "FALLBACK"
 
-
-class ServeError(EdgeError):
+class ServeError(EdgeError, area="SERVE"):
     """The endpoint could not start, or a request could not be answered."""
 
-    area = "SERVE"
 
-
-class WorkerError(EdgeError):
+class WorkerError(EdgeError, area="WORKER"):
     """A worker process crashed, hung or was killed."""
-
-    area = "WORKER"
 
 
 def _one_line(text: str) -> str:
@@ -277,14 +214,6 @@ def _tree(base: type[EdgeError] = EdgeError) -> Iterator[type[EdgeError]]:
         yield from _tree(sub)
 
 
-def _class_of(kind: str | None, code: str) -> type[EdgeError]:
-    """The class named ``kind``; where this process does not know it, the one of the code's area."""
-    area = code.removeprefix("EDGE-").rpartition("-")[0]
-    by_name = {cls.__name__: cls for cls in _tree()}
-    by_area = {cls.area: cls for cls in _tree() if "area" in vars(cls)}
-    return by_name.get(kind or "") or by_area.get(area, EdgeError)
-
-
 def _again(cls: type[EdgeError], fields: dict[str, str | None]) -> EdgeError:
     return cls(
         fields.get("code") or "EDGE-WORKER-001",
@@ -302,4 +231,7 @@ def revive(fields: dict[str, str | None]) -> EdgeError:
     It has the class it had there, so that ``except`` clauses and exit codes mean the same on both
     sides; a class that only the other process knows becomes the one of the code's area.
     """
-    return _again(_class_of(fields.get("kind"), fields.get("code") or ""), fields)
+    area = (fields.get("code") or "").removeprefix("EDGE-").rpartition("-")[0]
+    by_name = {cls.__name__: cls for cls in _tree()}
+    by_area = {cls.area: cls for cls in _tree() if "area" in vars(cls)}
+    return _again(by_name.get(fields.get("kind") or "") or by_area.get(area, EdgeError), fields)

@@ -189,13 +189,10 @@ def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:
         raise _unreadable(error, _named(error, top)) from error
     for full in found:
         if full.is_symlink() or not full.is_file():
-            raise FilesError(
-                "EDGE-FILES-003",
-                str(full),
-                wanted="a regular file",
-                got="a link" if full.is_symlink() else "a special file",
-                hint="replace it by the file it stands for, or remove it",
-            )
+            wanted = "a regular file"
+            got = "a link" if full.is_symlink() else "a special file"
+            hint = "replace it by the file it stands for, or remove it"
+            raise FilesError("EDGE-FILES-003", str(full), wanted=wanted, got=got, hint=hint)
     entries = [describe(root, full.relative_to(root).as_posix()) for full in found]
     return tuple(sorted(entries, key=lambda entry: entry.path))
 
@@ -207,33 +204,27 @@ def _walk(top: Path) -> Iterator[Path]:
         yield from (link for name in folders if (link := Path(folder, name)).is_symlink())
 
 
-def _hint(error: OSError) -> str:
-    return _HINTS.get(error.errno or 0, "see that the folder exists and is writable")
-
-
 def _named(error: OSError, otherwise: Path) -> Path:
     """The file that the system named in ``error``, if it named one."""
     name = error.filename
     return Path(name) if isinstance(name, str | os.PathLike) else otherwise
 
 
-def _said(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+def _reason(error: OSError) -> dict[str, str]:
+    """Fields of an error that say what the system said."""
+    hint = _HINTS.get(error.errno or 0, "see that the folder exists and is writable")
+    return {"got": error.strerror or str(error) or type(error).__name__, "hint": hint}
 
 
 def _unreadable(error: OSError, path: Path) -> FilesError:
     return FilesError(
-        "EDGE-FILES-002",
-        str(path),
-        wanted="something that can be read",
-        got=_said(error),
-        hint=_hint(error),
+        "EDGE-FILES-002", str(path), wanted="something that can be read", **_reason(error)
     )
 
 
 def unwritable(error: OSError, path: Path) -> FilesError:
     """The coded error (EDGE-FILES-001) for a write that the system refused."""
-    return FilesError("EDGE-FILES-001", str(path), got=_said(error), hint=_hint(error))
+    return FilesError("EDGE-FILES-001", str(path), **_reason(error))
 
 
 def write_atomic(path: Path, data: bytes, fs: Fs = LOCAL) -> None:

@@ -57,16 +57,24 @@ def compare_records(
     """
     given = zip(references, answers, tolerances, strict=True)
     found = [_compare(*each, rule) for each in given]
-    places = [i for i, each in enumerate(references) if _same_space(each, answers[i])]
-    if len(places) < 2:
+    vectors = {
+        i: (reference.vector, answer.vector)
+        for i, (reference, answer) in enumerate(zip(references, answers, strict=True))
+        if isinstance(reference, Embedding)
+        and isinstance(answer, Embedding)
+        and reference.vector.size == answer.vector.size
+    }
+    if len(vectors) < 2:
         return found
-    wanted, margins = nearest_neighbours(_vectors(references, places))
-    got, sure = nearest_neighbours(_vectors(answers, places))
+    wanted, margins = nearest_neighbours(np.stack([each for each, _ in vectors.values()]))
+    got, sure = nearest_neighbours(np.stack([each for _, each in vectors.values()]))
+    places = list(vectors)
     for at, i in enumerate(places):
-        told = found[i].wrong
-        if not told and wanted[at] != got[at] and margins[at] > tolerances[i]:
-            told = _neighbours(places, wanted[at], got[at])
-        found[i] = msgspec.structs.replace(found[i], wrong=told, margin=float(sure[at]))
+        wrong = found[i].wrong
+        if not wrong and wanted[at] != got[at] and margins[at] > tolerances[i]:
+            other = f"case {places[got[at]]}" if got[at] >= 0 else "none"
+            wrong = f"wanted case {places[wanted[at]]} as its nearest neighbour, got {other}"
+        found[i] = msgspec.structs.replace(found[i], wrong=wrong, margin=float(sure[at]))
     return found
 
 
@@ -116,24 +124,6 @@ def _compare_vectors(reference: Embedding, answer: Embedding, tolerance: float) 
     if not difference <= tolerance:  # NaN never is
         told = f"wanted a cosine distance within {tolerance:g}, got {difference:.3g}"
     return GoldenComparison(wrong=told, difference=difference)
-
-
-def _same_space(reference: Record, answer: object) -> bool:
-    return (
-        isinstance(reference, Embedding)
-        and isinstance(answer, Embedding)
-        and reference.vector.size == answer.vector.size
-    )
-
-
-def _vectors(records: Sequence[object], places: Sequence[int]) -> np.ndarray:
-    held = (records[i] for i in places)
-    return np.stack([record.vector for record in held if isinstance(record, Embedding)])
-
-
-def _neighbours(places: Sequence[int], wanted: int, got: int) -> str:
-    other = f"case {places[got]}" if got >= 0 else "none"
-    return f"wanted case {places[wanted]} as its nearest neighbour, got {other}"
 
 
 def compare_arrays(

@@ -107,7 +107,10 @@ def run(
         FilesError: EDGE-FILES-001, the job folder cannot be written.
     """
     folder = folder.absolute()
-    _lay_out(folder, Job(verb=verb, request=msgspec.Raw(encode(request)), path=tuple(path)))
+    job = Job(verb=verb, request=msgspec.Raw(encode(request)), path=tuple(path))
+    write_atomic(folder / "job.json", encode(job))
+    for stale in ("result.json", "error.json", "progress.jsonl"):
+        (folder / stale).unlink(missing_ok=True)  # no answer of an earlier run counts as this one's
     stop = stop or threading.Event()
     with _Calls(answer) as calls:
         code = _wait(_start(folder, calls), folder, timeout, on_progress, verb, stop, calls)
@@ -118,12 +121,9 @@ def run(
     try:
         return decode((folder / "result.json").read_bytes(), result)
     except msgspec.DecodeError as error:
+        hint = "run the command again; should it stay, report it as a fault of edgeserve"
         raise WorkerError(
-            "EDGE-WORKER-005",
-            verb,
-            wanted=f"a {result.__name__}",
-            got=str(error),
-            hint="run the command again; should it stay, report it as a fault of edgeserve",
+            "EDGE-WORKER-005", verb, wanted=f"a {result.__name__}", got=str(error), hint=hint
         ) from error
 
 
@@ -213,34 +213,16 @@ class _Calls:
 
 def stopped(verb: str) -> WorkerError:
     """The error of a worker that was ended, or not started, because its result is not wanted."""
-    return WorkerError(
-        "EDGE-WORKER-006",
-        verb,
-        wanted="to go on",
-        got="a stop: another part of the command failed",
-        hint="see what the other part said, and run the command again",
-    )
-
-
-def _lay_out(folder: Path, job: Job) -> None:
-    """Write the job, and make sure that no answer of an earlier run is taken for this one's."""
-    write_atomic(folder / "job.json", encode(job))
-    for stale in ("result.json", "error.json", "progress.jsonl"):
-        (folder / stale).unlink(missing_ok=True)
+    got = "a stop: another part of the command failed"
+    hint = "see what the other part said, and run the command again"
+    return WorkerError("EDGE-WORKER-006", verb, wanted="to go on", got=got, hint=hint)
 
 
 def _start(folder: Path, calls: _Calls) -> subprocess.Popen[bytes]:
     # OpenMP threads that spin while they wait cost torch fifteen times the CPU when others run.
-    environment = (
-        {"OMP_WAIT_POLICY": "PASSIVE"}
-        | os.environ
-        | {
-            PROGRESS: str(folder / "progress.jsonl"),
-            "HF_HUB_OFFLINE": "1",
-            "PYTHONFAULTHANDLER": "1",
-            "PYTHONUNBUFFERED": "1",
-        }
-    )
+    ours = {PROGRESS: str(folder / "progress.jsonl"), "HF_HUB_OFFLINE": "1"}
+    ours |= {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ | ours
     if calls.inherited:
         environment[_CALLS] = str(calls.inherited[0])
     with open(folder / "log.txt", "wb") as log:
@@ -276,13 +258,10 @@ def _wait(
             if stop.is_set():
                 raise stopped(verb)
             if time.monotonic() > deadline:
-                raise WorkerError(
-                    "EDGE-WORKER-003",
-                    verb,
-                    wanted=f"an answer within {timeout:g} s",
-                    got=f"none; it last said: {log_tail(folder) or 'nothing'}",
-                    hint=f"allow more time, or see where it hangs: the log is {folder / 'log.txt'}",
-                )
+                wanted = f"an answer within {timeout:g} s"
+                got = f"none; it last said: {log_tail(folder) or 'nothing'}"
+                hint = f"allow more time, or see where it hangs: the log is {folder / 'log.txt'}"
+                raise WorkerError("EDGE-WORKER-003", verb, wanted=wanted, got=got, hint=hint)
             deadline += calls.serve(_POLL)
     finally:
         _end(process)

@@ -61,21 +61,8 @@ def _verb(dotted: str) -> tuple[Callable[[Value], Value], type[Value]]:
 
 
 def _not_a_verb(dotted: str, got: str) -> WorkerError:
-    return WorkerError(
-        "EDGE-WORKER-004",
-        dotted,
-        wanted="a verb of edgeserve",
-        got=got,
-        hint="jobs are written by edgeserve.jobs.run, not by hand",
-    )
-
-
-def _run(folder: Path, job: Path) -> None:
-    work = msgspec.json.decode(job.read_bytes(), type=Job)
-    sys.path.extend(work.path)
-    verb, request = _verb(work.verb)
-    answer = verb(decode(bytes(work.request), request))
-    write_atomic(folder / "result.json", encode(answer))
+    hint = "jobs are written by edgeserve.jobs.run, not by hand"
+    return WorkerError("EDGE-WORKER-004", dotted, wanted="a verb of edgeserve", got=got, hint=hint)
 
 
 def main(argv: list[str]) -> int:
@@ -85,14 +72,20 @@ def main(argv: list[str]) -> int:
     job = Path(argv[1]).absolute()
     folder = job.parent
     try:
-        _run(folder, job)
+        work = msgspec.json.decode(job.read_bytes(), type=Job)
+        sys.path.extend(work.path)
+        verb, request = _verb(work.verb)
+        answer = verb(decode(bytes(work.request), request))
+        write_atomic(folder / "result.json", encode(answer))
         return 0
     except EdgeError as error:
         traceback.print_exc()
         said: EdgeError = error
     except OSError as error:
         traceback.print_exc()
-        said = _refused_by_system(error, folder)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # no fault of the code that hit it
+        path = Path(error.filename or folder)
+        said = unwritable(error, path) if full else _unexpected(error, folder)
     except Exception as error:  # the border to third-party code: everything becomes a coded error
         traceback.print_exc()
         said = _unexpected(error, folder)
@@ -102,20 +95,10 @@ def main(argv: list[str]) -> int:
     return 1
 
 
-def _refused_by_system(error: OSError, folder: Path) -> EdgeError:
-    """A full disk is no fault of the code that hit it."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return unwritable(error, Path(error.filename or folder))
-    return _unexpected(error, folder)
-
-
 def _unexpected(error: Exception, folder: Path) -> WorkerError:
-    return WorkerError(
-        "EDGE-WORKER-001",
-        type(error).__name__,
-        got=str(error) or "no message",
-        hint=f"the whole trace is in {folder / 'log.txt'}",
-    )
+    got = str(error) or "no message"
+    hint = f"the whole trace is in {folder / 'log.txt'}"
+    return WorkerError("EDGE-WORKER-001", type(error).__name__, got=got, hint=hint)
 
 
 def _note_usage(folder: Path, began: float) -> None:

@@ -43,13 +43,10 @@ def default_limit() -> int:
     """
     given = os.environ.get("EDGESERVE_CACHE_LIMIT", str(_LIMIT))
     if not given.isascii() or not given.isdigit():
-        raise BundleError(
-            "EDGE-BUNDLE-061",
-            "EDGESERVE_CACHE_LIMIT",
-            wanted="a number of bytes",
-            got=ascii(given),
-            hint="set it to e.g. 8589934592, or unset it",
-        )
+        where = "EDGESERVE_CACHE_LIMIT"
+        got = ascii(given)
+        hint = "set it to e.g. 8589934592, or unset it"
+        raise BundleError("EDGE-BUNDLE-061", where, wanted="a number of bytes", got=got, hint=hint)
     return int(given)
 
 
@@ -86,9 +83,14 @@ class ArtifactCache:
             with self._locked():
                 if not _holds(target, files):
                     sweep(self.root, self._fs)
-                    self._extract(target, files, fill)
+                    with staged(target, self._fs) as stage:
+                        for entry in files:
+                            self._fs.mkdir((stage / entry.path).parent)
+                            self._fs.write_chunks(stage / entry.path, fill(entry))
                     self._prune(keep=target)
-        self._touch(target)
+        # The folder is in use now; a cache that cannot be written is still readable.
+        with contextlib.suppress(OSError):
+            _mark(target).touch()
         return target
 
     @contextlib.contextmanager
@@ -112,20 +114,6 @@ class ArtifactCache:
             yield
         finally:
             lock.release()
-
-    def _extract(
-        self, target: Path, files: Sequence[FileEntry], fill: Callable[[FileEntry], Iterable[bytes]]
-    ) -> None:
-        with staged(target, self._fs) as stage:
-            for entry in files:
-                path = stage / entry.path
-                self._fs.mkdir(path.parent)
-                self._fs.write_chunks(path, fill(entry))
-
-    def _touch(self, target: Path) -> None:
-        """Note that the folder is in use now; a cache that cannot be written is still readable."""
-        with contextlib.suppress(OSError):
-            _mark(target).touch()
 
     def _prune(self, keep: Path) -> None:
         """Remove the least recently used folders until the rest fits, sparing those in use."""

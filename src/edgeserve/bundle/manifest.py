@@ -43,7 +43,16 @@ _TOKEN = re.compile(
 )
 _BRACE = ord("{")
 _NOT_A_NUMBER = re.compile(rb"(?:^|[\s,:\[-])(?:NaN|Infinity)")
-_JSON_HINT = "the bundle was not written by edgeserve package, or was changed since: get it again"
+
+
+def _bad_json(code: str, where: str, wanted: str, got: str) -> BundleError:
+    hint = "the bundle was not written by edgeserve package, or was changed since: get it again"
+    return BundleError(code, where, wanted=wanted, got=got, hint=hint)
+
+
+def _too_new(code: str, where: str, wanted: str, got: str) -> BundleError:
+    hint = f"install a newer edgeserve: {upgrade_command()}"
+    return BundleError(code, where, wanted=wanted, got=got, hint=hint)
 
 
 def check_json(data: bytes, thing: str) -> None:
@@ -58,25 +67,14 @@ def check_json(data: bytes, thing: str) -> None:
             infinity and -034 too deep; then -031 not JSON.
     """
     if len(data) > MAX_BYTES:
-        raise BundleError(
-            "EDGE-BUNDLE-030",
-            thing,
-            wanted=f"at most {MAX_BYTES} bytes",
-            got=str(len(data)),
-            hint=_JSON_HINT,
-        )
+        raise _bad_json("EDGE-BUNDLE-030", thing, f"at most {MAX_BYTES} bytes", str(len(data)))
     _check_tokens(data, thing)
     try:
         data.decode()
         msgspec.json.decode(data, type=msgspec.Raw)
     except ValueError as error:
-        raise BundleError(
-            "EDGE-BUNDLE-031",
-            thing,
-            wanted="one JSON document in UTF-8",
-            got=str(error),
-            hint=_JSON_HINT,
-        ) from error
+        wanted = "one JSON document in UTF-8"
+        raise _bad_json("EDGE-BUNDLE-031", thing, wanted, str(error)) from error
 
 
 def _check_tokens(data: bytes, thing: str) -> None:
@@ -89,13 +87,8 @@ def _check_tokens(data: bytes, thing: str) -> None:
         elif kind == "open":
             stack.append(set() if data[match.start()] == _BRACE else None)
             if len(stack) > MAX_DEPTH:
-                raise BundleError(
-                    "EDGE-BUNDLE-034",
-                    f"{thing} at {_path(data, match.start())}",
-                    wanted=f"at most {MAX_DEPTH} levels",
-                    got="more",
-                    hint=_JSON_HINT,
-                )
+                where = f"{thing} at {_path(data, match.start())}"
+                raise _bad_json("EDGE-BUNDLE-034", where, f"at most {MAX_DEPTH} levels", "more")
         elif kind == "close" and stack:
             stack.pop()
         elif kind == "rest" and _NOT_A_NUMBER.search(match.group()):
@@ -114,13 +107,8 @@ def _note(match: re.Match[bytes], seen: set[str], data: bytes, thing: str) -> No
     """Note a key of the innermost object; the same one twice is refused, however escaped."""
     name = _text(match.group())
     if name in seen:
-        raise BundleError(
-            "EDGE-BUNDLE-032",
-            f"{thing} at {_path(data, match.start(), above=True)}",
-            wanted="each key once",
-            got=f"{name!r} twice",
-            hint=_JSON_HINT,
-        )
+        where = f"{thing} at {_path(data, match.start(), above=True)}"
+        raise _bad_json("EDGE-BUNDLE-032", where, "each key once", f"{name!r} twice")
     seen.add(name)
 
 
@@ -240,26 +228,16 @@ def _minor_version(data: bytes, thing: str) -> int:
         raise _misfit(str(error), thing) from error
     match = _VERSION.fullmatch(version)
     if match is None or match[1] != FORMAT_VERSION.split(".")[0]:
-        raise BundleError(
-            "EDGE-BUNDLE-035",
-            f"{thing} at $.edgeserve",
-            wanted=f"a version like {FORMAT_VERSION}",
-            got=ascii(version[:40]),
-            hint=f"install a newer edgeserve: {upgrade_command()}",
-        )
+        where, wanted = f"{thing} at $.edgeserve", f"a version like {FORMAT_VERSION}"
+        raise _too_new("EDGE-BUNDLE-035", where, wanted, ascii(version[:40]))
     return int(match[2])
 
 
 def _misfit(said: str, thing: str) -> BundleError:
     """Put a decoder's complaint into our words: its JSON path is the thing."""
     if match := _UNKNOWN_STEP.fullmatch(said):
-        return BundleError(
-            "EDGE-BUNDLE-036",
-            f"{thing} at {match['path']}",
-            wanted="a processing step that this version knows",
-            got=ascii(match["step"])[1:-1],
-            hint=f"install a newer edgeserve: {upgrade_command()}",
-        )
+        where, wanted = f"{thing} at {match['path']}", "a processing step that this version knows"
+        return _too_new("EDGE-BUNDLE-036", where, wanted, ascii(match["step"])[1:-1])
     match = _PLACED.fullmatch(said)
     where, got = (match["path"], match["said"]) if match else ("$", said)
     return BundleError("EDGE-BUNDLE-037", f"{thing} at {where}", got=got[:300], hint=_HINT)
@@ -286,13 +264,8 @@ def check_wrapper(manifest: Manifest, version: str) -> None:
         BundleError: EDGE-BUNDLE-041.
     """
     if _release(manifest.min_wrapper) > _release(version):
-        raise BundleError(
-            "EDGE-BUNDLE-041",
-            manifest.name,
-            wanted=f"edgeserve {manifest.min_wrapper} or newer",
-            got=f"edgeserve {version}",
-            hint=f"install a newer edgeserve: {upgrade_command()}",
-        )
+        wanted = f"edgeserve {manifest.min_wrapper} or newer"
+        raise _too_new("EDGE-BUNDLE-041", manifest.name, wanted, f"edgeserve {version}")
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -111,13 +111,9 @@ class ByteSource:
             return os.read(self._fd, size)
 
     def _cut(self, got: str) -> BundleError:
-        return BundleError(
-            "EDGE-BUNDLE-018",
-            str(self.path),
-            got=got,
-            wanted="the bytes that were there when it was opened",
-            hint="something changed the file while it was in use: get it again",
-        )
+        wanted = "the bytes that were there when it was opened"
+        hint = "something changed the file while it was in use: get it again"
+        return BundleError("EDGE-BUNDLE-018", str(self.path), got=got, wanted=wanted, hint=hint)
 
 
 MAX_SIZE = 1 << 40

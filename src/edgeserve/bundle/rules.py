@@ -85,12 +85,9 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def _name_clash(name: str, other: str) -> BundleError:
+    got = f"the place of '{other}'"
     return BundleError(
-        "EDGE-BUNDLE-010",
-        f"member '{name}'",
-        wanted="a place of its own",
-        got=f"the place of '{other}'",
-        hint=_NAME_HINT,
+        "EDGE-BUNDLE-010", f"member '{name}'", wanted="a place of its own", got=got, hint=_NAME_HINT
     )
 
 
@@ -231,13 +228,10 @@ def _bad_value(where: str, wanted: str, got: str) -> BundleError:
 def _check_identity(manifest: Manifest, thing: str) -> None:
     entry = next((e for e in manifest.files if e.path == IDENTITY), None)
     if entry is None or entry.sha256 != manifest.model_id:
-        raise BundleError(
-            "EDGE-BUNDLE-040",
-            f"{thing} at $.model_id",
-            wanted=f"the sha256 of {IDENTITY}",
-            got="another" if entry else f"no {IDENTITY} among the files",
-            hint=_HINT,
-        )
+        where = f"{thing} at $.model_id"
+        wanted = f"the sha256 of {IDENTITY}"
+        got = "another" if entry else f"no {IDENTITY} among the files"
+        raise BundleError("EDGE-BUNDLE-040", where, wanted=wanted, got=got, hint=_HINT)
 
 
 def _check_signatures(manifest: Manifest, thing: str) -> None:
@@ -334,10 +328,6 @@ def check_bundle(manifest: Manifest, thing: str) -> None:
     left = [] if manifest.reference is None else ["$.reference"]
     left += [f"$.refused[{i}].path" for i, r in enumerate(manifest.refused) if r.path is not None]
     if left:
-        raise BundleError(
-            "EDGE-BUNDLE-039",
-            f"{thing} at {left[0]}",
-            wanted="null in a bundle",
-            got="something of a workspace",
-            hint=_HINT,
-        )
+        where = f"{thing} at {left[0]}"
+        got = "something of a workspace"
+        raise BundleError("EDGE-BUNDLE-039", where, wanted="null in a bundle", got=got, hint=_HINT)

@@ -28,7 +28,10 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.processing import Processing
 from edgeserve.types.vocabulary import Task
 
-_HINT = "the file is damaged or was changed: get it again"
+
+def _damaged(code: str, thing: str, wanted: str, got: str) -> BundleError:
+    hint = "the file is damaged or was changed: get it again"
+    return BundleError(code, thing, wanted=wanted, got=got, hint=hint)
 
 
 #: What identity and manifest say in one form.
@@ -58,21 +61,15 @@ def _check_identity(data: bytes, manifest: Manifest) -> None:
     try:
         shared = msgspec.json.decode(data, type=_Shared)
     except (ValueError, TypeError, RecursionError) as error:
-        raise BundleError(
-            "EDGE-BUNDLE-040", IDENTITY, wanted="the model's identity", got=str(error), hint=_HINT
-        ) from error
+        wanted = "the model's identity"
+        raise _damaged("EDGE-BUNDLE-040", IDENTITY, wanted, str(error)) from error
     told = {each.name: each.processing for each in shared.functions}
     functions = {each.name: each.processing for each in or_default(manifest.functions, ())}
     same = {field: getattr(shared, field) == getattr(manifest, field) for field in _SHARED}
     for field, holds in (same | {"functions": told == functions}).items():
         if not holds:
-            raise BundleError(
-                "EDGE-BUNDLE-040",
-                f"{MANIFEST} at $.{field}",
-                wanted=f"what {IDENTITY} says",
-                got="something else",
-                hint=_HINT,
-            )
+            where = f"{MANIFEST} at $.{field}"
+            raise _damaged("EDGE-BUNDLE-040", where, f"what {IDENTITY} says", "something else")
 
 
 class Bundle:
@@ -117,10 +114,8 @@ class Bundle:
     def _read_manifest(self) -> Manifest:
         place = self.members[MANIFEST]
         if place.size > MAX_BYTES:
-            check_size = f"at most {MAX_BYTES} bytes"
-            raise BundleError(
-                "EDGE-BUNDLE-030", MANIFEST, wanted=check_size, got=str(place.size), hint=_HINT
-            )
+            wanted = f"at most {MAX_BYTES} bytes"
+            raise _damaged("EDGE-BUNDLE-030", MANIFEST, wanted, str(place.size))
         data = self._source.read(place.start, place.size)
         self._check_crc(place, zlib.crc32(data))
         manifest = read_manifest(data)
@@ -129,13 +124,8 @@ class Bundle:
 
     def _check_crc(self, place: ZipMember, crc: int) -> None:
         if crc != place.crc:
-            raise BundleError(
-                "EDGE-BUNDLE-017",
-                f"member {place.name!r}",
-                wanted=f"CRC-32 {place.crc:08x}",
-                got=f"{crc:08x}",
-                hint=_HINT,
-            )
+            where, wanted = f"member {place.name!r}", f"CRC-32 {place.crc:08x}"
+            raise _damaged("EDGE-BUNDLE-017", where, wanted, f"{crc:08x}")
 
     def _check_members(self) -> None:
         """The members are those that the manifest lists, each with the size that it says."""
@@ -143,13 +133,8 @@ class Bundle:
         said = {entry.path: entry.size for entry in self._listed.values()}
         for name in sorted(there.keys() | said.keys()):
             if there.get(name) != said.get(name):
-                raise BundleError(
-                    "EDGE-BUNDLE-019",
-                    f"member {name!r}",
-                    wanted=_bytes(said.get(name)),
-                    got=_bytes(there.get(name)),
-                    hint=_HINT,
-                )
+                wanted, got = _bytes(said.get(name)), _bytes(there.get(name))
+                raise _damaged("EDGE-BUNDLE-019", f"member {name!r}", wanted, got)
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -188,13 +173,8 @@ class Bundle:
             crc = zlib.crc32(chunk, crc)
             yield chunk
         if digest.hexdigest() != entry.sha256:
-            raise BundleError(
-                "EDGE-BUNDLE-004",
-                f"member {entry.path!r}",
-                wanted=f"sha256 {entry.sha256}",
-                got=digest.hexdigest(),
-                hint=_HINT,
-            )
+            where, wanted = f"member {entry.path!r}", f"sha256 {entry.sha256}"
+            raise _damaged("EDGE-BUNDLE-004", where, wanted, digest.hexdigest())
         self._check_crc(place, crc)
 
     def local(self, artifact: Artifact) -> Path:
@@ -208,13 +188,10 @@ class Bundle:
             FilesError: the cache cannot be written.
         """
         if artifact not in self.manifest.artifacts:
-            raise BundleError(
-                "EDGE-BUNDLE-042",
-                f"artifact {artifact.name}",
-                wanted="an artifact of this bundle",
-                got="another",
-                hint="take it from the manifest of the bundle that is open",
-            )
+            where = f"artifact {artifact.name}"
+            wanted = "an artifact of this bundle"
+            hint = "take it from the manifest of the bundle that is open"
+            raise BundleError("EDGE-BUNDLE-042", where, wanted=wanted, got="another", hint=hint)
         cache = self._cache or ArtifactCache()
         return cache.folder(artifact.name, artifact.files, self._chunks)
 
@@ -288,11 +265,8 @@ def open_model(path: str | Path) -> Model:
         _check_identity(workspace.read(IDENTITY), workspace.manifest)
         return workspace
     if not where.exists():
-        raise BundleError(
-            "EDGE-BUNDLE-001",
-            str(path),
-            wanted="a bundle or a workspace",
-            got="nothing there",
-            hint="check the path: `edgeserve package OUT -o model.edge` makes a bundle",
-        )
+        wanted = "a bundle or a workspace"
+        got = "nothing there"
+        hint = "check the path: `edgeserve package OUT -o model.edge` makes a bundle"
+        raise BundleError("EDGE-BUNDLE-001", str(path), wanted=wanted, got=got, hint=hint)
     return Bundle(where)

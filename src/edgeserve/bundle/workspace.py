@@ -52,50 +52,25 @@ class Workspace:
 
     Attributes:
         path: The folder ``OUT``; it need not exist yet.
+        artifacts: Folder of the artifacts that may be used, one folder each.
+        failed: Of those that may not.
+        golden: Of golden cases.
+        logs: Of the workers' job folders.
+        reports: Of reports and measurements, in full.
+        samples: Of the reference's answers.
+        source: Of the exported source.
     """
 
     kind: Literal["workspace"] = "workspace"
 
     def __init__(self, path: str | Path, fs: Fs = LOCAL) -> None:
-        self.path = Path(path)
+        self.path = root = Path(path)
+        self.artifacts, self.failed = root / "artifacts", root / "failed"
+        self.golden, self.logs, self.reports = root / "golden", root / "logs", root / "reports"
+        self.samples, self.source = root / "samples", root / "source"
         self._fs = fs
         self._lock = filelock.FileLock(self.path / ".lock")
         self._read: tuple[tuple[int, int, int], Manifest] | None = None
-
-    @property
-    def artifacts(self) -> Path:
-        """Artifacts that may be used, one folder each."""
-        return self.path / "artifacts"
-
-    @property
-    def failed(self) -> Path:
-        """Artifacts that may not."""
-        return self.path / "failed"
-
-    @property
-    def golden(self) -> Path:
-        """Golden cases."""
-        return self.path / "golden"
-
-    @property
-    def logs(self) -> Path:
-        """Job folders of workers."""
-        return self.path / "logs"
-
-    @property
-    def reports(self) -> Path:
-        """Reports and measurements, in full."""
-        return self.path / "reports"
-
-    @property
-    def samples(self) -> Path:
-        """The reference's answers."""
-        return self.path / "samples"
-
-    @property
-    def source(self) -> Path:
-        """The exported source."""
-        return self.path / "source"
 
     @property
     def exists(self) -> bool:
@@ -256,13 +231,9 @@ class Workspace:
 
     def _check(self, entry: FileEntry, sha256: str) -> None:
         if sha256 != entry.sha256:
-            raise BundleError(
-                "EDGE-BUNDLE-004",
-                str(self.path / entry.path),
-                wanted=f"sha256 {entry.sha256}",
-                got=sha256,
-                hint=_CHANGED,
-            )
+            where = str(self.path / entry.path)
+            wanted = f"sha256 {entry.sha256}"
+            raise BundleError("EDGE-BUNDLE-004", where, wanted=wanted, got=sha256, hint=_CHANGED)
 
     def close(self) -> None:
         """Nothing is held open: there for the sake of `Model`."""

@@ -125,19 +125,8 @@ def local_bytes(entry: ZipMember) -> bytes:
         shown = _FULL
         zip64 = struct.pack("<HHQQ", _ZIP64_ID, 16, entry.size, entry.size)
     padding = struct.pack("<HH", _PADDING_ID, entry.padding - 4) + bytes(entry.padding - 4)
-    fixed = LOCAL.layout.pack(
-        0x0403_4B50,
-        _VERSION,
-        0,
-        0,
-        _TIME,
-        _DATE,
-        entry.crc,
-        shown,
-        shown,
-        len(entry.name),
-        len(zip64) + len(padding),
-    )
+    sizes = (entry.crc, shown, shown, len(entry.name), len(zip64) + len(padding))
+    fixed = LOCAL.layout.pack(0x0403_4B50, _VERSION, 0, 0, _TIME, _DATE, *sizes)
     return fixed + entry.name.encode("ascii") + zip64 + padding
 
 
@@ -147,25 +136,9 @@ def central_bytes(entry: ZipMember) -> bytes:
     real += [entry.offset] if entry.offset >= _FULL else []
     zip64 = struct.pack(f"<HH{len(real)}Q", _ZIP64_ID, 8 * len(real), *real) if real else b""
     shown = min(entry.size, _FULL)
-    fixed = CENTRAL.layout.pack(
-        0x0201_4B50,
-        _VERSION,
-        _VERSION,
-        0,
-        0,
-        _TIME,
-        _DATE,
-        entry.crc,
-        shown,
-        shown,
-        len(entry.name),
-        len(zip64),
-        0,
-        0,
-        0,
-        0,
-        min(entry.offset, _FULL),
-    )
+    sizes = (entry.crc, shown, shown, len(entry.name), len(zip64))
+    rest = (0, 0, 0, 0, min(entry.offset, _FULL))
+    fixed = CENTRAL.layout.pack(0x0201_4B50, _VERSION, _VERSION, 0, 0, _TIME, _DATE, *sizes, *rest)
     return fixed + entry.name.encode("ascii") + zip64
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from edgeserve.data.ground_truth import CocoImage, LabelSchema, truth_readers, unknown_classes
-from edgeserve.data.media import check_file
+from edgeserve.data.media import check_file, unreadable
 from edgeserve.errors import DataError
 from edgeserve.processing.image.metadata import picture_size
 from edgeserve.tasks.values import Truth
@@ -137,25 +137,18 @@ def read_coco(path: Path, known: LabelSchema | None = None) -> tuple[Sample, ...
         check_file(file, f"{path.name} images[{index}]")
         key = str(file.resolve())
         if key in first:
-            raise DataError(
-                "EDGE-DATA-008",
-                f"{path.name} images[{index}]",
-                wanted="each image once",
-                got=f"{image.file_name}, which images[{first[key]}] is too",
-                hint="remove one of the two: an input counts as evidence once",
-            )
+            where = f"{path.name} images[{index}]"
+            got = f"{image.file_name}, which images[{first[key]}] is too"
+            hint = "remove one of the two: an input counts as evidence once"
+            raise DataError("EDGE-DATA-008", where, wanted="each image once", got=got, hint=hint)
         first[key] = index
         name = Path(image.file_name).as_posix()
         files[image.id] = file
         samples.append(Sample(id=name, group=name, path=key, label=labels.get(image.id)))
     if not samples:
-        raise DataError(
-            "EDGE-DATA-006",
-            str(path),
-            wanted="a list of images",
-            got="an empty one",
-            hint="give the json that lists the images",
-        )
+        got = "an empty one"
+        hint = "give the json that lists the images"
+        raise DataError("EDGE-DATA-006", str(path), wanted="a list of images", got=got, hint=hint)
     truths = _truths_of(path.name, coco.annotations, coco.categories, files, known) if known else {}
     return tuple(
         msgspec.structs.replace(sample, truth=truths[image.id]) if image.id in truths else sample
@@ -167,13 +160,7 @@ def _parse(path: Path) -> Any:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_coco())
     except OSError as error:
-        raise DataError(
-            "EDGE-DATA-005",
-            str(path),
-            wanted="to read it",
-            got=error.strerror or str(error),
-            hint="grant read permission, for example with chmod or chown",
-        ) from error
+        raise unreadable(str(path), error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _not_coco(path, str(error)) from error
 
@@ -195,10 +182,6 @@ def _labels(path: Path, coco: Any) -> dict[int | str, str]:
 
 
 def _not_coco(path: Path, got: str) -> DataError:
-    return DataError(
-        "EDGE-DATA-009",
-        str(path),
-        wanted="COCO json with images, annotations and categories",
-        got=got,
-        hint="export the json again, or list the inputs in a data.jsonl",
-    )
+    wanted = "COCO json with images, annotations and categories"
+    hint = "export the json again, or list the inputs in a data.jsonl"
+    return DataError("EDGE-DATA-009", str(path), wanted=wanted, got=got, hint=hint)

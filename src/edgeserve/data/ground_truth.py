@@ -149,13 +149,9 @@ def unknown_classes(known: LabelSchema, where: str, said: Iterable[object]) -> D
     have = ", ".join(map(repr, known.labels[:_SHOWN])) + (
         ", ..." if len(known.labels) > _SHOWN else ""
     )
-    return DataError(
-        "EDGE-DATA-023",
-        where,
-        wanted=f"classes that the model has: {have or 'its labels are missing, so numbers from 0'}",
-        got=some,
-        hint="rename the classes as the model's labels are, or take them out of the data",
-    )
+    wanted = f"classes that the model has: {have or 'its labels are missing, so numbers from 0'}"
+    hint = "rename the classes as the model's labels are, or take them out of the data"
+    return DataError("EDGE-DATA-023", where, wanted=wanted, got=some, hint=hint)
 
 
 def check_within(
@@ -164,7 +160,7 @@ def check_within(
     high: Sequence[float],
     size: Size | None,
     where: str,
-    bad: Callable[[str, str, str], DataError],
+    bad: BadTruth,
 ) -> None:
     """Refuse what reaches out of its picture, by its least and its largest x and y.
 
@@ -182,36 +178,27 @@ def check_within(
     raise bad(where, wanted, got)
 
 
-def bad_box(where: str, wanted: str, got: str) -> DataError:
-    """EDGE-DATA-024, a box that is none, or not in its picture."""
-    return DataError(
-        "EDGE-DATA-024",
-        where,
-        wanted=wanted,
-        got=got,
-        hint="boxes are [left, top, width, height] in pixels of the upright photo; mend it or take "
-        "it out",
-    )
+#: ``(where, wanted, got)`` to the error of a true answer that cannot be used.
+BadTruth = Callable[[str, str, str], DataError]
 
 
-def bad_place(where: str, wanted: str, got: str) -> DataError:
-    """EDGE-DATA-026, a span or segment that does not lie in its input."""
-    return DataError(
-        "EDGE-DATA-026",
-        where,
-        wanted=wanted,
-        got=got,
-        hint="spans count characters of the text as it is given, segments count seconds",
-    )
+def truth_error(code: str, hint: str) -> BadTruth:
+    """Makes the errors of one code, of true answers that are wrong in their input."""
+    return lambda where, wanted, got: DataError(code, where, wanted=wanted, got=got, hint=hint)
 
 
-def read_raw(
-    value: msgspec.Raw,
-    type_: type[_T],
-    where: str,
-    wanted: str,
-    bad: Callable[[str, str, str], DataError],
-) -> _T:
+#: A box that is none, or not in its picture.
+bad_box = truth_error(
+    "EDGE-DATA-024",
+    "boxes are [left, top, width, height] in pixels of the upright photo; mend it or take it out",
+)
+#: A span or segment that does not lie in its input.
+bad_place = truth_error(
+    "EDGE-DATA-026", "spans count characters of the text as it is given, segments count seconds"
+)
+
+
+def read_raw(value: msgspec.Raw, type_: type[_T], where: str, wanted: str, bad: BadTruth) -> _T:
     """A field of a COCO annotation.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from edgeserve.data.ground_truth import LabelSchema, LineInput, truth_readers
-from edgeserve.data.media import Medium, check_file, medium_of
+from edgeserve.data.media import Medium, check_file, medium_of, unreadable
 from edgeserve.errors import DataError
 from edgeserve.tasks.values import Truth
 from edgeserve.types.samples import Sample
@@ -64,13 +64,10 @@ def read_jsonl(
         sample = _sample(path, number, parsed, medium)
         key = sample.path or sample.id
         if key in lines:
-            raise DataError(
-                "EDGE-DATA-008",
-                f"{path.name} line {number}",
-                wanted="each input once",
-                got=f"{sample.id}, which line {lines[key]} lists too",
-                hint="remove one of the two lines: an input counts as evidence once",
-            )
+            where = f"{path.name} line {number}"
+            got = f"{sample.id}, which line {lines[key]} lists too"
+            hint = "remove one of the two lines: an input counts as evidence once"
+            raise DataError("EDGE-DATA-008", where, wanted="each input once", got=got, hint=hint)
         lines[key] = number
         if known is not None:
             kinds |= {key for key in keys if getattr(parsed, key) is not None}
@@ -78,13 +75,9 @@ def read_jsonl(
             sample = msgspec.structs.replace(sample, truth=truth)
         samples.append(sample)
     if not samples:
-        raise DataError(
-            "EDGE-DATA-006",
-            str(path),
-            wanted="one JSON object a line",
-            got="no line",
-            hint='write lines such as {"input": "cat.jpg", "group": "photo-1"}',
-        )
+        wanted = "one JSON object a line"
+        hint = 'write lines such as {"input": "cat.jpg", "group": "photo-1"}'
+        raise DataError("EDGE-DATA-006", str(path), wanted=wanted, got="no line", hint=hint)
     own = known.truth.key if known and known.truth else None
     return tuple(samples), tuple(sorted(kinds - {own}))
 
@@ -103,40 +96,23 @@ def _lines(path: Path) -> list[bytes]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            "EDGE-DATA-005",
-            str(path),
-            wanted="to read it",
-            got=error.strerror or str(error),
-            hint="grant read permission, for example with chmod or chown",
-        ) from error
+        raise unreadable(str(path), error) from error
     return data.removeprefix(_BOM).split(b"\n")
-
-
-def _keys() -> str:
-    return ", ".join(f'"{each.key}"' for each in truth_readers())
 
 
 def _parse(path: Path, number: int, line: bytes) -> Any:
     try:
         parsed = msgspec.json.decode(line, type=_line())
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DataError(
-            "EDGE-DATA-007",
-            f"{path.name} line {number}",
-            wanted='{"input": path or text} with, where known, "label" (or '
-            f'{_keys()}) and "group"',
-            got=str(error),
-            hint="each line is one whole JSON object in UTF-8, with no other keys",
-        ) from error
+        keys = ", ".join(f'"{each.key}"' for each in truth_readers())
+        where = f"{path.name} line {number}"
+        wanted = f'{{"input": path or text}} with, where known, "label" (or {keys}) and "group"'
+        hint = "each line is one whole JSON object in UTF-8, with no other keys"
+        raise DataError("EDGE-DATA-007", where, wanted=wanted, got=str(error), hint=hint) from error
     if not parsed.input.strip():
-        raise DataError(
-            "EDGE-DATA-007",
-            f"{path.name} line {number}",
-            wanted='an "input"',
-            got="an empty one",
-            hint="give a path or a text, or remove the line",
-        )
+        where = f"{path.name} line {number}"
+        hint = "give a path or a text, or remove the line"
+        raise DataError("EDGE-DATA-007", where, wanted='an "input"', got="an empty one", hint=hint)
     return parsed
 
 
@@ -161,7 +137,9 @@ def _is_file(table: Path, named: str, medium: Medium | None) -> bool:
     there = _exists(table.parent / named)
     if medium == "text":
         return there and medium_of(named) == "text"
-    return there or medium in ("image", "audio") or (medium is None and _is_path(named))
+    # A missing file is meant rather than a text where the text ends like a media file.
+    is_path = medium is None and medium_of(named) is not None and "\n" not in named
+    return there or medium in ("image", "audio") or is_path
 
 
 def _exists(file: Path) -> bool:
@@ -169,8 +147,3 @@ def _exists(file: Path) -> bool:
         return file.is_file() or file.is_symlink()
     except OSError:  # a long text is no file name
         return False
-
-
-def _is_path(text: str) -> bool:
-    """Whether a missing file is what was meant, rather than a text."""
-    return medium_of(text) is not None and "\n" not in text

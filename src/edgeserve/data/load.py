@@ -83,13 +83,9 @@ def scan(
         table = path / "data.jsonl"
         return _jsonl(table, medium, known) if table.is_file() else _folder(path)
     if not path.exists():
-        raise DataError(
-            "EDGE-DATA-001",
-            str(path),
-            wanted=_FORMS,
-            got="nothing at this path",
-            hint="correct the path given with --data",
-        )
+        got = "nothing at this path"
+        hint = "correct the path given with --data"
+        raise DataError("EDGE-DATA-001", str(path), wanted=_FORMS, got=got, hint=hint)
     match path.suffix.lower():
         case ".jsonl":
             return _jsonl(path, medium, known)
@@ -98,13 +94,9 @@ def scan(
         case ".npz":
             return DataSet(kind="npz", path=str(path), samples=read_npz(path, signature))
         case suffix:
-            raise DataError(
-                "EDGE-DATA-002",
-                str(path),
-                wanted=_FORMS,
-                got=f"a file with suffix {suffix!r}",
-                hint="put single files into a folder and give that",
-            )
+            got = f"a file with suffix {suffix!r}"
+            hint = "put single files into a folder and give that"
+            raise DataError("EDGE-DATA-002", str(path), wanted=_FORMS, got=got, hint=hint)
 
 
 def _jsonl(path: Path, medium: Medium | None, known: LabelSchema | None) -> DataSet:
@@ -130,21 +122,15 @@ def split(samples: Iterable[Sample], seed: int = 0) -> dict[Half, tuple[Sample, 
         DataError: EDGE-DATA-019, fewer than two groups.
     """
     samples = tuple(samples)
-    groups = sorted({s.group for s in samples}, key=lambda group: _rank(group, seed))
+    digests = {s.group: hashlib.sha256(f"{seed}:{s.group}".encode()).hexdigest() for s in samples}
+    groups = sorted(digests, key=digests.__getitem__)
     if len(groups) < 2:
-        raise DataError(
-            "EDGE-DATA-019",
-            "the data",
-            wanted="at least two groups",
-            got=f"{len(samples)} inputs in {len(groups)} group{'s' * (len(groups) != 1)}",
-            hint="add inputs of another photo or speaker, or correct what the data calls a group",
-        )
+        wanted = "at least two groups"
+        got = f"{len(samples)} inputs in {len(groups)} group{'s' * (len(groups) != 1)}"
+        hint = "add inputs of another photo or speaker, or correct what the data calls a group"
+        raise DataError("EDGE-DATA-019", "the data", wanted=wanted, got=got, hint=hint)
     judged = frozenset(groups[::2])
     return {
         "calibration": tuple(s for s in samples if s.group not in judged),
         "evaluation": tuple(s for s in samples if s.group in judged),
     }
-
-
-def _rank(group: str, seed: int) -> str:
-    return hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()

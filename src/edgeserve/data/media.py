@@ -28,6 +28,7 @@ SUFFIXES: dict[FileMedium, frozenset[str]] = {
 
 #: What desktop systems and archivers leave in folders without being asked.
 _CLUTTER = frozenset({"__macosx", "desktop.ini", "thumbs.db"})
+_GRANT = "grant read permission, for example with chmod or chown"
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -60,28 +61,15 @@ def check_file(path: Path, where: str) -> None:
     """
     if not path.is_file():
         got = "a folder" if path.is_dir() else "a broken link" if path.is_symlink() else "nothing"
-        raise DataError(
-            "EDGE-DATA-003",
-            where,
-            wanted=f"a file at {path}",
-            got=got,
-            hint="correct the path; a relative one starts at the folder of the file that names it",
-        )
+        hint = "correct the path; a relative one starts at the folder of the file that names it"
+        raise DataError("EDGE-DATA-003", where, wanted=f"a file at {path}", got=got, hint=hint)
     if path.stat().st_size == 0:
-        raise DataError(
-            "EDGE-DATA-004",
-            where,
-            wanted="a file with bytes in it",
-            got=f"{path}, empty",
-            hint="replace the file or take it out of the data",
-        )
+        wanted = "a file with bytes in it"
+        hint = "replace the file or take it out of the data"
+        raise DataError("EDGE-DATA-004", where, wanted=wanted, got=f"{path}, empty", hint=hint)
     if not os.access(path, os.R_OK):
         raise DataError(
-            "EDGE-DATA-005",
-            where,
-            wanted=f"to read {path}",
-            got="permission denied",
-            hint="grant read permission, for example with chmod or chown",
+            "EDGE-DATA-005", where, wanted=f"to read {path}", got="permission denied", hint=_GRANT
         )
 
 
@@ -135,14 +123,14 @@ def _check_names(files: list[str]) -> None:
             ) from error
 
 
+def unreadable(path: str, error: OSError, wanted: str = "to read it") -> DataError:
+    """EDGE-DATA-005, the system refuses to read a file or folder."""
+    got = error.strerror or str(error)
+    return DataError("EDGE-DATA-005", path, wanted=wanted, got=got, hint=_GRANT)
+
+
 def _refuse(error: OSError) -> None:
-    raise DataError(
-        "EDGE-DATA-005",
-        str(error.filename),
-        wanted="to list the folder",
-        got=error.strerror or str(error),
-        hint="grant read permission, for example with chmod or chown",
-    ) from error
+    raise unreadable(str(error.filename), error, "to list the folder") from error
 
 
 def _folder_medium(root: Path, files: list[str]) -> FileMedium:
@@ -151,10 +139,6 @@ def _folder_medium(root: Path, files: list[str]) -> FileMedium:
         if medium in present:
             return medium
     got = f"{len(files)} other files ({files[0]}, ...)" if files else "no file"
-    raise DataError(
-        "EDGE-DATA-006",
-        str(root),
-        wanted="picture, sound or .txt files",
-        got=got,
-        hint="give the folder that holds the inputs, or list them in a data.jsonl",
-    )
+    wanted = "picture, sound or .txt files"
+    hint = "give the folder that holds the inputs, or list them in a data.jsonl"
+    raise DataError("EDGE-DATA-006", str(root), wanted=wanted, got=got, hint=hint)

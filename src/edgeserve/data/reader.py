@@ -40,12 +40,9 @@ def read_npz(path: Path, signature: Signature | None = None) -> tuple[Sample, ..
         with Rows(path) as rows:
             return _samples(path, rows, signature)
     except BROKEN as error:
+        hint = "write it again with numpy.savez"
         raise DataError(
-            "EDGE-DATA-010",
-            str(path),
-            wanted="an .npz of arrays",
-            got=str(error),
-            hint="write it again with numpy.savez",
+            "EDGE-DATA-010", str(path), wanted="an .npz of arrays", got=str(error), hint=hint
         ) from error
 
 
@@ -69,43 +66,28 @@ def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sampl
 
 def _check_plain(path: Path, name: str, header: ArrayHeader) -> None:
     if header.dtype.hasobject:
-        raise DataError(
-            "EDGE-DATA-011",
-            f"{path.name} array {name!r}",
-            wanted="numbers",
-            got="Python objects",
-            hint="objects lie in pickles, which can run code: store plain arrays",
-        )
+        where = f"{path.name} array {name!r}"
+        hint = "objects lie in pickles, which can run code: store plain arrays"
+        raise DataError("EDGE-DATA-011", where, wanted="numbers", got="Python objects", hint=hint)
 
 
 def _count(path: Path, rows: Rows, keys: list[str]) -> int:
     """How many rows all arrays share."""
     lengths = {key: rows.headers[key].shape[:1] for key in keys}
     if scalar := [key for key, length in lengths.items() if not length]:
-        raise DataError(
-            "EDGE-DATA-013",
-            f"{path.name} array {scalar[0]!r}",
-            wanted="a first axis of samples",
-            got="a single number",
-            hint="stack the samples along a new first axis",
-        )
+        where = f"{path.name} array {scalar[0]!r}"
+        wanted = "a first axis of samples"
+        hint = "stack the samples along a new first axis"
+        raise DataError("EDGE-DATA-013", where, wanted=wanted, got="a single number", hint=hint)
     if not keys or (0,) in lengths.values():
-        raise DataError(
-            "EDGE-DATA-006",
-            str(path),
-            wanted="arrays with one sample a row",
-            got="no row",
-            hint="store at least two samples along the first axis",
-        )
+        wanted = "arrays with one sample a row"
+        hint = "store at least two samples along the first axis"
+        raise DataError("EDGE-DATA-006", str(path), wanted=wanted, got="no row", hint=hint)
     if len(set(lengths.values())) > 1:
         got = ", ".join(f"{key}: {length[0]}" for key, length in lengths.items())
-        raise DataError(
-            "EDGE-DATA-014",
-            str(path),
-            wanted="as many rows in each array",
-            got=got,
-            hint="row i of every array must belong to the same sample",
-        )
+        wanted = "as many rows in each array"
+        hint = "row i of every array must belong to the same sample"
+        raise DataError("EDGE-DATA-014", str(path), wanted=wanted, got=got, hint=hint)
     return lengths[keys[0]][0]
 
 
@@ -133,7 +115,7 @@ def _check_spec(
     path: Path, key: str, header: ArrayHeader, spec: TensorSpec, signature: Signature
 ) -> None:
     shape = header.shape[1:]
-    if not (fits(shape, spec, signature) or _fits_unbatched(shape, spec, signature)):
+    if not (fits(shape, spec, signature) or fits((1, *shape), spec, signature)):
         raise DataError(
             "EDGE-DATA-013",
             f"{path.name} array {key!r}",
@@ -142,37 +124,23 @@ def _check_spec(
             hint="the first axis counts samples; a row is one input, with or without batch axis",
         )
     wanted = np.dtype(spec.dtype) if spec.dtype not in ("string", "bfloat16") else None
-    if wanted is None or not _castable(header.dtype, wanted):
-        raise DataError(
-            "EDGE-DATA-013",
-            f"{path.name} array {key!r}",
-            wanted=f"dtype {spec.dtype}",
-            got=f"dtype {header.dtype}",
-            hint="convert the array before storing it",
-        )
-
-
-def _castable(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Same kind or a wider one; between integers any, since each row's range is checked."""
-    both_integers = given.kind in "iu" and wanted.kind in "iu"
-    return both_integers or np.can_cast(given, wanted, "same_kind")
+    # Of one kind, or a wider one; between integers any, since each row's range is checked.
+    if wanted is None or not (
+        (header.dtype.kind in "iu" and wanted.kind in "iu")
+        or np.can_cast(header.dtype, wanted, "same_kind")
+    ):
+        where = f"{path.name} array {key!r}"
+        got = f"dtype {header.dtype}"
+        hint = "convert the array before storing it"
+        raise DataError("EDGE-DATA-013", where, wanted=f"dtype {spec.dtype}", got=got, hint=hint)
 
 
 def fits(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> bool:
     """Whether a concrete shape is one that ``spec`` allows, batch axis included."""
+    ranges = (signature.dims[dim] if isinstance(dim, str) else (dim, dim) for dim in spec.shape)
     return len(shape) == len(spec.shape) and all(
-        _dim_fits(size, dim, signature) for size, dim in zip(shape, spec.shape, strict=True)
+        low <= size <= high for size, (low, high) in zip(shape, ranges, strict=True)
     )
-
-
-def _dim_fits(size: int, dim: int | str, signature: Signature) -> bool:
-    low, high = signature.dims[dim] if isinstance(dim, str) else (dim, dim)
-    return low <= size <= high
-
-
-def _fits_unbatched(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> bool:
-    """Whether a row fits once a batch axis of 1 stands before it."""
-    return fits((1, *shape), spec, signature)
 
 
 def _check_finite(path: Path, key: str, rows: Rows) -> None:
@@ -182,13 +150,10 @@ def _check_finite(path: Path, key: str, rows: Rows) -> None:
         finite = np.isfinite(chunk).reshape(len(chunk), -1).all(axis=1)
         if not finite.all():
             row = start + int(np.argmin(finite))
-            raise DataError(
-                "EDGE-DATA-015",
-                f"{path.name} array {key!r} row {row}",
-                wanted="finite numbers",
-                got="NaN or infinity",
-                hint="repair or remove that row (counted from 0)",
-            )
+            where = f"{path.name} array {key!r} row {row}"
+            got = "NaN or infinity"
+            hint = "repair or remove that row (counted from 0)"
+            raise DataError("EDGE-DATA-015", where, wanted="finite numbers", got=got, hint=hint)
 
 
 def _groups(path: Path, rows: Rows, count: int) -> list[str]:

@@ -99,18 +99,15 @@ def stack_samples(
     if not samples or any(sample.keys() != names for sample in samples):
         raise _no_batch(samples, "at least one sample, all of the same inputs")
     columns = {name: [sample[name] for sample in samples] for name in names}
-    return {
-        name: _padded(arrays, pads[name], samples) if name in pads else _stacked(arrays, samples)
-        for name, arrays in columns.items()
-    }
-
-
-def _stacked(arrays: list[np.ndarray], samples: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
-    if len(arrays) == 1:
-        return arrays[0][None]
-    if any(array.shape != arrays[0].shape for array in arrays):
-        raise _no_batch(samples, "samples of one shape")
-    return np.stack(arrays)
+    batch = {}
+    for name, arrays in columns.items():
+        if name in pads:
+            batch[name] = _padded(arrays, pads[name], samples)
+        elif any(array.shape != arrays[0].shape for array in arrays):
+            raise _no_batch(samples, "samples of one shape")
+        else:
+            batch[name] = np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
+    return batch
 
 
 def _padded(

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from edgeserve.errors import ProcessingError
 from edgeserve.tasks import REGISTRY
+from edgeserve.types.processing import InputProcessing
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
@@ -34,6 +35,13 @@ class StepTimer:
 def step_name(step: InputStep) -> str:
     """Name of a step without its version, as timings show it: "resize"."""
     return step.tag.partition("/")[0]
+
+
+def wrong_order(processing: InputProcessing, wanted: str, hint: str) -> ProcessingError:
+    """EDGE-PROCESS-001, the steps of an input are others than its medium has, or out of order."""
+    where = f"steps of input {processing.name!r}"
+    got = ", ".join(map(step_name, processing.steps)) or "no steps"
+    return ProcessingError("EDGE-PROCESS-001", where, wanted=wanted, got=got, hint=hint)
 
 
 def check_task(task: Task, medium: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def bytes_of(raw: object, thing: str, kinds: str) -> bytes:
         return bytes(raw)
     if isinstance(raw, str | os.PathLike):
         return _read_path(os.fspath(raw), thing)
-    content = _content(raw)
+    content = raw.read() if hasattr(raw, "read") else None
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
     opened_as_text = isinstance(content, str)
@@ -47,13 +47,6 @@ def bytes_of(raw: object, thing: str, kinds: str) -> bytes:
         else f"{type(raw).__module__}.{type(raw).__qualname__}",
         hint="open the file with mode 'rb'" if opened_as_text else "convert it to one of these",
     )
-
-
-def _content(raw: object) -> object:
-    if not hasattr(raw, "read"):
-        return None
-    file: BinaryIO = raw  # type: ignore[assignment]
-    return file.read()
 
 
 def _read_path(path: str | bytes, thing: str) -> bytes:
@@ -125,13 +118,10 @@ class FeedValidator:
         got = [
             f"{word} {names}" for word, names in (("no", missing), ("unknown", unknown)) if names
         ]
-        return InputError(
-            "EDGE-INPUT-010",
-            "named tensors",
-            wanted=f"exactly the inputs {self.names}",
-            got=", ".join(got),
-            hint="name each input as the signature does (`edgeserve inspect` shows it)",
-        )
+        where = "named tensors"
+        wanted = f"exactly the inputs {self.names}"
+        hint = "name each input as the signature does (`edgeserve inspect` shows it)"
+        return InputError("EDGE-INPUT-010", where, wanted=wanted, got=", ".join(got), hint=hint)
 
 
 #: numpy has no bfloat16 of its own, so this stands in: no caller's array has such a dtype, which
@@ -148,13 +138,10 @@ def _numpy_dtype(dtype: str) -> np.dtype[Any]:
 def _plain_array(name: str, value: object) -> np.ndarray:
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         return value.view(np.ndarray)
-    raise InputError(
-        "EDGE-INPUT-011",
-        f"input {name!r}",
-        wanted="a numpy array",
-        got=f"{type(value).__module__}.{type(value).__qualname__}",
-        hint="convert it with np.asarray (a torch tensor with .numpy()), giving the dtype",
-    )
+    wanted = "a numpy array"
+    got = f"{type(value).__module__}.{type(value).__qualname__}"
+    hint = "convert it with np.asarray (a torch tensor with .numpy()), giving the dtype"
+    raise InputError("EDGE-INPUT-011", f"input {name!r}", wanted=wanted, got=got, hint=hint)
 
 
 def _converted(spec: TensorSpec, dtype: np.dtype[Any], array: np.ndarray) -> np.ndarray:
@@ -191,42 +178,28 @@ def _to_integer(spec: TensorSpec, dtype: np.dtype[Any], array: np.ndarray) -> np
 
 
 def _wrong_dtype(spec: TensorSpec, array: np.ndarray) -> InputError:
-    return InputError(
-        "EDGE-INPUT-012",
-        f"input {spec.name!r}",
-        wanted=spec.dtype,
-        got=str(array.dtype),
-        hint=f"convert it on purpose with .astype({spec.dtype!r}), after any scaling it needs",
-    )
+    where = f"input {spec.name!r}"
+    hint = f"convert it on purpose with .astype({spec.dtype!r}), after any scaling it needs"
+    return InputError("EDGE-INPUT-012", where, wanted=spec.dtype, got=str(array.dtype), hint=hint)
 
 
 def _out_of_range(spec: TensorSpec, array: np.ndarray, value: float) -> InputError:
-    return InputError(
-        "EDGE-INPUT-013",
-        f"input {spec.name!r}",
-        wanted=f"values that fit into {spec.dtype}",
-        got=f"{value} in {array.dtype}",
-        hint="look at how this tensor was made: the model was built for smaller values",
-    )
+    wanted = f"values that fit into {spec.dtype}"
+    got = f"{value} in {array.dtype}"
+    hint = "look at how this tensor was made: the model was built for smaller values"
+    return InputError("EDGE-INPUT-013", f"input {spec.name!r}", wanted=wanted, got=got, hint=hint)
 
 
 def _wrong_shape(spec: TensorSpec, got: tuple[int, ...], why: str) -> InputError:
     batch = "the first axis is the batch, also for one sample: array[None] adds it"
     axes = "make the tensor as the model's own preprocessing does; check the order of its axes"
-    return InputError(
-        "EDGE-INPUT-014",
-        f"input {spec.name!r}",
-        wanted=f"shape {list(spec.shape)}",
-        got=f"{list(got)}: {why}",
-        hint=batch if len(got) == len(spec.shape) - 1 else axes,
-    )
+    where = f"input {spec.name!r}"
+    wanted = f"shape {list(spec.shape)}"
+    hint = batch if len(got) == len(spec.shape) - 1 else axes
+    return InputError("EDGE-INPUT-014", where, wanted=wanted, got=f"{list(got)}: {why}", hint=hint)
 
 
 def _wrong_size(spec: TensorSpec, dim: str, wanted: str, size: int) -> InputError:
-    return InputError(
-        "EDGE-INPUT-015",
-        f"input {spec.name!r}, dimension {dim!r}",
-        wanted=wanted,
-        got=str(size),
-        hint="split a batch that is too large; export again with a wider range where you need one",
-    )
+    where = f"input {spec.name!r}, dimension {dim!r}"
+    hint = "split a batch that is too large; export again with a wider range where you need one"
+    return InputError("EDGE-INPUT-015", where, wanted=wanted, got=str(size), hint=hint)

@@ -19,12 +19,8 @@ from edgeserve.processing.steps.tokenize import Assets
 from edgeserve.processing.text.pipeline import TextPipeline
 from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.records import Record, Tensors
-from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
-
-__all__ = ["Medium", "OnStep", "Processor", "medium_of"]
-
 
 Medium = Literal["image", "audio", "text", "tensors"]
 
@@ -35,21 +31,16 @@ def medium_of(inputs: Sequence[InputProcessing]) -> Medium:
     Raises:
         ProcessingError: EDGE-PROCESS-024, some inputs are made from one and others from another.
     """
-    found = {each.name: _medium_of_steps(each.steps) for each in inputs}
+    found: dict[str, Medium] = {}
+    for each in inputs:
+        media = {step.medium for step in each.steps}
+        found[each.name] = "text" if "text" in media else "audio" if "audio" in media else "image"
     if len(set(found.values())) > 1:
-        raise ProcessingError(
-            "EDGE-PROCESS-024",
-            "processing",
-            wanted="all inputs made from one medium",
-            got=", ".join(f"{medium} for {name!r}" for name, medium in found.items()),
-            hint="make each input of it, or leave the processing's inputs empty: bring tensors",
-        )
+        wanted = "all inputs made from one medium"
+        got = ", ".join(f"{medium} for {name!r}" for name, medium in found.items())
+        hint = "make each input of it, or leave the processing's inputs empty: bring tensors"
+        raise ProcessingError("EDGE-PROCESS-024", "processing", wanted=wanted, got=got, hint=hint)
     return next(iter(found.values()), "tensors")
-
-
-def _medium_of_steps(steps: Sequence[InputStep]) -> Medium:
-    media = {step.medium for step in steps}
-    return "text" if "text" in media else "audio" if "audio" in media else "image"
 
 
 class Processor:
@@ -126,13 +117,10 @@ class Processor:
             ProcessingError: EDGE-PROCESS-011 Pillow is missing, -027 the tokenizer failed.
         """
         if self._make is None:
-            raise InputError(
-                "EDGE-INPUT-007",
-                "raw input",
-                wanted=f"a dict of the named tensors {self._feed.names}",
-                got=f"{type(raw).__module__}.{type(raw).__qualname__}",
-                hint="this model was packaged without processing: prepare its tensors yourself",
-            )
+            wanted = f"a dict of the named tensors {self._feed.names}"
+            got = f"{type(raw).__module__}.{type(raw).__qualname__}"
+            hint = "this model was packaged without processing: prepare its tensors yourself"
+            raise InputError("EDGE-INPUT-007", "raw input", wanted=wanted, got=got, hint=hint)
         return self._make(raw, StepTimer(on_step) if on_step else None)
 
     def batch(self, samples: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

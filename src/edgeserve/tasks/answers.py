@@ -56,8 +56,10 @@ def field_parser(
     kind: type[Record],
     form: str,
     read: Callable[[Fields, Sequence[str]], Record],
-    check: Callable[[Any, Sequence[str], str], None],
-    check_fields: Callable[[Any, str], None] | None = None,
+    finite: Callable[[Any], Iterable[np.ndarray | None]] = lambda record: (),
+    shares: Callable[[Any], Iterable[Any]] = lambda record: (),
+    check: Callable[[Any, Sequence[str], str], None] = lambda record, labels, thing: None,
+    check_fields: Callable[[Any, str], None] = lambda record, thing: None,
 ) -> Callable[[object, Sequence[str], str], tuple[Record, bool]]:
     """Reads a record, or a dict of its fields.
 
@@ -65,23 +67,32 @@ def field_parser(
         kind: The task's record.
         form: What a dict of its fields holds, in words.
         read: Makes the record of such a dict.
-        check: ``(record, labels, thing)``: refuse what no record of the task holds.
+        finite: Arrays of a record that hold no NaN and no infinity.
+        shares: Its numbers that are probabilities.
+        check: ``(record, labels, thing)``: refuse what else no record of the task holds.
         check_fields: ``(record, thing)``: refuse what a dict may get wrong besides.
     """
 
+    def checked(record: Record, labels: Sequence[str], thing: str) -> Record:
+        if any(array is not None and not np.isfinite(array).all() for array in finite(record)):
+            raise unreadable_record(kind, form, thing, "numbers that are not finite")
+        if not all(in_unit_interval(values) for values in shares(record) if values is not None):
+            got = "scores that are no probabilities, from 0 to 1"
+            raise unreadable_record(kind, form, thing, got)
+        check(record, labels, thing)
+        return record
+
     def parse(answer: object, labels: Sequence[str], thing: str) -> tuple[Record, bool]:
         if isinstance(answer, kind):
-            check(answer, labels, thing)
-            return answer, True
+            return checked(answer, labels, thing), True
         if not isinstance(answer, Mapping):
             raise unreadable_record(kind, form, thing, f"{type(answer).__name__} {answer!r:.60}")
         try:
             record = read({str(k): _plain_value(v) for k, v in answer.items()}, labels)
         except (KeyError, TypeError, ValueError, IndexError, msgspec.ValidationError) as error:
             raise unreadable_record(kind, form, thing, f"{answer!r:.60}... ({error})") from error
-        check(record, labels, thing)
-        if check_fields is not None:
-            check_fields(record, thing)
+        checked(record, labels, thing)
+        check_fields(record, thing)
         return record, True
 
     return parse
@@ -106,24 +117,6 @@ def class_label(given: object, labels: Sequence[str]) -> str:
     return labels[index] if labels else str(index)
 
 
-def check_numbers(
-    kind: type[Record],
-    form: str,
-    thing: str,
-    finite: Iterable[np.ndarray | None],
-    shares: Iterable[Any],
-) -> None:
-    """Refuse arrays that are not finite, and scores that are no probabilities.
-
-    Raises:
-        ValidateError: EDGE-VALIDATE-006.
-    """
-    if any(array is not None and not np.isfinite(array).all() for array in finite):
-        raise unreadable_record(kind, form, thing, "numbers that are not finite")
-    if not all(in_unit_interval(values) for values in shares if values is not None):
-        raise unreadable_record(kind, form, thing, "scores that are no probabilities, from 0 to 1")
-
-
 def check_labels(said: Iterable[str], labels: Sequence[str], thing: str) -> None:
     """Refuse labels that the model does not have, where it has any.
 
@@ -131,13 +124,10 @@ def check_labels(said: Iterable[str], labels: Sequence[str], thing: str) -> None
         ValidateError: EDGE-VALIDATE-007.
     """
     if labels and (unknown := sorted(set(said) - set(labels))):
-        raise ValidateError(
-            "EDGE-VALIDATE-007",
-            thing,
-            wanted=f"one of the model's {len(labels)} labels",
-            got=f"label {unknown[0]!r}",
-            hint="let the function return class indexes, or give the model the server's label list",
-        )
+        wanted = f"one of the model's {len(labels)} labels"
+        got = f"label {unknown[0]!r}"
+        hint = "let the function return class indexes, or give the model the server's label list"
+        raise ValidateError("EDGE-VALIDATE-007", thing, wanted=wanted, got=got, hint=hint)
 
 
 def in_unit_interval(values: Any) -> bool:
@@ -153,13 +143,8 @@ def unreadable_record(
     hint: str = "return what your server returns, as a dict with these keys",
 ) -> ValidateError:
     """The error for an answer that is no record of the task."""
-    return ValidateError(
-        "EDGE-VALIDATE-006",
-        thing,
-        wanted=f"a {kind.__name__}, a dict of its fields ({form}), or named outputs",
-        got=got,
-        hint=hint,
-    )
+    wanted = f"a {kind.__name__}, a dict of its fields ({form}), or named outputs"
+    return ValidateError("EDGE-VALIDATE-006", thing, wanted=wanted, got=got, hint=hint)
 
 
 def unreadable_answer(

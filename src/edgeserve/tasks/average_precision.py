@@ -8,10 +8,13 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from edgeserve.tasks.matching import Matches
+from edgeserve.tasks.metrics import RowFigures
 
 #: Overlaps from which a thing counts as found; ``map50`` is of the first alone.
 OVERLAPS = np.linspace(0.5, 0.95, 10)
@@ -141,3 +144,32 @@ def _interpolated_precision(
     reached = np.floor(100 * right / np.maximum(total, 1)[:, None]) + 1  # 0, 0.01, ... so far
     new = np.diff(reached, axis=2, prepend=0)
     return np.asarray(np.where(total > 0, (best * new).sum(axis=2) / 101, 0.0))
+
+
+class MatchedFigures(RowFigures):
+    """``map50`` with the reference's own things as the truth, and mean overlap of matched ones.
+
+    Args:
+        name: What the mean overlap is called.
+        match: ``(reference, answer)``; see `edgeserve.tasks.matching.match_found`.
+        row: See `RowFigures`.
+    """
+
+    def __init__(
+        self, name: str, match: Callable[[Any, Any], Matches], row: Callable[[Any, Any], FoundRow]
+    ) -> None:
+        super().__init__(row, average_precisions, ("map50",))
+        self._name, self._match = name, match
+        self._overlaps: list[float] = []
+
+    def add(self, reference: Any, answer: Any) -> None:
+        """See `MetricAccumulator.add`."""
+        super().add(reference, answer)
+        if answer is not None:
+            matched = self._match(reference, answer)
+            self._overlaps += matched.overlap[matched.answer >= 0].tolist()
+
+    def value(self) -> dict[str, float]:
+        """See `MetricAccumulator.value`."""
+        overlap = {self._name: float(np.mean(self._overlaps))} if self._overlaps else {}
+        return super().value() | overlap

@@ -116,6 +116,14 @@ class RecordComparison(NamedTuple):
     least_score: Callable[[Any], float | None] = lambda record: None
 
 
+def count_flips(
+    flips: np.ndarray, clear: np.ndarray, figures: Mapping[str, float] | None = None
+) -> DecisionCounts:
+    """Decisions by element: which flip, and which are decided; both bool of one shape."""
+    both = int((flips & clear).sum())
+    return DecisionCounts(flips.size, int(flips.sum()), int(clear.sum()), both, figures or {})
+
+
 def count_all_flipped(units: DecisionCounts) -> DecisionCounts:
     """The same decisions, each of them lost: what no answer at all comes to."""
     return DecisionCounts(units.n, units.n, units.decided, units.decided)

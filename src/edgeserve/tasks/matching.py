@@ -10,11 +10,13 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from edgeserve.tasks.base import DecisionCounts, DecisionRule
+from edgeserve.tasks.base import BoxMark, DecisionCounts, DecisionRule, RecordComparison, TaskSchema
 
 #: Things that overlap by this much are one.
 OVERLAP = 0.5
@@ -69,34 +71,22 @@ def match_found(
     return Matches(found, scores, overlap, np.asarray(overlaps.any(axis=0)))
 
 
-def compare_found(
-    rule: DecisionRule,
-    matched: Matches,
-    answer: np.ndarray,
-    sure: float,
-    floor: float | None,
-    figure: str,
+def _compare(
+    rule: DecisionRule, matched: Matches, reference: Any, answer: Any, sure: float, figure: str
 ) -> DecisionCounts:
     """Each thing of the reference, and each that the answer alone has.
 
     An invented thing is a clear one where the answer is sure of it, or the reference is sure that
     nothing is there: it lists what scores a little less, and this is not among it.
-
-    Args:
-        rule: Whose threshold counts.
-        matched: See `match_found`.
-        answer: Scores of the answer's.
-        sure: Margin above the threshold from which a thing is decided.
-        floor: The score from which the reference lists things; None: only those it found.
-        figure: What the mean overlap of matched things is called.
     """
+    floor = reference.floor
     lost = matched.answer < 0
     clear = matched.scores >= rule.threshold + sure
-    invented = ~matched.known & (answer >= rule.threshold)
+    invented = ~matched.known & (answer.scores >= rule.threshold)
     extra = int(invented.sum())
     told = floor is not None and floor <= rule.threshold - sure + _ROUNDING
     least = rule.threshold if told else rule.threshold + sure
-    clear_extra = int((invented & (answer >= least)).sum())
+    clear_extra = int((invented & (answer.scores >= least)).sum())
     return DecisionCounts(
         n=len(lost) + extra,
         flips=int(lost.sum()) + extra,
@@ -106,7 +96,7 @@ def compare_found(
     )
 
 
-def largest_move(matched: Matches, answer: np.ndarray, sure: float) -> float:
+def _largest_move(matched: Matches, answer: np.ndarray, sure: float) -> float:
     """Largest difference of a score between things that are matched, or of their overlap from 1.
 
     Overlap counts by what flips: losing half of it is as much as losing the margin of a clear one.
@@ -123,3 +113,44 @@ def visible_things(scores: np.ndarray, floor: float | None, sure: float) -> list
     """Indexes of what was found; not of what nearly was, which lies a margin above the floor."""
     least = 0.0 if floor is None else floor + sure
     return [i for i, score in enumerate(scores.tolist()) if score >= least - _ROUNDING]
+
+
+def found_comparison(
+    schema: TaskSchema,
+    match: Callable[[DecisionRule, Any, Any], Matches],
+    label: Callable[[Any, int], str],
+    describe: Callable[[Any], str],
+    details: Callable[[Any], list[str]],
+    class_of: Callable[[Any], object] = lambda record: None,
+) -> RecordComparison:
+    """How records with ``boxes``, ``scores`` and ``floor`` are compared.
+
+    Args:
+        schema: The task's.
+        match: ``(rule, reference, answer)``; see `match_found`.
+        label: ``(record, index)``: what a box that is drawn is labelled with.
+        describe: See `RecordComparison`.
+        details: See `RecordComparison`.
+        class_of: See `RecordComparison`.
+    """
+
+    def compare(rule: DecisionRule, reference: Any, answer: Any, sure: float) -> DecisionCounts:
+        return _compare(
+            rule, match(rule, reference, answer), reference, answer, sure, schema.overlap
+        )
+
+    def margin(rule: DecisionRule, record: Any) -> float:
+        return max(0.0, float(record.scores.max(initial=0.0)) - rule.threshold)
+
+    def gap(rule: DecisionRule, reference: Any, answer: Any) -> float:
+        return _largest_move(match(rule, reference, answer), answer.scores, schema.sure)
+
+    def marks(record: Any) -> list[BoxMark]:
+        indexes = visible_things(record.scores, record.floor, schema.sure)
+        boxes, scores = record.boxes.tolist(), record.scores.tolist()
+        return [(tuple(boxes[i]), label(record, i), scores[i]) for i in indexes]
+
+    def least_score(record: Any) -> float | None:
+        return float(record.scores.min()) if len(record.scores) else None
+
+    return RecordComparison(compare, margin, gap, describe, details, marks, class_of, least_score)

@@ -261,10 +261,8 @@ class Artifact(Value, frozen=True):
         def placed(entry: FileEntry) -> FileEntry:
             return msgspec.structs.replace(entry, path=to(entry.path))
 
-        replaced: dict[str, Any] = {
-            "entry": to(self.entry),
-            "files": tuple(map(placed, self.files)),
-        }
+        files = tuple(map(placed, self.files))
+        replaced: dict[str, Any] = {"entry": to(self.entry), "files": files}
         if not isinstance(self.plan, UnsetType):
             replaced["plan"] = placed(self.plan)
         if not isinstance(self.functions, UnsetType):

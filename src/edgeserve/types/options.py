@@ -9,29 +9,20 @@ them and loads neither msgspec nor numpy. The options of ``serve`` are `edgeserv
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated
 
 from edgeserve.options import Option
 
 
-def _tasks() -> tuple[str, ...]:
-    from edgeserve.types.vocabulary import TASKS
-
-    return TASKS
-
-
-def _verdicts() -> tuple[str, ...]:
-    from edgeserve.types.vocabulary import VERDICTS
-
-    return VERDICTS
+def _vocabulary(name: str) -> Callable[[], tuple[str, ...]]:
+    """Words of `edgeserve.types.vocabulary`, which is loaded when they are needed."""
+    return lambda: getattr(import_module("edgeserve.types.vocabulary"), name)
 
 
-def _targets() -> tuple[str, ...]:
-    from edgeserve.types.vocabulary import TARGETS
-
-    return TARGETS
-
+_tasks, _verdicts, _targets = map(_vocabulary, ("TASKS", "VERDICTS", "TARGETS"))
 
 _Workspace = Annotated[str, Option("The workspace that convert made.", argument="OUT", path=True)]
 _Data = Annotated[

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
+from msgspec.structs import replace
+
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import Value
 
@@ -27,6 +29,12 @@ Feed = Mapping[str, "np.ndarray"] | None
 
 #: No step makes a picture with more pixels than this.
 MAX_PIXELS = 178_956_970
+
+
+#: No threshold is lowered below this.
+_MIN_THRESHOLD = 1e-6
+#: Things looked at below a threshold, as a multiple of those that may be kept.
+_MORE = 4
 
 
 def check_color(name: str, color: Color) -> None:
@@ -177,6 +185,37 @@ class TaskOutput(OutputStep, frozen=True):
         return labels
 
 
+class FoundOutput(TaskOutput, frozen=True):
+    """One that lists things by score, from its threshold on."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def threshold(self) -> float:
+            """Things with a lower score are left out."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"threshold {self.threshold} is outside 0..1")
+        for name in ("nms", "visible"):
+            share = getattr(self, name, None)
+            if share is not None and not 0 <= share <= 1:
+                raise ValueError(f"{name} {share} is outside 0..1")
+        if (most := getattr(self, "most", 1)) < 1:
+            raise ValueError(f"most {most} is below 1")
+
+    @property
+    def least_score(self) -> float:
+        """See `TaskOutput.least_score`."""
+        return self.threshold
+
+    def lowered(self, margin: float) -> Self:
+        """See `TaskOutput.lowered`; more things are looked at than may be kept."""
+        most = {"most": _MORE * self.most} if hasattr(self, "most") else {}
+        least = max(self.threshold - margin, _MIN_THRESHOLD)
+        return replace(self, threshold=least, **most)
+
+
 class TokenOutput(TaskOutput, frozen=True):
     """One that reads scores a position: an output [positions, scores], not yet probabilities."""
 
@@ -211,18 +250,20 @@ class Slice(Value, frozen=True):
             raise ValueError(f"slice {self.start}:{self.stop} of {self.output!r} holds nothing")
 
 
-class SlicedOutput(TaskOutput, frozen=True):
+class SlicedOutput(FoundOutput, frozen=True):
     """One that reads several things, each from a slice of an output."""
 
     @property
     def slices(self) -> dict[str, Slice]:
-        """The slices that are given, by what they hold; "scores" is one of them."""
-        raise NotImplementedError
+        """The slices that are given, by what they hold."""
+        held = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: value for name, value in held if isinstance(value, Slice)}
 
     @property
     def output(self) -> str:
-        """The output that holds the scores."""
-        return self.slices["scores"].output
+        """The output that holds the scores, else the first that is named."""
+        slices = self.slices
+        return slices.get("scores", next(iter(slices.values()))).output
 
     @property
     def outputs(self) -> tuple[str, ...]:

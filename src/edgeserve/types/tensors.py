@@ -184,11 +184,9 @@ class IO(Value, frozen=True):
             if sorted(axes) != list(range(ranks.get(name, -1))):
                 raise ValueError(f"layout {list(axes)} does not order the axes of {name!r}")
         for name, image in or_default(self.images, {}).items():
-            self._check_image(name, image)
-
-    def _check_image(self, name: str, image: ImageInput) -> None:
-        spec = next((spec for spec in self.inputs if spec.name == name), None)
-        if spec is None or spec.dtype != "uint8" or len(spec.shape) != 4:
-            raise ValueError(f"image {name!r} is not an input of uint8 with four axes")
-        if spec.shape[3] != len(image.scale):
-            raise ValueError(f"the last axis of image {name!r} is not its {image.color} channels")
+            spec = next((spec for spec in self.inputs if spec.name == name), None)
+            if spec is None or spec.dtype != "uint8" or len(spec.shape) != 4:
+                raise ValueError(f"image {name!r} is not an input of uint8 with four axes")
+            if spec.shape[3] != len(image.scale):
+                channels = f"{image.color} channels"
+                raise ValueError(f"the last axis of image {name!r} is not its {channels}")

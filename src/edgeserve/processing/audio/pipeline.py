@@ -8,7 +8,7 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.audio.source import AudioHeader, open_audio
-from edgeserve.processing.checks import StepTimer, check_names, check_task, step_name
+from edgeserve.processing.checks import StepTimer, check_names, check_task, wrong_order
 from edgeserve.processing.steps.log_mel import LogMel, LogMelTransform
 from edgeserve.processing.steps.waveform import Waveform, length_error, waveform
 from edgeserve.types.processing import InputProcessing
@@ -72,13 +72,8 @@ def _in_order(processing: InputProcessing) -> tuple[Waveform, LogMel | None]:
     right = isinstance(second, LogMel | None) and not any(rest)
     if isinstance(first, Waveform) and right:
         return first, second
-    raise ProcessingError(
-        "EDGE-PROCESS-001",
-        f"steps of input {processing.name!r}",
-        wanted="waveform, then log_mel or nothing",
-        got=", ".join(map(step_name, processing.steps)) or "no steps",
-        hint="put the steps in this order, each once",
-    )
+    hint = "put the steps in this order, each once"
+    raise wrong_order(processing, "waveform, then log_mel or nothing", hint)
 
 
 def _mel(name: str, wave: Waveform, step: LogMel | None) -> LogMelTransform | None:

@@ -81,13 +81,9 @@ class Wav(NamedTuple):
         with np.errstate(over="ignore", invalid="ignore"):
             mixed = (total / (self.channels * self._full)).astype(np.float32)
         if self.kind == _FLOAT and not np.isfinite(mixed).all():
-            raise InputError(
-                "EDGE-INPUT-037",
-                "sound",
-                wanted="finite samples",
-                got="NaN or infinity",
-                hint="look at what recorded it: such samples are silence to some, noise to others",
-            )
+            got = "NaN or infinity"
+            hint = "look at what recorded it: such samples are silence to some, noise to others"
+            raise InputError("EDGE-INPUT-037", "sound", wanted="finite samples", got=got, hint=hint)
         return mixed
 
     @property
@@ -187,13 +183,9 @@ def _other(data: bytes) -> InputError:
         found = "MP4 (AAC)"
     if not data:
         found = "no bytes at all"
-    return InputError(
-        "EDGE-INPUT-030",
-        "sound",
-        wanted="a WAV",
-        got=found or f"{len(data)} bytes that start with {data[:8].hex(' ')}",
-        hint=f"decode it where it comes from: {_WRITE}",
-    )
+    got = found or f"{len(data)} bytes that start with {data[:8].hex(' ')}"
+    hint = f"decode it where it comes from: {_WRITE}"
+    return InputError("EDGE-INPUT-030", "sound", wanted="a WAV", got=got, hint=hint)
 
 
 def _damaged(got: str) -> InputError:
@@ -208,13 +200,9 @@ def _damaged(got: str) -> InputError:
 
 
 def _kind(got: str) -> InputError:
-    return InputError(
-        "EDGE-INPUT-032",
-        "samples of the sound",
-        wanted="integers of 8, 16, 24 or 32 bits, or floats of 32 or 64",
-        got=got,
-        hint=f"write them anew: {_WRITE}",
-    )
+    wanted = "integers of 8, 16, 24 or 32 bits, or floats of 32 or 64"
+    hint = f"write them anew: {_WRITE}"
+    return InputError("EDGE-INPUT-032", "samples of the sound", wanted=wanted, got=got, hint=hint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,13 +271,9 @@ def _checked(sound: Sound) -> np.ndarray:
     right = isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim == 1
     if right and array.size and np.isfinite(array).all():
         return array
-    raise InputError(
-        "EDGE-INPUT-034",
-        "array",
-        wanted="finite float32 samples of shape [n], one channel",
-        got=_array_form(array),
-        hint=_hint(array),
-    )
+    wanted = "finite float32 samples of shape [n], one channel"
+    hint = _hint(array)
+    raise InputError("EDGE-INPUT-034", "array", wanted=wanted, got=_array_form(array), hint=hint)
 
 
 def _array_form(array: object) -> str:
@@ -311,10 +295,6 @@ def _hint(array: object) -> str:
 
 
 def _no_rate(got: str) -> InputError:
-    return InputError(
-        "EDGE-INPUT-035",
-        "rate of an array",
-        wanted="samples a second, a whole number",
-        got=got,
-        hint="say what the array was recorded at: predict(samples, rate=16000)",
-    )
+    wanted = "samples a second, a whole number"
+    hint = "say what the array was recorded at: predict(samples, rate=16000)"
+    return InputError("EDGE-INPUT-035", "rate of an array", wanted=wanted, got=got, hint=hint)

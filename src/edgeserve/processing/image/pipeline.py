@@ -46,7 +46,14 @@ class ImagePipeline:
                 decoded[plan.decode] = decode(plan.decode, raw)
                 if clock:
                     clock("decode")
-            sample[plan.name] = _carry_out(plan, decoded[plan.decode], clock)
+            image = decoded[plan.decode]
+            for name, step in plan.pixels:
+                image = step.apply(image)
+                if clock:
+                    clock(name)
+            sample[plan.name] = plan.tail(image)
+            if clock:
+                clock(plan.tail.name)
         width, height = decoded[self._plans[0].decode].size
         checked = self._checked(sample) if self._samples else sample
         return Prepared(checked, (SampleOrigin(size=(height, width)),))
@@ -63,14 +70,3 @@ class ImagePipeline:
                 got=error.message,
                 hint="send a picture of another size, or end the processing with a center_crop",
             ) from error
-
-
-def _carry_out(plan: ImagePlan, image: PIL.Image.Image, clock: StepTimer | None) -> np.ndarray:
-    for name, step in plan.pixels:
-        image = step.apply(image)
-        if clock:
-            clock(name)
-    tensor = plan.tail(image)
-    if clock:
-        clock(plan.tail.name)
-    return tensor

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.checks import check_names, check_task, step_name
+from edgeserve.processing.checks import check_names, check_task, step_name, wrong_order
 from edgeserve.processing.image.tensor import ToTensor
 from edgeserve.processing.steps import input_steps
 from edgeserve.processing.steps.decode import Decode
@@ -69,13 +69,8 @@ def _check_order(processing: InputProcessing) -> Decode:
     first = steps[0] if steps else None
     if isinstance(first, Decode) and ranks == sorted(ranks) and len(set(single)) == len(single):
         return first
-    raise ProcessingError(
-        "EDGE-PROCESS-001",
-        f"steps of input {processing.name!r}",
-        wanted=_grammar(),
-        got=", ".join(step_name(step) for step in steps) or "no steps",
-        hint="put the steps in this order; only steps on pixels may stand more than once",
-    )
+    hint = "put the steps in this order; only steps on pixels may stand more than once"
+    raise wrong_order(processing, _grammar(), hint)
 
 
 def _fixed_size(name: str, steps: Sequence[PixelStep]) -> Size | None:
@@ -110,20 +105,15 @@ def _check_image_tensor(plan: ImagePlan, spec: TensorSpec, signature: Signature)
     if plan.tail.dtype != spec.dtype:
         raise _unfit(plan, f"dtype {spec.dtype}", str(plan.tail.dtype), "add or change dtype/1")
     made, wanted = plan.shape, spec.shape[1:]
+    ranges = [(dim, dim) if isinstance(dim, int) else signature.dims[dim] for dim in wanted]
     fits = len(spec.shape) == 4 and all(
-        size is None or _allows(dim, size, signature)
-        for dim, size in zip(wanted, made, strict=True)
+        size is None or low <= size <= high for (low, high), size in zip(ranges, made, strict=True)
     )
     if not fits:
         hint = "change the layout step, or the size that the last resize or center_crop makes"
         if len(spec.shape) != 4:
             hint = "export the model with a batch axis in front of its input"
         raise _unfit(plan, f"shape {_shown(spec.shape)}", _shown(("batch", *made)), hint)
-
-
-def _allows(dim: int | str, size: int, signature: Signature) -> bool:
-    low, high = (dim, dim) if isinstance(dim, int) else signature.dims[dim]
-    return low <= size <= high
 
 
 def _shown(shape: Shape | tuple[int | str | None, ...]) -> str:

@@ -44,19 +44,15 @@ class ToTensor:
         affine = [pair for step in steps if (pair := step.affine()) is not None]
         self._scale: np.ndarray = affine[0][0] if affine else np.ones(3)
         self._bias: np.ndarray = affine[0][1] if affine else np.zeros(3)
+        # Whether the whole table is one scale and bias a channel, in float32.
+        levels32 = np.arange(256, dtype=np.float32)
+        made = levels32 * self._scale[:, None] + self._bias[:, None]
+        is_affine = self.dtype == np.float32 and np.array_equal(table, made)
         self._fill = self._look_up
         if not affine and np.array_equal(table, levels):
             self._fill = self._copy
-        elif len(affine) == 1 and self._is_affine():
+        elif len(affine) == 1 and is_affine:
             self._fill = self._compute
-
-    def _is_affine(self) -> bool:
-        """Whether the whole table is one scale and bias a channel, in float32."""
-        if self.dtype != np.float32:
-            return False
-        levels = np.arange(256, dtype=np.float32)
-        made = levels * self._scale[:, None] + self._bias[:, None]
-        return np.array_equal(self._table, made)
 
     def __call__(self, image: PIL.Image.Image) -> np.ndarray:
         """Make the tensor of an RGB picture: [3, H, W] or [H, W, 3], fresh and contiguous."""

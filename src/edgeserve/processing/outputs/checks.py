@@ -60,13 +60,9 @@ def check_labels(labels: Sequence[str], allowed: bool, wanted: str) -> None:
 
 def labels_error(wanted: str, labels: Sequence[str]) -> ProcessingError:
     """The error for a label list that does not fit the outputs."""
-    return ProcessingError(
-        "EDGE-PROCESS-007",
-        "labels",
-        wanted=wanted,
-        got=str(len(labels)),
-        hint="give the label list that the model was trained with, or none at all",
-    )
+    got = str(len(labels))
+    hint = "give the label list that the model was trained with, or none at all"
+    return ProcessingError("EDGE-PROCESS-007", "labels", wanted=wanted, got=got, hint=hint)
 
 
 def flat_map(value: np.ndarray) -> np.ndarray:
@@ -102,13 +98,8 @@ def result_output(model: ModelOutputs) -> str:
 
 def unusable_outputs(got: str, wanted: str) -> ProcessingError:
     """The error for output steps that do not fit the signature."""
-    return ProcessingError(
-        "EDGE-PROCESS-006",
-        "output steps",
-        wanted=wanted,
-        got=got,
-        hint="name the model's outputs as the signature does (`edgeserve inspect` shows it)",
-    )
+    hint = "name the model's outputs as the signature does (`edgeserve inspect` shows it)"
+    return ProcessingError("EDGE-PROCESS-006", "output steps", wanted=wanted, got=got, hint=hint)
 
 
 def check_form(output: str, signature: Signature, rank: int, wanted: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from edgeserve.errors import ProcessingError
@@ -38,13 +40,9 @@ def check_numbers(values: np.ndarray, what: str) -> np.ndarray:
     finite = np.isfinite(values)
     if finite.all():
         return values
-    raise ProcessingError(
-        "EDGE-PROCESS-009",
-        what,
-        wanted="numbers",
-        got=f"NaN or infinity in {int(finite.size - finite.sum())} of {finite.size}",
-        hint="check this input for NaN; if it has none, the artifact is broken: validate it",
-    )
+    got = f"NaN or infinity in {int(finite.size - finite.sum())} of {finite.size}"
+    hint = "check this input for NaN; if it has none, the artifact is broken: validate it"
+    raise ProcessingError("EDGE-PROCESS-009", what, wanted="numbers", got=got, hint=hint)
 
 
 def are_probabilities(values: np.ndarray) -> bool:
@@ -60,21 +58,23 @@ def check_probabilities(scores: np.ndarray) -> np.ndarray:
     """
     if are_probabilities(scores):
         return scores
-    raise ProcessingError(
-        "EDGE-PROCESS-010",
-        "scores",
-        wanted="probabilities, between 0 and 1",
-        got=f"{float(scores.min()):.6g} to {float(scores.max()):.6g}",
-        hint="declare how the step makes probabilities of scores: its activation",
-    )
+    wanted = "probabilities, between 0 and 1"
+    got = f"{float(scores.min()):.6g} to {float(scores.max()):.6g}"
+    hint = "declare how the step makes probabilities of scores: its activation"
+    raise ProcessingError("EDGE-PROCESS-010", "scores", wanted=wanted, got=got, hint=hint)
 
 
 def wrong_outputs(wanted: str, got: str) -> ProcessingError:
     """The error for a model that gives something else than its processing was declared for."""
-    return ProcessingError(
-        "EDGE-PROCESS-008",
-        "model outputs",
-        wanted=wanted,
-        got=got,
-        hint="declare the task and signature that fit what the model gives",
-    )
+    hint = "declare the task and signature that fit what the model gives"
+    return ProcessingError("EDGE-PROCESS-008", "model outputs", wanted=wanted, got=got, hint=hint)
+
+
+def no_mask(
+    step: str, output: str, mask: str, feed: Mapping[str, np.ndarray] | None
+) -> ProcessingError:
+    """The error for a step whose mask is not in the feed."""
+    where, wanted = f"step {step!r} of output {output!r}", f"the feed, for its mask {mask!r}"
+    got = "no feed" if feed is None else f"a feed of {sorted(feed)}"
+    hint = "give finish() the batch that the model was run with: finish(outputs, feed)"
+    return ProcessingError("EDGE-PROCESS-026", where, wanted=wanted, got=got, hint=hint)

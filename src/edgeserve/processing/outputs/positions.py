@@ -9,7 +9,7 @@ import numpy as np
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import SampleOrigin
 from edgeserve.processing.outputs.checks import ModelOutputs, OutputArrays, RecordReader
-from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.processing.outputs.numbers import no_mask, wrong_outputs
 from edgeserve.types.records import Record
 from edgeserve.types.steps import TokenOutput
 from edgeserve.types.tensors import Signature
@@ -61,13 +61,7 @@ def _masks(step: TokenOutput, feed: OutputArrays, samples: int) -> Sequence[np.n
     if step.mask is None:
         return [None] * samples
     if step.mask not in feed or len(feed[step.mask]) != samples:
-        raise ProcessingError(
-            "EDGE-PROCESS-026",
-            f"step {step.tag!r} of output {step.output!r}",
-            wanted=f"the feed, for its mask {step.mask!r}",
-            got=f"a feed of {sorted(feed)}",
-            hint="give finish() the batch that the model was run with: finish(outputs, feed)",
-        )
+        raise no_mask(step.tag, step.output, step.mask, feed)
     return list(feed[step.mask])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeserve import tasks
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import SampleOrigin, origins_of
+from edgeserve.processing.batch import origins_of
 from edgeserve.processing.outputs.checks import ModelOutputs, check_form, unusable_outputs
 from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.processing.steps.pool import Pool
@@ -64,18 +64,14 @@ class OutputReader:
             if not isinstance(step, TaskOutput):
                 values[step.output] = step.apply(values[step.output], feed)
         if self._read is not None:
-            return list(self._read(values, feed or {}, _origins(feed, samples)))
+            origins = origins_of([feed]) if feed is not None else ()  # none of callers' tensors
+            if origins and len(origins) != samples:
+                wanted = f"outputs for {len(origins)} samples, as were fed"
+                raise wrong_outputs(wanted, str(samples))
+            return list(self._read(values, feed or {}, origins))
         return [
             Tensors({name: value[row] for name, value in values.items()}) for row in range(samples)
         ]
-
-
-def _origins(feed: Mapping[str, np.ndarray] | None, samples: int) -> tuple[SampleOrigin, ...]:
-    """What each sample was made from; none where callers brought tensors."""
-    origins = origins_of([feed]) if feed is not None else ()
-    if origins and len(origins) != samples:
-        raise wrong_outputs(f"outputs for {len(origins)} samples, as were fed", str(samples))
-    return origins
 
 
 def _check_steps(steps: Sequence[OutputStep], names: Sequence[str], task: Task) -> None:

@@ -87,11 +87,8 @@ def place_steps(name: str, step: str, processing: Processing) -> tuple[PixelStep
         ProcessingError: EDGE-PROCESS-002, no picture is made into an input of that name.
     """
     if name and name not in [each.name for each in processing.inputs]:
-        raise ProcessingError(
-            "EDGE-PROCESS-002",
-            f"input of {step}",
-            wanted="an input made from the picture",
-            got=name,
-            hint="name the input whose places the boxes are in, or none",
-        )
+        where = f"input of {step}"
+        wanted = "an input made from the picture"
+        hint = "name the input whose places the boxes are in, or none"
+        raise ProcessingError("EDGE-PROCESS-002", where, wanted=wanted, got=name, hint=hint)
     return processing.pixel_steps(name)

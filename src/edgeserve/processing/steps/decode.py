@@ -116,13 +116,9 @@ def _high_bytes(image: PIL.Image.Image) -> PIL.Image.Image:
 
 
 def _unsupported_mode(what: str) -> InputError:
-    return InputError(
-        "EDGE-INPUT-005",
-        "picture",
-        wanted="grey, palette, RGB or CMYK of 8 bits, or grey of 16",
-        got=what,
-        hint="convert it first: how such pixels become 0..255 is for you to say",
-    )
+    wanted = "grey, palette, RGB or CMYK of 8 bits, or grey of 16"
+    hint = "convert it first: how such pixels become 0..255 is for you to say"
+    return InputError("EDGE-INPUT-005", "picture", wanted=wanted, got=what, hint=hint)
 
 
 #: What a caller may hand over: encoded bytes, a path, a binary file, a Pillow picture, an array
@@ -202,13 +198,10 @@ def _decoded(step: Decode, data: bytes) -> PIL.Image.Image:
     except UnidentifiedImageError as error:
         if data.startswith(_SIGNATURES):
             raise _damaged(error) from error
-        raise InputError(
-            "EDGE-INPUT-002",
-            "picture",
-            wanted=" or ".join((", ".join(FORMATS[:-1]), FORMATS[-1])),
-            got=_looks_like(data),
-            hint="convert the picture to JPEG or PNG",
-        ) from error
+        wanted = " or ".join((", ".join(FORMATS[:-1]), FORMATS[-1]))
+        got = _looks_like(data)
+        hint = "convert the picture to JPEG or PNG"
+        raise InputError("EDGE-INPUT-002", "picture", wanted=wanted, got=got, hint=hint) from error
     except Image.DecompressionBombError as error:
         raise _too_many("more than Pillow's own limit (PIL.Image.MAX_IMAGE_PIXELS)") from error
     except Exception as error:  # plugins raise whatever a broken header leads them to
@@ -259,30 +252,19 @@ def _checked_array(array: np.ndarray) -> np.ndarray:
         hint = "put the channels last: array.transpose(1, 2, 0)"
     elif array.ndim == 4:
         hint = "hand over a list of arrays for a batch"
-    raise InputError(
-        "EDGE-INPUT-006",
-        "array",
-        wanted="uint8 of shape [height, width, 3]",
-        got=f"{array.dtype} of shape {list(array.shape)}",
-        hint=hint,
-    )
+    wanted = "uint8 of shape [height, width, 3]"
+    got = f"{array.dtype} of shape {list(array.shape)}"
+    raise InputError("EDGE-INPUT-006", "array", wanted=wanted, got=got, hint=hint)
 
 
 def _too_many(got: str, limit: int | None = None) -> InputError:
-    return InputError(
-        "EDGE-INPUT-004",
-        "picture",
-        wanted=f"at most {limit} pixels" if limit else "a picture of sane size",
-        got=got,
-        hint="scale the picture down before it is sent, or raise max_pixels of decode/1",
-    )
+    wanted = f"at most {limit} pixels" if limit else "a picture of sane size"
+    hint = "scale the picture down before it is sent, or raise max_pixels of decode/1"
+    return InputError("EDGE-INPUT-004", "picture", wanted=wanted, got=got, hint=hint)
 
 
 def _damaged(error: Exception) -> InputError:
-    return InputError(
-        "EDGE-INPUT-003",
-        "picture",
-        wanted="one that decodes to the end",
-        got=f"damaged or cut off: {type(error).__name__}: {_OBJECT.sub('a file', str(error))}",
-        hint="send the file again, whole; a picture viewer that shows it may be guessing the rest",
-    )
+    wanted = "one that decodes to the end"
+    got = f"damaged or cut off: {type(error).__name__}: {_OBJECT.sub('a file', str(error))}"
+    hint = "send the file again, whole; a picture viewer that shows it may be guessing the rest"
+    return InputError("EDGE-INPUT-003", "picture", wanted=wanted, got=got, hint=hint)

@@ -81,9 +81,6 @@ class LogMel(InputStep, frozen=True, tag_field="step", tag="log_mel/1"):
                 raise ValueError(f"{name} {size} is outside 1..65536")
         if self.n_fft < 2 or not 2 <= self.width <= self.n_fft:
             raise ValueError(f"frames of {self.width} samples do not fit into {self.n_fft}")
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
         if not 0 <= self.preemphasis < 1:
             raise ValueError(f"preemphasis {self.preemphasis} is outside 0..1")
         if not 0 < self.floor < math.inf:
@@ -135,13 +132,9 @@ class LogMelTransform:
         """
         step = self._step
         if len(x) < self.least:
-            raise InputError(
-                "EDGE-INPUT-036",
-                "sound",
-                wanted=f"at least {self.least} samples, for one frame",
-                got=str(len(x)),
-                hint="send a longer sound",
-            )
+            wanted = f"at least {self.least} samples, for one frame"
+            hint = "send a longer sound"
+            raise InputError("EDGE-INPUT-036", "sound", wanted=wanted, got=str(len(x)), hint=hint)
         powers = self._powers(x.astype(np.float64))
         raised = np.maximum(powers, step.floor)
         logs = np.log10(raised) if step.log == "log10" else np.log(raised)

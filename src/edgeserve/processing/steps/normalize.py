@@ -84,10 +84,6 @@ def _float32(value: float) -> float:
 
 
 def _bad_numbers(got: str, wanted: str) -> ProcessingError:
-    return ProcessingError(
-        "EDGE-PROCESS-004",
-        "step 'normalize/1'",
-        wanted=wanted,
-        got=got,
-        hint="take mean and std from the model's own training code, one of each a channel",
-    )
+    where = "step 'normalize/1'"
+    hint = "take mean and std from the model's own training code, one of each a channel"
+    return ProcessingError("EDGE-PROCESS-004", where, wanted=wanted, got=got, hint=hint)

@@ -6,8 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgeserve.errors import ProcessingError
-from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.processing.outputs.numbers import no_mask, wrong_outputs
 from edgeserve.types.steps import Feed, FieldKind, OutputStep
 
 PoolMode = Literal["mean", "cls", "max", "last"]
@@ -41,13 +40,7 @@ class Pool(OutputStep, frozen=True, tag_field="step", tag="pool/1"):
             ProcessingError: EDGE-PROCESS-008 another form, -026 no feed to take the mask from.
         """
         if feed is None or self.mask not in feed:
-            raise ProcessingError(
-                "EDGE-PROCESS-026",
-                f"step 'pool/1' of output {self.output!r}",
-                wanted=f"the feed, for its mask {self.mask!r}",
-                got="no feed" if feed is None else f"a feed of {sorted(feed)}",
-                hint="give finish() the batch that the model was run with: finish(outputs, feed)",
-            )
+            raise no_mask(self.tag, self.output, self.mask, feed)
         mask = feed[self.mask]
         if value.ndim != 3 or value.dtype.kind != "f" or value.shape[:2] != mask.shape:
             wanted = (

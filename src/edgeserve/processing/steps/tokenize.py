@@ -50,25 +50,19 @@ def as_text(raw: object) -> str:
             return raw
     except UnicodeError as error:
         raise _no_characters(raw, error) from error
-    raise InputError(
-        "EDGE-INPUT-020",
-        "raw input",
-        wanted="a text: a str, or bytes in UTF-8",
-        got=f"{type(raw).__module__}.{type(raw).__qualname__}",
-        hint="give the text itself, e.g. path.read_text(encoding='utf-8'); a list is a batch",
-    )
+    wanted = "a text: a str, or bytes in UTF-8"
+    got = f"{type(raw).__module__}.{type(raw).__qualname__}"
+    hint = "give the text itself, e.g. path.read_text(encoding='utf-8'); a list is a batch"
+    raise InputError("EDGE-INPUT-020", "raw input", wanted=wanted, got=got, hint=hint)
 
 
 def _no_characters(raw: object, error: UnicodeError) -> InputError:
     place = getattr(error, "start", 0)
     bytes_given = isinstance(raw, bytes)
-    return InputError(
-        "EDGE-INPUT-021",
-        "text",
-        wanted="bytes in UTF-8" if bytes_given else "characters of Unicode",
-        got=f"another byte at {place}" if bytes_given else f"half a surrogate pair at {place}",
-        hint="decode it with the encoding that it is in, and drop what cannot be decoded",
-    )
+    wanted = "bytes in UTF-8" if bytes_given else "characters of Unicode"
+    got = f"another byte at {place}" if bytes_given else f"half a surrogate pair at {place}"
+    hint = "decode it with the encoding that it is in, and drop what cannot be decoded"
+    return InputError("EDGE-INPUT-021", "text", wanted=wanted, got=got, hint=hint)
 
 
 class Tokenize(InputStep, frozen=True, tag_field="step", tag="tokenize/1"):

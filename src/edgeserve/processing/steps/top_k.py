@@ -30,13 +30,9 @@ def top_k(scores: np.ndarray, k: int) -> np.ndarray:
     """
     if np.isnan(scores).any():
         count = int(np.isnan(scores).sum())
-        raise ProcessingError(
-            "EDGE-PROCESS-009",
-            "scores",
-            wanted="numbers",
-            got=f"NaN in {count} of {scores.size} classes",
-            hint="check this input for NaN; if it has none, the artifact is broken: validate it",
-        )
+        got = f"NaN in {count} of {scores.size} classes"
+        hint = "check this input for NaN; if it has none, the artifact is broken: validate it"
+        raise ProcessingError("EDGE-PROCESS-009", "scores", wanted="numbers", got=got, hint=hint)
     # Everything that ties with the k-th best stays in, so that the stable sort can settle the ties.
     rest = max(scores.size - k, 0)
     candidates = np.flatnonzero(scores >= np.partition(scores, rest)[rest])

@@ -178,10 +178,5 @@ def _normalized(x: np.ndarray) -> np.ndarray:
 
 def length_error(wanted: str, got: str) -> InputError:
     """EDGE-INPUT-036, a sound of another length than wanted."""
-    return InputError(
-        "EDGE-INPUT-036",
-        "sound",
-        wanted=wanted,
-        got=got,
-        hint="send a sound of another length: cut a long one into parts",
-    )
+    hint = "send a sound of another length: cut a long one into parts"
+    return InputError("EDGE-INPUT-036", "sound", wanted=wanted, got=got, hint=hint)

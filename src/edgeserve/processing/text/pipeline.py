@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import Pad, Prepared, SampleOrigin
-from edgeserve.processing.checks import StepTimer, check_names, check_task, step_name
+from edgeserve.processing.checks import StepTimer, check_names, check_task, wrong_order
 from edgeserve.processing.steps.tokenize import Assets, Encoder, Tokenize, TokenizePart, as_text
 from edgeserve.tasks import decides, schema
 from edgeserve.types.processing import InputProcessing
@@ -60,7 +60,9 @@ class TextPipeline:
         self._encoders = tuple(Encoder(first[kind], assets) for kind in kinds)
         self._places = decides(task) and schema(task).reads_places
         self._rows = tuple(
-            _TokenRow(name, step.part, _dtype(signature.input(name)), kinds.index(_alike(step)))
+            _TokenRow(
+                name, step.part, np.dtype(signature.input(name).dtype), kinds.index(_alike(step))
+            )
             for name, step in steps.items()
         )
         self.pads = {
@@ -90,20 +92,11 @@ def _alike(step: Tokenize) -> tuple[str, int, str]:
     return step.tokenizer.sha256, step.max_length, step.truncation
 
 
-def _dtype(spec: TensorSpec) -> np.dtype[np.signedinteger]:
-    return np.dtype(np.int32 if spec.dtype == "int32" else np.int64)
-
-
 def _only_step(processing: InputProcessing) -> Tokenize:
     if len(processing.steps) == 1 and isinstance(step := processing.steps[0], Tokenize):
         return step
-    raise ProcessingError(
-        "EDGE-PROCESS-001",
-        f"steps of input {processing.name!r}",
-        wanted="tokenize and nothing else",
-        got=", ".join(map(step_name, processing.steps)) or "no steps",
-        hint="leave out the other steps: tokenize/1 makes the row of numbers that the model takes",
-    )
+    hint = "leave out the other steps: tokenize/1 makes the row of numbers that the model takes"
+    raise wrong_order(processing, "tokenize and nothing else", hint)
 
 
 def _check_tensor(spec: TensorSpec, step: Tokenize, signature: Signature) -> None:
@@ -140,10 +133,7 @@ def _check_together(steps: dict[str, Tokenize], signature: Signature) -> None:
         size = signature.input(name).shape[1]
         other, first = by_size.setdefault(size, (name, step))
         if (_alike(step), step.padding) != (_alike(first), first.padding):
-            raise ProcessingError(
-                "EDGE-PROCESS-023",
-                f"steps of input {name!r}",
-                wanted=f"the tokenizer, max_length and sides of {other!r}, whose length it shares",
-                got="others",
-                hint="tokenize inputs that belong together alike; only part and pad_id differ",
-            )
+            where = f"steps of input {name!r}"
+            wanted = f"the tokenizer, max_length and sides of {other!r}, whose length it shares"
+            hint = "tokenize inputs that belong together alike; only part and pad_id differ"
+            raise ProcessingError("EDGE-PROCESS-023", where, wanted=wanted, got="others", hint=hint)

@@ -46,17 +46,14 @@ def same_top(reference: Classification, answer: Classification, k: int) -> bool:
     if reference.indexes and answer.indexes:
         return set(reference.indexes[:k]) == set(answer.indexes[:k])
     # Two classes may share a label, so that labels are counted.
-    return Counter(_labels(reference, k)) == Counter(_labels(answer, k))
+    first, second = ([label for label, _ in each.top[:k]] for each in (reference, answer))
+    return Counter(first) == Counter(second)
 
 
 def _score_gap(reference: Classification, answer: Classification) -> float:
     """Largest difference between the scores of classes that both records keep; 0 where none."""
     wanted, got = _scores(reference), _scores(answer)
     return max((abs(wanted[c] - got[c]) for c in wanted.keys() & got.keys()), default=0.0)
-
-
-def _labels(record: Classification, k: int) -> list[str]:
-    return [label for label, _ in record.top[:k]]
 
 
 def _scores(record: Classification) -> dict[int | str, float]:
@@ -73,21 +70,12 @@ def _compare(
     return DecisionCounts(1, int(flips), int(decided), int(flips and decided))
 
 
-def _describe(record: Classification) -> str:
-    return f"{record.label} {record.score:.2f}"
-
-
-def _details(record: Classification) -> list[str]:
-    """The further classes."""
-    return [f"{score:.3f}  {label}" for label, score in record.top[1:]]
-
-
 COMPARISON = RecordComparison(
     compare=_compare,
     margin=lambda rule, record: margin(record),
     gap=lambda rule, reference, answer: _score_gap(reference, answer),
-    describe=_describe,
-    details=_details,
+    describe=lambda record: f"{record.label} {record.score:.2f}",
+    details=lambda record: [f"{score:.3f}  {label}" for label, score in record.top[1:]],
     class_of=lambda record: (record.index, record.label),
 )
 
@@ -141,13 +129,10 @@ def classify(scores: np.ndarray, k: int, labels: Sequence[str]) -> Classificatio
     """
     best = top_k(scores, max(k, 2))
     if not are_probabilities(scores):
-        raise ProcessingError(
-            "EDGE-PROCESS-010",
-            "scores",
-            wanted="probabilities, between 0 and 1",
-            got=f"{scores.min():.6g} to {scores[best[0]]:.6g}",
-            hint="declare the output step softmax/1: the model gives logits",
-        )
+        wanted = "probabilities, between 0 and 1"
+        got = f"{scores.min():.6g} to {scores[best[0]]:.6g}"
+        hint = "declare the output step softmax/1: the model gives logits"
+        raise ProcessingError("EDGE-PROCESS-010", "scores", wanted=wanted, got=got, hint=hint)
     indexes = best.tolist()
     names = [labels[index] if labels else str(index) for index in indexes]
     top = tuple(zip(names, scores[best].tolist(), strict=True))

@@ -136,13 +136,8 @@ def _index(label: str, labels: Sequence[str], thing: str) -> int:
 
 def _unknown_class(thing: str, got: str, labels: Sequence[str]) -> ValidateError:
     wanted = f"one of the model's {len(labels)} labels" if labels else "a class index"
-    return ValidateError(
-        "EDGE-VALIDATE-007",
-        thing,
-        wanted=wanted,
-        got=got,
-        hint="let the function return class indexes, or give the model the server's label list",
-    )
+    hint = "let the function return class indexes, or give the model the server's label list"
+    return ValidateError("EDGE-VALIDATE-007", thing, wanted=wanted, got=got, hint=hint)
 
 
 ANSWERS = ReferenceAnswers(_parse, own=lambda record, scored: record if scored else record.label)

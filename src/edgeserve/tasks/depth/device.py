@@ -6,17 +6,13 @@ import numpy as np
 
 from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, each_sample, flat_map
 from edgeserve.processing.outputs.numbers import check_numbers, wrong_outputs
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_all_flipped
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.depth import Depth, Depths
 
 #: A depth that is off by more than this share of the reference's is another.
 DEPTH_OFF = 0.1
-
-
 #: No depth counts as smaller than this share of the picture's largest.
 _FLOOR = 1e-3
-
-
 #: The share of pixels whose change an error covers: single pixels on an edge say nothing.
 _MOST = 99.0
 
@@ -32,13 +28,11 @@ def relative_error(reference: Depth, answer: Depth) -> np.ndarray:
 
 
 def _compare(rule: DecisionRule, reference: Depth, answer: Depth, sure: float) -> DecisionCounts:
-    count = reference.map.size
+    every = np.ones(reference.map.shape, bool)
     if reference.map.shape != answer.map.shape:
-        return count_all_flipped(DecisionCounts(count, 0, count, 0))
+        return count_flips(every, every)
     off = relative_error(reference, answer)
-    flips = int((off > DEPTH_OFF).sum())
-    figures = {"abs_rel": float(off.mean())} if count else {}
-    return DecisionCounts(count, flips, count, flips, figures)
+    return count_flips(off > DEPTH_OFF, every, {"abs_rel": float(off.mean())} if off.size else {})
 
 
 def _gap(rule: DecisionRule, reference: Depth, answer: Depth) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
+from edgeserve.tasks.answers import ReferenceAnswers, field_parser
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.depth.device import relative_error
 from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
@@ -24,15 +22,11 @@ METRICS = TaskMetrics(
 )
 
 
-_FORM = "map [H, W]"
-
-
-def _depth(fields: Fields, labels: Sequence[str]) -> Depth:
-    return Depth(map=np.asarray(fields["map"]))
-
-
-def _check(record: Depth, labels: Sequence[str], thing: str) -> None:
-    check_numbers(Depth, _FORM, thing, (record.map,), ())
-
-
-ANSWERS = ReferenceAnswers(field_parser(Depth, _FORM, _depth, _check))
+ANSWERS = ReferenceAnswers(
+    field_parser(
+        Depth,
+        "map [H, W]",
+        lambda fields, labels: Depth(map=np.asarray(fields["map"])),
+        finite=lambda record: (record.map,),
+    )
+)

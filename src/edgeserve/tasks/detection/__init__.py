@@ -12,8 +12,6 @@ from edgeserve.types.base import Value
 from edgeserve.types.records import Record
 from edgeserve.types.steps import Activation, FieldKind, Slice, SlicedOutput
 
-__all__ = ["SCHEMA", "BoxForm", "BoxUnit", "Detect", "Detection", "TrueBox", "TrueBoxes"]
-
 
 class Detection(Record, frozen=True, kw_only=True, tag_field="record", tag="detection"):
     """Boxes float32 [n, 4] xyxy in pixels of the upright photo, scores float32 [n], labels [n].
@@ -39,15 +37,7 @@ class Detection(Record, frozen=True, kw_only=True, tag_field="record", tag="dete
 
 
 BoxForm = Literal["xyxy", "yxyx", "cxcywh", "xywh"]
-
-
 BoxUnit = Literal["pixel", "relative"]
-
-
-#: No threshold is lowered below this.
-_MIN_THRESHOLD = 1e-6
-#: Boxes below the threshold that are looked at, as a multiple of those that may be kept.
-_BOX_FACTOR = 4
 
 
 class Detect(SlicedOutput, frozen=True, tag_field="step", tag="detect/1"):
@@ -87,30 +77,6 @@ class Detect(SlicedOutput, frozen=True, tag_field="step", tag="detect/1"):
     most: int = 100
     input: str = ""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold < 1:
-            raise ValueError(f"threshold {self.threshold} is outside 0..1")
-        if self.nms is not None and not 0 <= self.nms <= 1:
-            raise ValueError(f"nms {self.nms} is outside 0..1")
-        if self.most < 1:
-            raise ValueError(f"most {self.most} is below 1")
-
-    @property
-    def slices(self) -> dict[str, Slice]:
-        """What each slice holds: "boxes", "scores", "classes", "objectness", where given."""
-        named = {
-            "boxes": self.boxes,
-            "scores": self.scores,
-            "classes": self.classes,
-            "objectness": self.objectness,
-        }
-        return {name: each for name, each in named.items() if each is not None}
-
-    @property
-    def least_score(self) -> float:
-        """See `TaskOutput.least_score`."""
-        return self.threshold
-
     def slice_field(self, name: str) -> FieldKind:
         """See `SlicedOutput.slice_field`."""
         if name == "scores":
@@ -118,11 +84,6 @@ class Detect(SlicedOutput, frozen=True, tag_field="step", tag="detect/1"):
         if name == "objectness":
             return FieldKind("scores" if self.activation == "none" else "logits")
         return FieldKind(name)
-
-    def lowered(self, margin: float) -> Detect:
-        """See `TaskOutput.lowered`; more boxes are looked at than may be kept."""
-        threshold = max(self.threshold - margin, _MIN_THRESHOLD)
-        return msgspec.structs.replace(self, threshold=threshold, most=_BOX_FACTOR * self.most)
 
 
 class TrueBox(Value, frozen=True):

@@ -6,15 +6,9 @@ from collections import Counter
 
 import numpy as np
 
-from edgeserve.tasks.base import BoxMark, DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.detection import SCHEMA, Detection
-from edgeserve.tasks.matching import (
-    Matches,
-    compare_found,
-    largest_move,
-    match_found,
-    visible_things,
-)
+from edgeserve.tasks.matching import Matches, found_comparison, match_found, visible_things
 
 
 def iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -41,32 +35,12 @@ def _area(boxes: np.ndarray) -> np.ndarray:
 
 def match_boxes(rule: DecisionRule, reference: Detection, answer: Detection) -> Matches:
     """Match boxes of one label by their overlap (IoU); see `match_found`."""
-    overlaps = _class_overlaps(reference, answer)
-    return match_found(rule, overlaps, reference.scores, answer.scores)
-
-
-def _class_overlaps(reference: Detection, answer: Detection) -> np.ndarray:
-    """Overlaps [n, m] of boxes that may match; 0 for all others."""
     classes = {label: i for i, label in enumerate(dict.fromkeys(reference.labels))}
     wanted = np.array([classes[label] for label in reference.labels], int)
     got = np.array([classes.get(label, -1) for label in answer.labels], int)
     overlaps = iou(reference.boxes, answer.boxes)
-    return np.asarray(np.where(wanted[:, None] == got[None], overlaps, 0.0))
-
-
-def _compare(
-    rule: DecisionRule, reference: Detection, answer: Detection, sure: float
-) -> DecisionCounts:
-    matched = match_boxes(rule, reference, answer)
-    return compare_found(rule, matched, answer.scores, sure, reference.floor, SCHEMA.overlap)
-
-
-def _margin(rule: DecisionRule, record: Detection) -> float:
-    return max(0.0, float(record.scores.max()) - rule.threshold) if len(record.scores) else 0.0
-
-
-def _gap(rule: DecisionRule, reference: Detection, answer: Detection) -> float:
-    return largest_move(match_boxes(rule, reference, answer), answer.scores, SCHEMA.sure)
+    overlaps = np.where(wanted[:, None] == got[None], overlaps, 0.0)
+    return match_found(rule, overlaps, reference.scores, answer.scores)
 
 
 def visible_boxes(record: Detection) -> list[int]:
@@ -94,21 +68,11 @@ def _details(record: Detection) -> list[str]:
     ]
 
 
-def _marks(record: Detection) -> list[BoxMark]:
-    found = []
-    for i in visible_boxes(record):
-        x0, y0, x1, y1 = (float(edge) for edge in record.boxes[i])
-        found.append(((x0, y0, x1, y1), record.labels[i], float(record.scores[i])))
-    return found
-
-
-COMPARISON = RecordComparison(
-    compare=_compare,
-    margin=_margin,
-    gap=_gap,
+COMPARISON = found_comparison(
+    SCHEMA,
+    match_boxes,
+    label=lambda record, i: record.labels[i],
     describe=_describe,
     details=_details,
-    marks=_marks,
     class_of=lambda record: record.labels[int(record.scores.argmax())] if record.labels else None,
-    least_score=lambda record: float(record.scores.min()) if len(record.scores) else None,
 )

@@ -20,7 +20,6 @@ from edgeserve.tasks.answers import (
     Fields,
     ReferenceAnswers,
     check_labels,
-    check_numbers,
     class_label,
     field_parser,
     unreadable_record,
@@ -43,11 +42,6 @@ def _detection(fields: Fields, labels: Sequence[str]) -> Detection:
         scores=np.asarray(fields["scores"]),
         labels=tuple(class_label(each, labels) for each in np.asarray(named).tolist()),
     )
-
-
-def _check(record: Detection, labels: Sequence[str], thing: str) -> None:
-    check_numbers(Detection, _FORM, thing, (record.boxes, record.scores), (record.scores,))
-    check_labels(record.labels, labels, thing)
 
 
 def _check_corners(record: Detection, thing: str) -> None:
@@ -96,7 +90,16 @@ def _complete(rule: DecisionRule, record: Detection, near: Detection) -> Detecti
 
 
 ANSWERS = ReferenceAnswers(
-    field_parser(Detection, _FORM, _detection, _check, _check_corners), complete=_complete
+    field_parser(
+        Detection,
+        _FORM,
+        _detection,
+        finite=lambda record: (record.boxes, record.scores),
+        shares=lambda record: (record.scores,),
+        check=lambda record, labels, thing: check_labels(record.labels, labels, thing),
+        check_fields=_check_corners,
+    ),
+    complete=_complete,
 )
 
 

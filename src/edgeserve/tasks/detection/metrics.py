@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from edgeserve.tasks.average_precision import (
     ClassMatches,
     FoundRow,
+    MatchedFigures,
     average_precisions,
     match_class,
 )
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
 from edgeserve.tasks.detection.compare import iou, match_boxes, visible_boxes
-from edgeserve.tasks.metrics import RowFigures, TaskMetrics
+from edgeserve.tasks.metrics import TaskMetrics
 from edgeserve.types.records import Record
 
 
@@ -40,18 +42,13 @@ def _class_matches(truth: TrueBoxes, record: Record | None) -> dict[str, ClassMa
     held: dict[str, list[int]] = {}
     for i in visible_boxes(record):
         held.setdefault(record.labels[i], []).append(i)
-    return {
-        label: _matched([box for box in truth.boxes if box.label == label], record, indexes)
-        for label, indexes in held.items()
-    }
-
-
-def _matched(boxes: Sequence[TrueBox], record: Detection, indexes: Sequence[int]) -> ClassMatches:
-    """Boxes of one class matched."""
-    mine = record.boxes[indexes].astype(np.float64)
-    crowd = np.array([box.crowd for box in boxes], bool)
-    scores = record.scores[indexes].astype(np.float64)
-    return match_class(_iou_with_crowds(mine, boxes, crowd), scores, crowd)
+    matches = {}
+    for label, indexes in held.items():
+        boxes = [box for box in truth.boxes if box.label == label]
+        crowd = np.array([box.crowd for box in boxes], bool)
+        overlaps = _iou_with_crowds(record.boxes[indexes].astype(np.float64), boxes, crowd)
+        matches[label] = match_class(overlaps, record.scores[indexes].astype(np.float64), crowd)
+    return matches
 
 
 def _iou_with_crowds(mine: np.ndarray, boxes: Sequence[TrueBox], crowd: np.ndarray) -> np.ndarray:
@@ -69,30 +66,15 @@ def _iou_with_crowds(mine: np.ndarray, boxes: Sequence[TrueBox], crowd: np.ndarr
     return whole
 
 
-class _BoxFigures(RowFigures):
-    """``map50`` with the reference's own boxes as the truth, and mean overlap of matched boxes."""
-
-    def __init__(self, rule: DecisionRule) -> None:
-        super().__init__(self._against, average_precisions, ("map50",))
-        self._rule = rule
-        self._overlaps: list[float] = []
-
-    def _against(self, reference: Detection, answer: Detection | None) -> FoundRow:
-        if answer is not None:
-            matched = match_boxes(self._rule, reference, answer)
-            self._overlaps += matched.overlap[matched.answer >= 0].tolist()
-        found = zip(reference.boxes.tolist(), reference.labels, reference.scores, strict=True)
-        boxes = [TrueBox(tuple(b), label) for b, label, s in found if s >= self._rule.threshold]
-        return box_row(TrueBoxes(tuple(boxes)), answer, None)
-
-    def value(self) -> dict[str, float]:
-        """``map50`` and ``iou``, where they can be told."""
-        overlap = {"iou": float(np.mean(self._overlaps))} if self._overlaps else {}
-        return super().value() | overlap
+def _against(rule: DecisionRule, reference: Detection, answer: Detection | None) -> FoundRow:
+    """The reference's own boxes as the truth."""
+    found = zip(reference.boxes.tolist(), reference.labels, reference.scores, strict=True)
+    boxes = [TrueBox(tuple(box), label) for box, label, s in found if s >= rule.threshold]
+    return box_row(TrueBoxes(tuple(boxes)), answer, None)
 
 
 METRICS = TaskMetrics(
-    figures=_BoxFigures,
+    figures=lambda rule: MatchedFigures("iou", partial(match_boxes, rule), partial(_against, rule)),
     titles={"map50": "mAP at IoU 0.5", "iou": "mean IoU of matched boxes"},
     row=lambda truth, place, reference, answer: box_row(truth, reference, answer),
     read=average_precisions,

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.errors import ProcessingError
 from edgeserve.processing.batch import SampleOrigin
 from edgeserve.processing.outputs.checks import (
     ModelOutputs,
@@ -22,9 +21,9 @@ from edgeserve.processing.outputs.checks import (
     check_form,
     result_output,
 )
-from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.processing.outputs.numbers import check_numbers, wrong_outputs
 from edgeserve.processing.steps.pool import Pool
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.base import DecisionCounts, RecordComparison
 from edgeserve.tasks.embedding import Embedding
 
 #: Cosines closer than this are a tie: far above float64 rounding, far below what a float32 vector
@@ -120,15 +119,9 @@ def cosine_distances(first: Vectors, second: Vectors) -> Vectors:
     return np.where(lonely, 1.0, np.square(one - other).sum(axis=1) / 2.0)
 
 
-def _alone(
-    rule: DecisionRule, reference: Embedding, answer: Embedding, sure: float
-) -> DecisionCounts:
-    return DecisionCounts(0, 0, 0, 0)
-
-
 #: A vector alone decides nothing: there is no margin, and nothing that moves one.
 COMPARISON = RecordComparison(
-    compare=_alone,
+    compare=lambda rule, reference, answer, sure: DecisionCounts(0, 0, 0, 0),
     margin=lambda rule, record: 0.0,
     gap=lambda rule, reference, answer: 0.0,
     describe=lambda record: f"vector of {record.vector.size}",
@@ -166,13 +159,4 @@ def embedding(vector: np.ndarray) -> Embedding:
     Raises:
         ProcessingError: EDGE-PROCESS-009, a component is NaN or infinite.
     """
-    finite = np.isfinite(vector)
-    if not finite.all():
-        raise ProcessingError(
-            "EDGE-PROCESS-009",
-            "vector",
-            wanted="numbers",
-            got=f"NaN or infinity in {int(vector.size - finite.sum())} of {vector.size} components",
-            hint="check this input; if nothing is odd with it, the artifact is broken: validate it",
-        )
-    return Embedding(vector=vector)
+    return Embedding(vector=check_numbers(vector, "vector"))

@@ -45,13 +45,10 @@ def _check_size(said: Record, program: Record, called: str) -> None:
     assert isinstance(said, Embedding)
     assert isinstance(program, Embedding)
     if said.vector.size != program.vector.size:
-        raise ValidateError(
-            "EDGE-VALIDATE-020",
-            called,
-            wanted=f"a vector of {program.vector.size}, as the model's",
-            got=f"one of {said.vector.size}",
-            hint="let the function use the model that was converted, with the same pooling",
-        )
+        wanted = f"a vector of {program.vector.size}, as the model's"
+        got = f"one of {said.vector.size}"
+        hint = "let the function use the model that was converted, with the same pooling"
+        raise ValidateError("EDGE-VALIDATE-020", called, wanted=wanted, got=got, hint=hint)
 
 
 ANSWERS = ReferenceAnswers(

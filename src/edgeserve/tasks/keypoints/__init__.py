@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from edgeserve.tasks.base import TaskSchema
+from edgeserve.tasks.detection import BoxForm, BoxUnit
 from edgeserve.types.base import Value
 from edgeserve.types.records import Record
-from edgeserve.types.steps import Activation, FieldKind, Slice, SlicedOutput, TaskOutput
-
-__all__ = ["COCO_SIGMAS", "SCHEMA", "Heatmaps", "Keypoints", "Poses", "TruePose", "TruePoses"]
+from edgeserve.types.steps import Activation, FieldKind, FoundOutput, Slice, SlicedOutput
 
 #: How far people place a point apart, as a share of the size of a person: nose, eyes, ears,
 #: shoulders, elbows, wrists, hips, knees, ankles (https://cocodataset.org/#keypoints-eval).
@@ -21,10 +20,6 @@ COCO_SIGMAS = (
     *(0.026, 0.025, 0.025, 0.035, 0.035, 0.079, 0.079, 0.072, 0.072),
     *(0.062, 0.062, 0.107, 0.107, 0.087, 0.087, 0.089, 0.089),
 )
-#: No threshold is lowered below this.
-_MIN_THRESHOLD = 1e-6
-#: Poses below the threshold that are looked at, as a multiple of those that may be kept.
-_POSE_FACTOR = 4
 
 
 class Keypoints(Record, frozen=True, kw_only=True, tag_field="record", tag="keypoints"):
@@ -64,34 +59,15 @@ class Keypoints(Record, frozen=True, kw_only=True, tag_field="record", tag="keyp
         counts = {len(self.points), len(self.point_scores), len(self.boxes), len(self.scores)}
         if len(counts) > 1:
             raise ValueError(f"points, point_scores, boxes and scores of {sorted(counts)} poses")
-        _check_points(self.sigmas, self.labels, count)
+        if len(self.sigmas or COCO_SIGMAS) != count:
+            raise ValueError(f"{len(self.sigmas or COCO_SIGMAS)} sigmas for {count} points")
+        if not all(0 < sigma < math.inf for sigma in self.sigmas):
+            raise ValueError("a sigma that is not above 0")
+        if self.labels and len(self.labels) != count:
+            raise ValueError(f"{len(self.labels)} labels for {count} points")
 
 
-def _check_points(sigmas: tuple[float, ...], labels: tuple[str, ...], count: int) -> None:
-    if len(sigmas or COCO_SIGMAS) != count:
-        raise ValueError(f"{len(sigmas or COCO_SIGMAS)} sigmas for {count} points")
-    if not all(0 < sigma < math.inf for sigma in sigmas):
-        raise ValueError("a sigma that is not above 0")
-    if labels and len(labels) != count:
-        raise ValueError(f"{len(labels)} labels for {count} points")
-
-
-def _check_shares(threshold: float, visible: float) -> None:
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold {threshold} is outside 0..1")
-    if not 0 <= visible <= 1:
-        raise ValueError(f"visible {visible} is outside 0..1")
-
-
-_StepT = TypeVar("_StepT", bound=TaskOutput)
-
-
-def _lowered(step: _StepT, threshold: float, margin: float, **more: int) -> _StepT:
-    least = max(threshold - margin, _MIN_THRESHOLD)
-    return msgspec.structs.replace(step, threshold=least, **more)
-
-
-class Heatmaps(TaskOutput, frozen=True, tag_field="step", tag="heatmaps/1"):
+class Heatmaps(FoundOutput, frozen=True, tag_field="step", tag="heatmaps/1"):
     """One pose a picture, out of a map for each point: the point is where its map is highest.
 
     The pose's score is the mean of its points' scores.
@@ -115,18 +91,6 @@ class Heatmaps(TaskOutput, frozen=True, tag_field="step", tag="heatmaps/1"):
     visible: float = 0.2
     sigmas: tuple[float, ...] = ()
     input: str = ""
-
-    def __post_init__(self) -> None:
-        _check_shares(self.threshold, self.visible)
-
-    @property
-    def least_score(self) -> float:
-        """See `TaskOutput.least_score`."""
-        return self.threshold
-
-    def lowered(self, margin: float) -> Heatmaps:
-        """See `TaskOutput.lowered`."""
-        return _lowered(self, self.threshold, margin)
 
     def class_names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """See `TaskOutput.class_names`: labels name points, and poses are of one class."""
@@ -164,8 +128,8 @@ class Poses(SlicedOutput, frozen=True, tag_field="step", tag="poses/1"):
     scores: Slice | None = None
     boxes: Slice | None = None
     each: Literal[2, 3] = 3
-    form: Literal["xyxy", "yxyx", "cxcywh", "xywh"] = "cxcywh"
-    unit: Literal["pixel", "relative"] = "pixel"
+    form: BoxForm = "cxcywh"
+    unit: BoxUnit = "pixel"
     activation: Literal["none", "sigmoid"] = "none"
     point_activation: Literal["none", "sigmoid"] = "none"
     threshold: float = 0.5
@@ -174,33 +138,6 @@ class Poses(SlicedOutput, frozen=True, tag_field="step", tag="poses/1"):
     most: int = 20
     sigmas: tuple[float, ...] = ()
     input: str = ""
-
-    def __post_init__(self) -> None:
-        _check_shares(self.threshold, self.visible)
-        if self.nms is not None and not 0 <= self.nms <= 1:
-            raise ValueError(f"nms {self.nms} is outside 0..1")
-        if self.most < 1:
-            raise ValueError(f"most {self.most} is below 1")
-
-    @property
-    def slices(self) -> dict[str, Slice]:
-        """See `SlicedOutput.slices`."""
-        named = {"points": self.points, "scores": self.scores, "boxes": self.boxes}
-        return {name: each for name, each in named.items() if each is not None}
-
-    @property
-    def output(self) -> str:
-        """See `SlicedOutput.output`."""
-        return (self.scores or self.points).output
-
-    @property
-    def least_score(self) -> float:
-        """See `TaskOutput.least_score`."""
-        return self.threshold
-
-    def lowered(self, margin: float) -> Poses:
-        """See `TaskOutput.lowered`; more poses are looked at than may be kept."""
-        return _lowered(self, self.threshold, margin, most=_POSE_FACTOR * self.most)
 
     def class_names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """See `TaskOutput.class_names`: labels name points, and poses are of one class."""

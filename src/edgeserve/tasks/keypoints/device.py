@@ -22,16 +22,10 @@ from edgeserve.processing.outputs.numbers import (
     wrong_outputs,
 )
 from edgeserve.processing.outputs.slices import check_slice, place_steps, sliced
-from edgeserve.tasks.base import BoxMark, DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.detection.read import non_max_suppression, to_xyxy
 from edgeserve.tasks.keypoints import COCO_SIGMAS, SCHEMA, Heatmaps, Keypoints, Poses
-from edgeserve.tasks.matching import (
-    Matches,
-    compare_found,
-    largest_move,
-    match_found,
-    visible_things,
-)
+from edgeserve.tasks.matching import Matches, found_comparison, match_found, visible_things
 from edgeserve.types.steps import PixelStep
 
 #: Of a person's box, what the person covers: the area that OKS measures distances by.
@@ -86,17 +80,6 @@ def match_poses(rule: DecisionRule, reference: Keypoints, answer: Keypoints) -> 
     return match_found(rule, likeness, reference.scores, answer.scores)
 
 
-def _compare(
-    rule: DecisionRule, reference: Keypoints, answer: Keypoints, sure: float
-) -> DecisionCounts:
-    matched = match_poses(rule, reference, answer)
-    return compare_found(rule, matched, answer.scores, sure, reference.floor, SCHEMA.overlap)
-
-
-def _margin(rule: DecisionRule, record: Keypoints) -> float:
-    return max(0.0, float(record.scores.max()) - rule.threshold) if len(record.scores) else 0.0
-
-
 def _describe(record: Keypoints) -> str:
     found = visible_things(record.scores, record.floor, SCHEMA.sure)
     if not found:
@@ -117,24 +100,8 @@ def _details(record: Keypoints) -> list[str]:
     return lines
 
 
-def _marks(record: Keypoints) -> list[BoxMark]:
-    found = []
-    for i in visible_things(record.scores, record.floor, SCHEMA.sure):
-        x0, y0, x1, y1 = (float(edge) for edge in record.boxes[i])
-        found.append(((x0, y0, x1, y1), "pose", float(record.scores[i])))
-    return found
-
-
-COMPARISON = RecordComparison(
-    compare=_compare,
-    margin=_margin,
-    gap=lambda rule, reference, answer: largest_move(
-        match_poses(rule, reference, answer), answer.scores, SCHEMA.sure
-    ),
-    describe=_describe,
-    details=_details,
-    marks=_marks,
-    least_score=lambda record: float(record.scores.min()) if len(record.scores) else None,
+COMPARISON = found_comparison(
+    SCHEMA, match_poses, label=lambda record, i: "pose", describe=_describe, details=_details
 )
 
 

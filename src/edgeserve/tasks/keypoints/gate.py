@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,18 +16,13 @@ from edgeserve.data.ground_truth import (
     bad_box,
     check_within,
     read_raw,
+    truth_error,
 )
-from edgeserve.errors import DataError
-from edgeserve.tasks.answers import (
-    Fields,
-    ReferenceAnswers,
-    check_numbers,
-    field_parser,
-    unreadable_record,
-)
+from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser, unreadable_record
 from edgeserve.tasks.average_precision import (
     ClassMatches,
     FoundRow,
+    MatchedFigures,
     average_precisions,
     match_class,
 )
@@ -34,7 +30,7 @@ from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.keypoints import COCO_SIGMAS, SCHEMA, Keypoints, TruePose, TruePoses
 from edgeserve.tasks.keypoints.device import AREA_SHARE, match_poses, oks
 from edgeserve.tasks.matching import OVERLAP, visible_things
-from edgeserve.tasks.metrics import RowFigures, TaskMetrics
+from edgeserve.tasks.metrics import TaskMetrics
 from edgeserve.types.records import Record
 from edgeserve.types.steps import Size
 
@@ -94,25 +90,10 @@ def _matched(truth: TruePoses, record: Record | None) -> dict[str, ClassMatches]
     return {"pose": match_class(alike, record.scores[indexes].astype(np.float64), crowd, _MOST)}
 
 
-class _PoseFigures(RowFigures):
-    """``map50`` with the reference's own poses as the truth, and mean OKS of matched ones."""
-
-    def __init__(self, rule: DecisionRule) -> None:
-        super().__init__(self._against, average_precisions, ("map50",))
-        self._rule = rule
-        self._likeness: list[float] = []
-
-    def _against(self, reference: Keypoints, answer: Keypoints | None) -> FoundRow:
-        if answer is not None:
-            matched = match_poses(self._rule, reference, answer)
-            self._likeness += matched.overlap[matched.answer >= 0].tolist()
-        kept = np.flatnonzero(reference.scores >= self._rule.threshold).tolist()
-        return _pose_row(TruePoses(tuple(_as_true(reference, i) for i in kept)), answer, None)
-
-    def value(self) -> dict[str, float]:
-        """``map50`` and ``oks``, where they can be told."""
-        alike = {"oks": float(np.mean(self._likeness))} if self._likeness else {}
-        return super().value() | alike
+def _against(rule: DecisionRule, reference: Keypoints, answer: Keypoints | None) -> FoundRow:
+    """The reference's own poses as the truth."""
+    kept = np.flatnonzero(reference.scores >= rule.threshold).tolist()
+    return _pose_row(TruePoses(tuple(_as_true(reference, i) for i in kept)), answer, None)
 
 
 def _as_true(record: Keypoints, i: int) -> TruePose:
@@ -125,7 +106,7 @@ def _as_true(record: Keypoints, i: int) -> TruePose:
 
 
 METRICS = TaskMetrics(
-    figures=_PoseFigures,
+    figures=lambda rule: MatchedFigures("oks", partial(match_poses, rule), partial(_against, rule)),
     titles={"map50": "mAP at OKS 0.5", "oks": "mean OKS of matched poses"},
     row=lambda truth, place, reference, answer: _pose_row(truth, reference, answer),
     read=average_precisions,
@@ -155,9 +136,6 @@ def _from_fields(fields: Fields, labels: Sequence[str]) -> Keypoints:
 
 
 def _check(record: Keypoints, labels: Sequence[str], thing: str) -> None:
-    arrays = (record.points, record.point_scores, record.boxes, record.scores)
-    shares = (record.point_scores, record.scores)
-    check_numbers(Keypoints, _FORM, thing, arrays, shares)
     if labels and record.points.shape[1] != len(labels):
         got = f"{record.points.shape[1]} points of a model with {len(labels)}"
         raise unreadable_record(Keypoints, _FORM, thing, got)
@@ -181,20 +159,26 @@ def _complete(rule: DecisionRule, record: Keypoints, near: Keypoints) -> Keypoin
     )
 
 
-ANSWERS = ReferenceAnswers(field_parser(Keypoints, _FORM, _from_fields, _check), complete=_complete)
+ANSWERS = ReferenceAnswers(
+    field_parser(
+        Keypoints,
+        _FORM,
+        _from_fields,
+        finite=lambda r: (r.points, r.point_scores, r.boxes, r.scores),
+        shares=lambda r: (r.point_scores, r.scores),
+        check=_check,
+    ),
+    complete=_complete,
+)
 
 _YES = (b"1", b"true")
 
 
-def _bad_pose(where: str, wanted: str, got: str) -> DataError:
-    return DataError(
-        "EDGE-DATA-024",
-        where,
-        wanted=wanted,
-        got=got,
-        hint="poses are [x, y, v, ...], three numbers a point, in pixels of the upright photo; v is"
-        " 0 where a point is not labelled",
-    )
+_bad_pose = truth_error(
+    "EDGE-DATA-024",
+    "poses are [x, y, v, ...], three numbers a point, in pixels of the upright photo; v is 0"
+    " where a point is not labelled",
+)
 
 
 def _true_pose(

@@ -20,37 +20,21 @@ from edgeserve.processing.outputs.numbers import (
     softmax,
     wrong_outputs,
 )
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.segmentation import Segment, Segmentation
 
 #: The share of pixels whose change an error covers: single pixels on an edge say nothing.
 _MOST = 99.0
 
 
-def _decided_pixels(record: Segmentation, sure: float) -> np.ndarray:
-    """Pixels that are decided: all of them where the record does not say."""
-    if record.margin is None:
-        return np.ones(record.mask.shape, bool)
-    return np.asarray(record.margin >= sure)
-
-
 def _compare(
     rule: DecisionRule, reference: Segmentation, answer: Segmentation, sure: float
 ) -> DecisionCounts:
-    clear = _decided_pixels(reference, sure)
     flips = _flipped_pixels(reference, answer)
-    units = DecisionCounts(
-        flips.size, int(flips.sum()), int(clear.sum()), int((flips & clear).sum())
-    )
-    if reference.mask.shape != answer.mask.shape or not flips.size:
-        return units
-    return DecisionCounts(
-        units.n,
-        units.flips,
-        units.decided,
-        units.decided_flips,
-        {"agreement": 1 - units.flips / units.n},
-    )
+    margin = reference.margin  # without margins all pixels are decided
+    clear = np.ones(flips.shape, bool) if margin is None else margin >= sure
+    known = reference.mask.shape == answer.mask.shape and flips.size
+    return count_flips(flips, clear, {"agreement": 1 - flips.sum() / flips.size} if known else {})
 
 
 def _flipped_pixels(reference: Segmentation, answer: Segmentation) -> np.ndarray:
@@ -63,12 +47,6 @@ def _flipped_pixels(reference: Segmentation, answer: Segmentation) -> np.ndarray
     same = np.array([known.get(label, -1) for label in answer.labels])
     got = np.where(answer.mask < len(same), same[np.clip(answer.mask, 0, len(same) - 1)], -1)
     return np.asarray(reference.mask != got)
-
-
-def _margin(rule: DecisionRule, record: Segmentation) -> float:
-    if not record.mask.size:
-        return 0.0
-    return 1.0 if record.margin is None else float(record.margin.max())
 
 
 def _gap(rule: DecisionRule, reference: Segmentation, answer: Segmentation) -> float:
@@ -95,7 +73,13 @@ def _describe(record: Segmentation) -> str:
     return ", ".join(f"{label} {100 * n / record.mask.size:.0f} %" for label, n in named)
 
 
-COMPARISON = RecordComparison(compare=_compare, margin=_margin, gap=_gap, describe=_describe)
+def _margin(rule: DecisionRule, record: Segmentation) -> float:
+    if not record.mask.size:
+        return 0.0
+    return 1.0 if record.margin is None else float(record.margin.max())
+
+
+COMPARISON = RecordComparison(_compare, _margin, _gap, _describe)
 
 
 def reader(model: ModelOutputs) -> RecordReader:

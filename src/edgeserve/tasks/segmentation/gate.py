@@ -22,17 +22,16 @@ from edgeserve.data.ground_truth import (
     TruthReader,
     check_within,
     read_raw,
+    truth_error,
     unknown_classes,
 )
 from edgeserve.data.media import check_file
 from edgeserve.errors import DataError
 from edgeserve.files import sha256_bytes
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
+from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile, Segmentation
 from edgeserve.types.steps import Size
-
-_FORM = "mask [H, W] and, optionally, labels and margin [H, W]"
 
 
 def _segmentation(fields: Fields, labels: Sequence[str]) -> Segmentation:
@@ -44,10 +43,6 @@ def _segmentation(fields: Fields, labels: Sequence[str]) -> Segmentation:
     )
 
 
-def _check(record: Segmentation, labels: Sequence[str], thing: str) -> None:
-    check_numbers(Segmentation, _FORM, thing, (record.margin,), (record.margin,))
-
-
 def _complete(rule: DecisionRule, record: Segmentation, program: Segmentation) -> Segmentation:
     labels, margin = record.labels or program.labels, record.margin
     margin = program.margin if margin is None else margin
@@ -55,7 +50,13 @@ def _complete(rule: DecisionRule, record: Segmentation, program: Segmentation) -
 
 
 ANSWERS = ReferenceAnswers(
-    field_parser(Segmentation, _FORM, _segmentation, _check),
+    field_parser(
+        Segmentation,
+        "mask [H, W] and, optionally, labels and margin [H, W]",
+        _segmentation,
+        finite=lambda record: (record.margin,),
+        shares=lambda record: (record.margin,),
+    ),
     complete=_complete,
     own=lambda record, scored: record.mask,
 )
@@ -79,15 +80,11 @@ class _Rle(msgspec.Struct):
     size: tuple[int, int]
 
 
-def _bad_mask(where: str, wanted: str, got: str) -> DataError:
-    """EDGE-DATA-025, a mask that does not fit its picture or is none."""
-    return DataError(
-        "EDGE-DATA-025",
-        where,
-        wanted=wanted,
-        got=got,
-        hint="a mask has the upright photo's size and one class index a pixel (255: unlabelled)",
-    )
+#: A mask that does not fit its picture or is none.
+_bad_mask = truth_error(
+    "EDGE-DATA-025",
+    "a mask has the upright photo's size and one class index a pixel (255: unlabelled)",
+)
 
 
 def _checked_mask(file: Path, known: LabelSchema, where: str, size: Size | None) -> MaskFile:

@@ -11,7 +11,7 @@ from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
 from edgeserve.processing.outputs.numbers import check_numbers, softmax
 from edgeserve.processing.outputs.positions import leads, position_reader, position_scores
 from edgeserve.processing.steps.tokenize import detokenizer
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.text_generation import SCHEMA, Picks, Text
 
 _SHOWN = 60
@@ -26,8 +26,8 @@ def _compare(rule: DecisionRule, reference: Text, answer: Text, sure: float) -> 
     """Each position of the reference; one that the answer does not have is flipped."""
     got = answer.tokens
     flips = [i >= len(got) or token != got[i] for i, token in enumerate(reference.tokens)]
-    clear = [margin >= sure for margin in margins_of(reference)]
-    return DecisionCounts(len(flips), sum(flips), sum(clear), sum(map(bool.__and__, flips, clear)))
+    clear = np.asarray(margins_of(reference), np.float64) >= sure
+    return count_flips(np.array(flips, bool), clear)
 
 
 def surest(rule: DecisionRule, record: Text) -> float:
@@ -133,19 +133,14 @@ def _open_gaps(
     found: set[int] = set()
     for i in doubted:
         before, token, after = around[i : i + 3]
-        second = _second(shares[i], token)
+        rest = shares[i].copy()
+        rest[token] = -1
+        second = int(rest.argmax())  # of equal ones the first
         if _tokens_begun(before, second, after, blank) > _tokens_begun(before, token, after, blank):
             found |= {spelled_before[i], spelled_before[i + 1]}
             if token != blank and not heads[i]:  # in the middle of a token: before it, or behind
                 found.add(spelled_before[i] - 1)
     return tuple(sorted(found))
-
-
-def _second(shares: np.ndarray, best: int) -> int:
-    """The second best of a frame; of equal ones the first."""
-    rest = shares.copy()
-    rest[best] = -1
-    return int(rest.argmax())
 
 
 def _tokens_begun(before: int, token: int, after: int, blank: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
+from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
 from edgeserve.tasks.text_generation import Text
@@ -20,19 +20,12 @@ def _agreement(reference: Text, answer: Text | None) -> tuple[float, float]:
 METRICS = TaskMetrics(figures=lambda rule: RatioFigure("agreement", _agreement))
 
 
-_FORM = "tokens and, optionally, text and margins"
-
-
 def _text(fields: Fields, labels: Sequence[str]) -> Text:
     return Text(
         tokens=tuple(int(each) for each in fields["tokens"]),
         text=str(fields.get("text", "")),
         margins=tuple(float(each) for each in fields.get("margins", ())),
     )
-
-
-def _check(record: Text, labels: Sequence[str], thing: str) -> None:
-    check_numbers(Text, _FORM, thing, (), (record.margins,))
 
 
 def _complete(rule: DecisionRule, record: Text, program: Text) -> Text:
@@ -46,7 +39,12 @@ def _complete(rule: DecisionRule, record: Text, program: Text) -> Text:
 
 
 ANSWERS = ReferenceAnswers(
-    field_parser(Text, _FORM, _text, _check),
+    field_parser(
+        Text,
+        "tokens and, optionally, text and margins",
+        _text,
+        shares=lambda record: (record.margins,),
+    ),
     complete=_complete,
     own=lambda record, scored: record.tokens,
 )

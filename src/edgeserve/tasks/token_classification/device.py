@@ -63,10 +63,6 @@ def f1(wanted: int, got: int, both: int) -> dict[str, float]:
     return {"f1": 2 * both / (wanted + got)} if wanted + got else {}
 
 
-def _margin(rule: DecisionRule, record: Tokens) -> float:
-    return max(map(_span_margin, record.spans), default=0.0)
-
-
 def _gap(rule: DecisionRule, reference: Tokens, answer: Tokens) -> float:
     """Largest change of a span's margin, of spans that both have."""
     got = {span_key(span): span for span in answer.spans}
@@ -81,13 +77,12 @@ def _describe(record: Tokens) -> str:
     return ", ".join(named) + (", ..." if len(record.spans) > 4 else "")
 
 
-def _details(record: Tokens) -> list[str]:
-    """The spans."""
-    return [f"{span.score:.3f}  {span.label}  {span.start}-{span.end}" for span in record.spans]
-
-
 COMPARISON = RecordComparison(
-    compare=_compare, margin=_margin, gap=_gap, describe=_describe, details=_details
+    compare=_compare,
+    margin=lambda rule, record: max(map(_span_margin, record.spans), default=0.0),
+    gap=_gap,
+    describe=_describe,
+    details=lambda record: [f"{s.score:.3f}  {s.label}  {s.start}-{s.end}" for s in record.spans],
 )
 
 

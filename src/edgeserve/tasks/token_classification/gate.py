@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from edgeserve.data.ground_truth import LabelSchema, TruthReader, bad_place, unknown_classes
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
+from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.metrics import F1Row, RowFigures, TaskMetrics, f1
 from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
@@ -46,9 +46,6 @@ METRICS = TaskMetrics(
 )
 
 
-_FORM = "spans: a list of (start, end, label, score)"
-
-
 def _tokens(fields: Fields, labels: Sequence[str]) -> Tokens:
     spans = [each if isinstance(each, Span) else _span(each) for each in fields["spans"]]
     return Tokens(spans=tuple(sorted(spans, key=lambda span: (span.start, span.end))))
@@ -60,16 +57,20 @@ def _span(given: Any) -> Span:
     return Span(start=int(start), end=int(end), label=str(label), score=float(score))
 
 
-def _check(record: Tokens, labels: Sequence[str], thing: str) -> None:
-    check_numbers(Tokens, _FORM, thing, (), ([span.score for span in record.spans],))
-
-
 def _complete(rule: DecisionRule, record: Tokens, program: Tokens) -> Tokens:
     unsure = program.unsure if record.unsure is None else record.unsure
     return msgspec.structs.replace(record, unsure=unsure)
 
 
-ANSWERS = ReferenceAnswers(field_parser(Tokens, _FORM, _tokens, _check), complete=_complete)
+ANSWERS = ReferenceAnswers(
+    field_parser(
+        Tokens,
+        "spans: a list of (start, end, label, score)",
+        _tokens,
+        shares=lambda record: ([span.score for span in record.spans],),
+    ),
+    complete=_complete,
+)
 
 
 def _true_spans(

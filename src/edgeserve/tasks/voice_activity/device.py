@@ -12,7 +12,7 @@ from edgeserve.processing.outputs.numbers import (
     softmax,
     wrong_outputs,
 )
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_all_flipped
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.voice_activity import Frames, Voice
 
 
@@ -24,15 +24,8 @@ def _margins(record: Voice) -> np.ndarray:
 def _compare(rule: DecisionRule, reference: Voice, answer: Voice, sure: float) -> DecisionCounts:
     clear = _margins(reference) >= sure
     if answer.prob.shape != reference.prob.shape:
-        return count_all_flipped(DecisionCounts(clear.size, 0, int(clear.sum()), 0))
-    flips = (reference.prob >= 0.5) != (answer.prob >= 0.5)
-    return DecisionCounts(
-        clear.size, int(flips.sum()), int(clear.sum()), int((flips & clear).sum())
-    )
-
-
-def _margin(rule: DecisionRule, record: Voice) -> float:
-    return float(_margins(record).max(initial=0.0))
+        return count_flips(np.ones(clear.shape, bool), clear)
+    return count_flips((reference.prob >= 0.5) != (answer.prob >= 0.5), clear)
 
 
 def _gap(rule: DecisionRule, reference: Voice, answer: Voice) -> float:
@@ -49,7 +42,12 @@ def _describe(record: Voice) -> str:
     return f"speech in {spoken} of {record.prob.size} frames ({seconds:.2f} s)"
 
 
-COMPARISON = RecordComparison(compare=_compare, margin=_margin, gap=_gap, describe=_describe)
+COMPARISON = RecordComparison(
+    compare=_compare,
+    margin=lambda rule, record: float(_margins(record).max(initial=0.0)),
+    gap=_gap,
+    describe=_describe,
+)
 
 
 def reader(model: ModelOutputs) -> RecordReader:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeserve.data.ground_truth import TruthReader, bad_place
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, check_numbers, field_parser
+from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
 from edgeserve.tasks.metrics import F1Row, TaskMetrics, f1
 from edgeserve.tasks.voice_activity import TrueSegments, Voice
 from edgeserve.types.records import Record
@@ -44,18 +44,19 @@ METRICS = TaskMetrics(
 )
 
 
-_FORM = "prob [n] and step_s"
-
-
 def _voice(fields: Fields, labels: Sequence[str]) -> Voice:
     return Voice(prob=np.asarray(fields["prob"]), step_s=float(fields["step_s"]))
 
 
-def _check(record: Voice, labels: Sequence[str], thing: str) -> None:
-    check_numbers(Voice, _FORM, thing, (record.prob,), (record.prob,))
-
-
-ANSWERS = ReferenceAnswers(field_parser(Voice, _FORM, _voice, _check))
+ANSWERS = ReferenceAnswers(
+    field_parser(
+        Voice,
+        "prob [n] and step_s",
+        _voice,
+        finite=lambda record: (record.prob,),
+        shares=lambda record: (record.prob,),
+    )
+)
 
 
 #: A segment may reach this far beyond the sound, in seconds: labelling tools round.
