@@ -38,6 +38,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
+__all__ = [
+    "BackendError",
+    "BundleError",
+    "CheckFailed",
+    "ConvertError",
+    "DataError",
+    "EdgeError",
+    "FallbackError",
+    "FilesError",
+    "InputError",
+    "MeasureError",
+    "MilError",
+    "PackageError",
+    "ProcessingError",
+    "ProfileError",
+    "QuantizeError",
+    "ReportError",
+    "ServeError",
+    "UnsupportedOp",
+    "UsageError",
+    "ValidateError",
+    "WorkerError",
+    "WrapperError",
+    "revive",
+]
+
 #: Longest field of an error, in characters; the rest of a converter's outburst stands in the log.
 _LONGEST = 800
 

@@ -93,37 +93,39 @@ def _compare(
     if isinstance(reference, Classification) and isinstance(answer, Classification):
         difference = abs(answer.score - reference.score)
     same = tasks.same(reference, answer)
-    told = ""
+    wrong = ""
     if not (same and difference <= tolerance):
-        told = f"wanted {tasks.describe(reference)}, got {tasks.describe(answer)}"
+        wrong = f"wanted {tasks.describe(reference)}, got {tasks.describe(answer)}"
         if same:
-            told += f" (scores may differ by {tolerance:g})"
-    return GoldenComparison(wrong=told, difference=difference, margin=tasks.margin(answer))
+            wrong += f" (scores may differ by {tolerance:g})"
+    return GoldenComparison(wrong=wrong, difference=difference, margin=tasks.margin(answer))
 
 
 def _compare_many(
     rule: DecisionRule, reference: Record, answer: Record, tolerance: float
 ) -> GoldenComparison:
     units = tasks.compare(rule, reference, answer, max(rule.sure, tolerance))
-    told = ""
+    wrong = ""
     if units.decided_flips or not units.decided:
-        told = f"wanted {tasks.describe(reference)}, got {tasks.describe(answer)}"
-        told += f": {units.decided_flips} of {units.decided} clear {tasks.unit_of(rule.task)}"
-        told += " are others"
+        wrong = f"wanted {tasks.describe(reference)}, got {tasks.describe(answer)}"
+        wrong += f": {units.decided_flips} of {units.decided} clear {tasks.unit_of(rule.task)}"
+        wrong += " are others"
     return GoldenComparison(
-        wrong=told, difference=tasks.gap(rule, reference, answer), margin=tasks.margin(answer, rule)
+        wrong=wrong,
+        difference=tasks.gap(rule, reference, answer),
+        margin=tasks.margin(answer, rule),
     )
 
 
 def _compare_vectors(reference: Embedding, answer: Embedding, tolerance: float) -> GoldenComparison:
     if reference.vector.size != answer.vector.size:
-        told = f"wanted a {tasks.describe(reference)}, got a {tasks.describe(answer)}"
-        return GoldenComparison(wrong=told, difference=float("inf"))
+        wrong = f"wanted a {tasks.describe(reference)}, got a {tasks.describe(answer)}"
+        return GoldenComparison(wrong=wrong, difference=float("inf"))
     difference = float(cosine_distances(reference.vector[None], answer.vector[None])[0])
-    told = ""
+    wrong = ""
     if not difference <= tolerance:  # NaN never is
-        told = f"wanted a cosine distance within {tolerance:g}, got {difference:.3g}"
-    return GoldenComparison(wrong=told, difference=difference)
+        wrong = f"wanted a cosine distance within {tolerance:g}, got {difference:.3g}"
+    return GoldenComparison(wrong=wrong, difference=difference)
 
 
 def compare_arrays(
@@ -141,7 +143,7 @@ def compare_arrays(
         fields: The parts of outputs, as the gate compared them; an output without any is one part,
             whose scale is its largest number here and has a floor.
     """
-    worst, told = 0.0, ""
+    worst, wrong = 0.0, ""
     for name, wanted in reference.items():
         got = outputs.get(name)
         if got is None or got.shape != wanted.shape:
@@ -151,10 +153,10 @@ def compare_arrays(
             )
         for part, scale, exact, seen in _parts(name, wanted, got, fields):
             difference = _relative_difference(exact, seen, scale)
-            if not difference <= tolerance and not told:
-                told = f"{part}: wanted within {tolerance:g} of its scale, got {difference:g}"
+            if not difference <= tolerance and not wrong:
+                wrong = f"{part}: wanted within {tolerance:g} of its scale, got {difference:g}"
             worst = max(worst, difference)
-    return GoldenComparison(wrong=told, difference=worst)
+    return GoldenComparison(wrong=wrong, difference=worst)
 
 
 def _parts(

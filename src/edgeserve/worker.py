@@ -80,18 +80,18 @@ def main(argv: list[str]) -> int:
         return 0
     except EdgeError as error:
         traceback.print_exc()
-        said: EdgeError = error
+        failure: EdgeError = error
     except OSError as error:
         traceback.print_exc()
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # no fault of the code that hit it
         path = Path(error.filename or folder)
-        said = unwritable(error, path) if full else _unexpected(error, folder)
+        failure = unwritable(error, path) if full else _unexpected(error, folder)
     except Exception as error:  # the border to third-party code: everything becomes a coded error
         traceback.print_exc()
-        said = _unexpected(error, folder)
+        failure = _unexpected(error, folder)
     finally:
         _note_usage(folder, began)
-    write_atomic(folder / "error.json", encode(said.fields()))
+    write_atomic(folder / "error.json", encode(failure.fields()))
     return 1
 
 

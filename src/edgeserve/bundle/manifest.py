@@ -145,7 +145,7 @@ UNREADABLE = "EDGE-BUNDLE-043"
 _MINOR = int(FORMAT_VERSION.split(".")[1])
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 _UNKNOWN_STEP = re.compile(r"Invalid value (?P<step>'[^`]*') - at `(?P<path>[^`]*)\.step`")
-_PLACED = re.compile(r"(?P<said>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
+_PLACED = re.compile(r"(?P<message>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 _HINT = "open it with the edgeserve that wrote it, or package the model again"
 
 
@@ -233,13 +233,13 @@ def _minor_version(data: bytes, thing: str) -> int:
     return int(match[2])
 
 
-def _misfit(said: str, thing: str) -> BundleError:
+def _misfit(message: str, thing: str) -> BundleError:
     """Put a decoder's complaint into our words: its JSON path is the thing."""
-    if match := _UNKNOWN_STEP.fullmatch(said):
+    if match := _UNKNOWN_STEP.fullmatch(message):
         where, wanted = f"{thing} at {match['path']}", "a processing step that this version knows"
         return _too_new("EDGE-BUNDLE-036", where, wanted, ascii(match["step"])[1:-1])
-    match = _PLACED.fullmatch(said)
-    where, got = (match["path"], match["said"]) if match else ("$", said)
+    match = _PLACED.fullmatch(message)
+    where, got = (match["path"], match["message"]) if match else ("$", message)
     return BundleError("EDGE-BUNDLE-037", f"{thing} at {where}", got=got[:300], hint=_HINT)
 
 

@@ -63,10 +63,10 @@ def _check_identity(data: bytes, manifest: Manifest) -> None:
     except (ValueError, TypeError, RecursionError) as error:
         wanted = "the model's identity"
         raise _damaged("EDGE-BUNDLE-040", IDENTITY, wanted, str(error)) from error
-    told = {each.name: each.processing for each in shared.functions}
+    identified = {each.name: each.processing for each in shared.functions}
     functions = {each.name: each.processing for each in or_default(manifest.functions, ())}
     same = {field: getattr(shared, field) == getattr(manifest, field) for field in _SHARED}
-    for field, holds in (same | {"functions": told == functions}).items():
+    for field, holds in (same | {"functions": identified == functions}).items():
         if not holds:
             where = f"{MANIFEST} at $.{field}"
             raise _damaged("EDGE-BUNDLE-040", where, f"what {IDENTITY} says", "something else")
@@ -129,11 +129,11 @@ class Bundle:
 
     def _check_members(self) -> None:
         """The members are those that the manifest lists, each with the size that it says."""
-        there = {name: place.size for name, place in self.members.items() if name != MANIFEST}
-        said = {entry.path: entry.size for entry in self._listed.values()}
-        for name in sorted(there.keys() | said.keys()):
-            if there.get(name) != said.get(name):
-                wanted, got = _bytes(said.get(name)), _bytes(there.get(name))
+        stored = {name: place.size for name, place in self.members.items() if name != MANIFEST}
+        listed = {entry.path: entry.size for entry in self._listed.values()}
+        for name in sorted(stored.keys() | listed.keys()):
+            if stored.get(name) != listed.get(name):
+                wanted, got = _bytes(listed.get(name)), _bytes(stored.get(name))
                 raise _damaged("EDGE-BUNDLE-019", f"member {name!r}", wanted, got)
 
     @functools.cached_property

@@ -93,9 +93,9 @@ def _classes(
 ) -> dict[int | str, str]:
     """The model's name of each category that is used."""
     used = {note.category_id for note in annotations}
-    said = {c.id: c.name if known.labels else c.id for c in categories if c.id in used}
-    found = {id: known.named(label) for id, label in said.items()}
-    if unknown := [said[id] for id, label in found.items() if label is None]:
+    names = {c.id: c.name if known.labels else c.id for c in categories if c.id in used}
+    found = {id: known.named(label) for id, label in names.items()}
+    if unknown := [names[id] for id, label in found.items() if label is None]:
         raise unknown_classes(known, f"{name} categories", unknown)
     return {id: label for id, label in found.items() if label is not None}
 

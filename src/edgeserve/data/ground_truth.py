@@ -46,13 +46,13 @@ class LabelSchema:
         """What reads its true answers; None: they are labels, or there are none."""
         return _truth_reader(self.task)
 
-    def named(self, said: str | int) -> str | None:
+    def named(self, given: str | int) -> str | None:
         """The model's name of a class that a label gives by name or index; None: it has none."""
         if not self.labels:
-            return str(said) if str(said).isdecimal() else None
-        if isinstance(said, int):
-            return self.labels[said] if 0 <= said < len(self.labels) else None
-        return said if said in self.labels else None
+            return str(given) if str(given).isdecimal() else None
+        if isinstance(given, int):
+            return self.labels[given] if 0 <= given < len(self.labels) else None
+        return given if given in self.labels else None
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ def truth_readers() -> list[TruthReader]:
     return list({each.key: each for each in found if each is not None}.values())
 
 
-def unknown_classes(known: LabelSchema, where: str, said: Iterable[object]) -> DataError:
+def unknown_classes(known: LabelSchema, where: str, given: Iterable[object]) -> DataError:
     """EDGE-DATA-023, naming some of the classes that the model does not have."""
-    names = list(dict.fromkeys(map(str, said)))
+    names = list(dict.fromkeys(map(str, given)))
     some = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
     have = ", ".join(map(repr, known.labels[:_SHOWN])) + (
         ", ..." if len(known.labels) > _SHOWN else ""

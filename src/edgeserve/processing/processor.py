@@ -22,6 +22,8 @@ from edgeserve.types.records import Record, Tensors
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 
+__all__ = ["Medium", "OnStep", "Processor", "medium_of"]
+
 Medium = Literal["image", "audio", "text", "tensors"]
 
 

@@ -144,7 +144,7 @@ def decides(task: Task) -> bool:
 
 
 def sure_margin(task: Task) -> float:
-    """The margin from which a decision counts as decided: flipping it is harm. 0 of tensors."""
+    """The margin from which a decision counts as decided: a flip is then an error. 0 of tensors."""
     return schema(task).sure if decides(task) else 0.0
 
 
@@ -201,7 +201,7 @@ def margin(record: Record, rule: DecisionRule | None = None) -> float | None:
 
 
 def decided(record: Record, rule: DecisionRule | None = None) -> bool:
-    """Whether any decision is sure enough that a flip is harm (`TaskSchema.sure`).
+    """Whether any decision is decided, so that a flip is an error (`TaskSchema.sure`).
 
     An embedding alone decides nothing.
     """

@@ -16,14 +16,14 @@ from edgeserve.types.records import Record
 Fields = Mapping[str, Any]
 
 
-def check_size(said: Record, program: Record, called: str) -> None:
+def check_size(record: Record, program: Record, called: str) -> None:
     """A mask, map or row of frames is as large as the model's own.
 
     Raises:
         ValidateError: EDGE-VALIDATE-030.
     """
     for name, wanted in sidecar_arrays(program).items():
-        got = getattr(said, name)
+        got = getattr(record, name)
         if got is not None and got.shape != wanted.shape:
             raise ValidateError(
                 "EDGE-VALIDATE-030",
@@ -117,13 +117,13 @@ def class_label(given: object, labels: Sequence[str]) -> str:
     return labels[index] if labels else str(index)
 
 
-def check_labels(said: Iterable[str], labels: Sequence[str], thing: str) -> None:
+def check_labels(given: Iterable[str], labels: Sequence[str], thing: str) -> None:
     """Refuse labels that the model does not have, where it has any.
 
     Raises:
         ValidateError: EDGE-VALIDATE-007.
     """
-    if labels and (unknown := sorted(set(said) - set(labels))):
+    if labels and (unknown := sorted(set(given) - set(labels))):
         wanted = f"one of the model's {len(labels)} labels"
         got = f"label {unknown[0]!r}"
         hint = "let the function return class indexes, or give the model the server's label list"

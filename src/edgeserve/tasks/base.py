@@ -29,7 +29,7 @@ class TaskSchema:
         record: What its answers are.
         decisions: A record decides "one" thing, or "many" (boxes, pixels, tokens), or it decides
             among "neighbours": alone it decides nothing.
-        sure: The margin from which a decision counts as decided: flipping it is harm. Of
+        sure: The margin from which a decision counts as decided: flipping it is an error. Of
             probabilities; for detectors how far a score lies above the threshold; for neighbours
             of cosines. 0: always decided.
         unit: What is counted, in the plural: "boxes".

@@ -84,8 +84,8 @@ def _compare(
     clear = matched.scores >= rule.threshold + sure
     invented = ~matched.known & (answer.scores >= rule.threshold)
     extra = int(invented.sum())
-    told = floor is not None and floor <= rule.threshold - sure + _ROUNDING
-    least = rule.threshold if told else rule.threshold + sure
+    lists_near = floor is not None and floor <= rule.threshold - sure + _ROUNDING
+    least = rule.threshold if lists_near else rule.threshold + sure
     clear_extra = int((invented & (answer.scores >= least)).sum())
     return DecisionCounts(
         n=len(lost) + extra,

@@ -1,4 +1,4 @@
-"""Profiles: the device an artifact is for, and the workload that says what harm is allowed."""
+"""Profiles: the device an artifact is for, and the workload that sets the allowed flip rates."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class DeviceProfile(Value, frozen=True):
 
 
 class WorkloadProfile(Value, frozen=True):
-    """A kind of use: what harm and what time are allowed.
+    """A kind of use: the flip rates and the latency that it allows.
 
     Attributes:
         name: e.g. "interactive", "safety", "batch".
-        limits: What harm is allowed.
+        limits: The flip rates and differences that are allowed.
         deadline_ms: What one answer may take; None: no deadline.
         batch: Batch sizes measured.
         threads: Threads given to the runtime; None: the device's big cores.

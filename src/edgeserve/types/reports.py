@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Limits(Value, frozen=True):
-    """What harm is allowed. A workload profile may change these.
+    """The flip rates and differences that are allowed. A workload profile may change these.
 
     Attributes:
         tensor: Largest difference per output, relative to that output's scale.

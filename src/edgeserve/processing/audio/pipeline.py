@@ -33,8 +33,8 @@ class AudioPipeline:
 
     def __call__(self, raw: object, clock: StepTimer | None) -> dict[str, np.ndarray]:
         """One sample of one sound; see `Processor.prepare`."""
-        heard = open_audio(raw)
-        return {track.name: track(heard, clock) for track in self._tracks}
+        audio = open_audio(raw)
+        return {track.name: track(audio, clock) for track in self._tracks}
 
 
 class _AudioInput:
@@ -51,8 +51,8 @@ class _AudioInput:
         self._ranges = [signature.dims[d] if isinstance(d, str) else (d, d) for d in self._shape]
         _check_tensor(spec, self._ranges, _made(self._wave, step, self.mel))
 
-    def __call__(self, heard: AudioHeader, clock: StepTimer | None) -> np.ndarray:
-        made = waveform(self._wave, heard)
+    def __call__(self, audio: AudioHeader, clock: StepTimer | None) -> np.ndarray:
+        made = waveform(self._wave, audio)
         if clock:
             clock("waveform")
         if self.mel is not None:

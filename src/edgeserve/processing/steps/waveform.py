@@ -148,21 +148,21 @@ def _filters(up: int, down: int) -> np.ndarray:
     return found
 
 
-def waveform(step: Waveform, heard: AudioHeader) -> np.ndarray:
+def waveform(step: Waveform, audio: AudioHeader) -> np.ndarray:
     """waveform/1: mono float32 [n] at the step's rate.
 
     Raises:
         InputError: EDGE-INPUT-033 the rate, -036 too long, -037 NaN or infinity.
     """
-    _check_rate(heard.rate, step.rate)
-    length = resampled_length(heard.frames, heard.rate, step.rate)
+    _check_rate(audio.rate, step.rate)
+    length = resampled_length(audio.frames, audio.rate, step.rate)
     if step.length is None and length > step.max_length:
         most = f"at most {step.max_length} samples at {step.rate} Hz"
         raise length_error(f"{most} ({step.max_length / step.rate:.3g} s)", str(length))
     kept = length if step.length is None else min(length, step.length)
     # What lies behind is not even decoded: an hour costs no more than the seconds that are used.
-    x = heard.mono(samples_needed(kept, heard.rate, step.rate))
-    x = resample(x, heard.rate, step.rate, kept)
+    x = audio.mono(samples_needed(kept, audio.rate, step.rate))
+    x = resample(x, audio.rate, step.rate, kept)
     if step.normalize != "none":
         x = _normalized(x)
     if step.length is not None and kept < step.length:

@@ -12,6 +12,8 @@ from edgeserve.types.base import Value
 from edgeserve.types.records import Record
 from edgeserve.types.steps import Activation, FieldKind, Slice, SlicedOutput
 
+__all__ = ["SCHEMA", "BoxForm", "BoxUnit", "Detect", "Detection", "TrueBox", "TrueBoxes"]
+
 
 class Detection(Record, frozen=True, kw_only=True, tag_field="record", tag="detection"):
     """Boxes float32 [n, 4] xyxy in pixels of the upright photo, scores float32 [n], labels [n].

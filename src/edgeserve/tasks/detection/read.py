@@ -125,14 +125,14 @@ class Detector:
         boxes, scores, kinds = boxes[chosen], scores[chosen], kinds[chosen]
         check_numbers(boxes, "boxes")
         placed = to_xyxy(boxes, step.form)
-        way = None if origin.size is None else ImageTransform(self._steps, origin.size)
-        if way is not None and step.unit == "relative":
-            placed = placed * (way.end[1], way.end[0], way.end[1], way.end[0])
+        transform = None if origin.size is None else ImageTransform(self._steps, origin.size)
+        if transform is not None and step.unit == "relative":
+            placed = placed * np.tile((transform.end[1], transform.end[0]), 2)
         kept = np.arange(min(len(placed), step.most))
         if step.nms is not None:
             among = kinds if step.per_class else None
             kept = np.array(non_max_suppression(placed, among, step.nms, step.most), int)
-        placed = (way.back(placed[kept]) if way else placed[kept]).astype(np.float32)
+        placed = (transform.back(placed[kept]) if transform else placed[kept]).astype(np.float32)
         real = (placed[:, 2:] > placed[:, :2]).all(axis=1)
         kept, placed = kept[real], placed[real]
         named = tuple(self._label(int(kind)) for kind in kinds[kept])

@@ -41,12 +41,12 @@ def _no_vector(thing: str, answer: object, wanted: str) -> ValidateError:
     return unreadable_answer(thing, answer, wanted, hint)
 
 
-def _check_size(said: Record, program: Record, called: str) -> None:
-    assert isinstance(said, Embedding)
+def _check_size(record: Record, program: Record, called: str) -> None:
+    assert isinstance(record, Embedding)
     assert isinstance(program, Embedding)
-    if said.vector.size != program.vector.size:
+    if record.vector.size != program.vector.size:
         wanted = f"a vector of {program.vector.size}, as the model's"
-        got = f"one of {said.vector.size}"
+        got = f"one of {record.vector.size}"
         hint = "let the function use the model that was converted, with the same pooling"
         raise ValidateError("EDGE-VALIDATE-020", called, wanted=wanted, got=got, hint=hint)
 

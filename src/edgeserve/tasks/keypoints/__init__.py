@@ -14,6 +14,8 @@ from edgeserve.types.base import Value
 from edgeserve.types.records import Record
 from edgeserve.types.steps import Activation, FieldKind, FoundOutput, Slice, SlicedOutput
 
+__all__ = ["COCO_SIGMAS", "SCHEMA", "Heatmaps", "Keypoints", "Poses", "TruePose", "TruePoses"]
+
 #: How far people place a point apart, as a share of the size of a person: nose, eyes, ears,
 #: shoulders, elbows, wrists, hips, knees, ankles (https://cocodataset.org/#keypoints-eval).
 COCO_SIGMAS = (

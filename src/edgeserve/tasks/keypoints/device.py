@@ -143,26 +143,26 @@ def _of_sample(
     model: ModelOutputs,
 ) -> Keypoints:
     """The record of one sample; without a photo its places are those of the model."""
-    way = None if origin.size is None else ImageTransform(steps, origin.size)
-    found = (
-        _from_maps(step, values, way) if isinstance(step, Heatmaps) else _from_rows(step, values)
-    )
-    points, point_scores, boxes, scores = found
+    transform = None if origin.size is None else ImageTransform(steps, origin.size)
+    if isinstance(step, Heatmaps):
+        points, point_scores, boxes, scores = _from_maps(step, values, transform)
+    else:
+        points, point_scores, boxes, scores = _from_rows(step, values)
     count = points.shape[1]
     check_labels(model.labels, len(model.labels) == count, f"{count}, one a point of {step.tag}")
     if len(step.sigmas or COCO_SIGMAS) != count:
         wanted = f"{len(step.sigmas or COCO_SIGMAS)} points, one a sigma of {step.tag}"
         raise wrong_outputs(wanted, f"{count}")
-    if way is not None and isinstance(step, Poses) and step.unit == "relative":
-        points = points * (way.end[1], way.end[0])
-        boxes = None if boxes is None else boxes * np.tile((way.end[1], way.end[0]), 2)
+    if transform is not None and isinstance(step, Poses) and step.unit == "relative":
+        points = points * (transform.end[1], transform.end[0])
+        boxes = None if boxes is None else boxes * np.tile((transform.end[1], transform.end[0]), 2)
     point_scores = np.where(point_scores < step.visible, np.float32(0), point_scores)
     around = _around(points, point_scores)
     kept = _kept(step, around if boxes is None else boxes, scores)
     points, boxes = points[kept], None if boxes is None else boxes[kept]
-    if way is not None:
-        points = way.points_back(points.reshape(-1, 2)).reshape(points.shape)
-        boxes = None if boxes is None else way.back(boxes)
+    if transform is not None:
+        points = transform.points_back(points.reshape(-1, 2)).reshape(points.shape)
+        boxes = None if boxes is None else transform.back(boxes)
     point_scores = point_scores[kept]
     return Keypoints(
         points=points.astype(np.float32),
@@ -178,7 +178,7 @@ _Found = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
 def _from_maps(
-    step: Heatmaps, values: Mapping[str, np.ndarray], way: ImageTransform | None
+    step: Heatmaps, values: Mapping[str, np.ndarray], transform: ImageTransform | None
 ) -> _Found:
     """Points [1, k, 2] in the model's input, or in the map without a photo, and their scores."""
     maps = values[step.output]
@@ -199,8 +199,8 @@ def _from_maps(
         places += 0.25 * np.stack(
             [_slope(maps, rows, columns, 2), _slope(maps, rows, columns, 1)], 1
         )
-    if way is not None:
-        places *= (way.end[1] / width, way.end[0] / height)
+    if transform is not None:
+        places *= (transform.end[1] / width, transform.end[0] / height)
     scores = check_probabilities(np.asarray(peaks, np.float32))
     whole = np.array([scores.astype(np.float64).mean()], np.float32)
     return places[None], scores[None], None, whole

@@ -39,7 +39,7 @@ class MaskRow(NamedTuple):
 
 def mask_row(
     truth: np.ndarray,
-    way: ImageTransform,
+    transform: ImageTransform,
     labels: Sequence[str],
     reference: Record | None,
     answer: Record | None,
@@ -51,14 +51,14 @@ def mask_row(
 
     Args:
         truth: Class of each pixel, int32 [H, W]; -1 unlabelled.
-        way: From the photo to the model's input.
+        transform: From the photo to the model's input.
         labels: The package's, which the truth counts in.
         reference: The reference's mask.
         answer: The artifact's mask.
     """
-    rows, columns = way.seen(way.end)
+    rows, columns = transform.seen(transform.end)
     true = _take(truth, np.flatnonzero(rows >= 0), np.flatnonzero(columns >= 0))
-    sides = [_shown_classes(record, way, labels, true.shape) for record in (reference, answer)]
+    sides = [_shown_classes(each, transform, labels, true.shape) for each in (reference, answer)]
     size = 2 + max(int(each.max(initial=0)) for each in (true, *sides))
     blank = true < 0
     wanted = _class_counts(true, size)
@@ -79,7 +79,7 @@ def _class_counts(mask: np.ndarray, size: int) -> np.ndarray:
 
 
 def _shown_classes(
-    record: Record | None, way: ImageTransform, labels: Sequence[str], size: tuple[int, ...]
+    record: Record | None, transform: ImageTransform, labels: Sequence[str], size: tuple[int, ...]
 ) -> np.ndarray:
     """One side's class of each pixel that the model was shown, int32 [H, W]; -1 for none."""
     if not isinstance(record, Segmentation) or not record.mask.size:
@@ -90,7 +90,7 @@ def _shown_classes(
         ours = np.array([index.get(label, -1) for label in record.labels], np.int32)
         known = (mask >= 0) & (mask < len(ours))
         mask = np.where(known, ours[np.clip(mask, 0, len(ours) - 1)], -1)
-    rows, columns = way.seen((mask.shape[0], mask.shape[1]))
+    rows, columns = transform.seen((mask.shape[0], mask.shape[1]))
     return _take(mask, rows[rows >= 0], columns[columns >= 0])
 
 
@@ -138,16 +138,16 @@ def _row(
 ) -> MaskRow | None:
     if place.size is None:  # made of no picture: there are no pixels to tell the truth of
         return None
-    way = ImageTransform(place.steps, place.size)
-    return mask_row(true_mask(truth, place.size), way, place.labels, reference, answer)
+    transform = ImageTransform(place.steps, place.size)
+    return mask_row(true_mask(truth, place.size), transform, place.labels, reference, answer)
 
 
 def _against(reference: Segmentation, answer: Segmentation | None) -> MaskRow:
     """The reference's mask as the truth; an answer of another size has no pixel right."""
     size = reference.mask.shape
     same = answer if answer is not None and answer.mask.shape == size else None
-    way = ImageTransform((), (size[0], size[1]))
-    return mask_row(reference.mask, way, reference.labels, same, None)
+    transform = ImageTransform((), (size[0], size[1]))
+    return mask_row(reference.mask, transform, reference.labels, same, None)
 
 
 METRICS = TaskMetrics(

@@ -77,9 +77,9 @@ def _compare(rule: DecisionRule, reference: Text, answer: Text, sure: float) -> 
     added = decided_added = 0
     for wanted, got in _between(kept, len(answer.tokens)):
         more = max(0, len(got) - len(wanted))  # no token of the reference stands for them
-        told = sum(margins_of(answer)[j] >= sure for j in got)
+        decided = sum(margins_of(answer)[j] >= sure for j in got)
         quiet = more and _quiet(reference, answer, wanted, sure)
-        added, decided_added = added + more, decided_added + (more if quiet else min(more, told))
+        added, decided_added = added + more, decided_added + (more if quiet else min(more, decided))
     return DecisionCounts(
         n=len(lost) + added,
         flips=sum(lost) + added,

@@ -32,9 +32,10 @@ def _compare(rule: DecisionRule, reference: Tokens, answer: Tokens, sure: float)
     lost = [span_key(span) not in got for span in reference.spans]
     clear = [_span_margin(span) >= sure for span in reference.spans]
     invented = [s for s in answer.spans if span_key(s) not in wanted and not _touches(s, reference)]
-    told = reference.unsure is not None and sure <= SCHEMA.sure
+    knows_unsure = reference.unsure is not None and sure <= SCHEMA.sure
     clear_extra = sum(
-        _span_margin(span) >= sure or (told and not _doubtful(span, reference)) for span in invented
+        _span_margin(span) >= sure or (knows_unsure and not _doubtful(span, reference))
+        for span in invented
     )
     extra = len(invented)
     return DecisionCounts(
