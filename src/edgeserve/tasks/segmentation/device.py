@@ -33,8 +33,10 @@ def _compare(
     flips = _flipped_pixels(reference, answer)
     margin = reference.margin  # without margins all pixels are decided
     clear = np.ones(flips.shape, bool) if margin is None else margin >= sure
-    known = reference.mask.shape == answer.mask.shape and flips.size
-    return count_flips(flips, clear, {"agreement": 1 - flips.sum() / flips.size} if known else {})
+    figures = {}
+    if reference.mask.shape == answer.mask.shape and flips.size:
+        figures["agreement"] = 1 - int(flips.sum()) / flips.size
+    return count_flips(flips, clear, figures)
 
 
 def _flipped_pixels(reference: Segmentation, answer: Segmentation) -> np.ndarray:
