@@ -19,6 +19,11 @@ import onnxruntime
 import psutil
 import pytest
 
+from edgeserve import backends
+from edgeserve.errors import BackendError
+from edgeserve.pipeline.options import expand_all
+from edgeserve.types.options import ConvertOptions
+
 Run = Callable[..., Any]
 
 
@@ -93,6 +98,34 @@ def test_a_dry_run_touches_nothing(tmp_path: Path, edgeserve: Run) -> None:
     assert done.code == 0
     assert "convert   onnx-fp32" in done.out
     assert not out.exists()
+
+
+def test_all_formats_and_precisions_that_can_be_made_here(tmp_path: Path, edgeserve: Run) -> None:
+    every = ("convert", "toy:build", "-o", str(tmp_path / "dry"), "--to", "all", "--dry-run")
+    done = edgeserve(*every, "--precision", "all", "--data", "photos")
+    assert done.code == 0, done.err
+    for format in backends.installed():
+        for precision in format.precisions:
+            assert f"convert   {format.format}-{precision} " in done.out
+    done = edgeserve(*every, "--precision", "all")
+    assert "convert   coreml-fp16 " in done.out
+    assert "w8a8 ->" not in done.out
+    assert "leave out w8a8: calibration needs samples: give --data" in done.out
+    done = edgeserve(*every, "--precision", "w8a8", "--data", "photos")
+    assert "convert   tflite-w8a8 " in done.out, "one of both may be all"
+
+
+def test_all_leaves_out_a_format_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ConvertOptions(source="toy:build", out="out", to=("all",), precision=("fp32", "w8"))
+    monkeypatch.setattr(type(backends.get("coreml")), "missing_tools", lambda self: "pip line")
+    expanded, left = expand_all(options)
+    assert expanded.to == ("onnx", "tflite")
+    assert left == {"coreml": "not installed: pip line"}
+    for name in ("onnx", "tflite"):
+        monkeypatch.setattr(type(backends.get(name)), "missing_tools", lambda self: "pip line")
+    with pytest.raises(BackendError) as caught:
+        expand_all(options)
+    assert caught.value.code == "EDGE-BACKEND-004"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from edgeserve.pipeline import manifests
 from edgeserve.pipeline.build import ArtifactBuilder, BuiltCandidate
 from edgeserve.pipeline.export import export, write_identity
 from edgeserve.pipeline.judge import JudgedArtifact, ask_reference, gate
-from edgeserve.pipeline.options import check_convert_options, limits_of
+from edgeserve.pipeline.options import check_convert_options, check_installed, expand_all, limits_of
 from edgeserve.pipeline.promote import gate_refusal, golden_for, promote
 from edgeserve.pipeline.result import StageResult
 from edgeserve.pipeline.stage_context import HEAVY, QUIET, StageContext, Ui, Variant, open_stage
@@ -134,11 +134,14 @@ def _search(bench: StageContext, format: str, script: str) -> BisectResult:
         return BisectResult(words=f"the part at fault was not found: {error.code} {error.message}")
 
 
+_UNMADE = "this version does not make it"
+
+
 @dataclass(frozen=True)
 class _ConvertPlan:
     options: ConvertOptions
     cells: tuple[Variant, ...]
-    left: tuple[str, ...]
+    left: dict[str, str]
     limits: Limits
     given: GivenSource | None
 
@@ -166,7 +169,8 @@ def convert(
         DataError: the data set cannot be used.
         ValidateError: the reference cannot be asked.
     """
-    plan = _plan(check_convert_options(options), given)
+    options, left = expand_all(options)
+    plan = _plan(check_convert_options(options), left, given)
     if options.dry_run:
         return StageResult(out=options.out, manifest=None, plan=_describe(plan))
     with open_stage(options.out, ui, options.timeout, caller) as bench:
@@ -181,7 +185,7 @@ def convert(
     )
 
 
-def _plan(options: ConvertOptions, given: GivenSource | None) -> _ConvertPlan:
+def _plan(options: ConvertOptions, left: dict[str, str], given: GivenSource | None) -> _ConvertPlan:
     source = given.source if given else parse_source(options.source, Path.cwd())
     check_workspace_folder(Path(options.out))
     if options.via == OPTIMUM:
@@ -189,26 +193,19 @@ def _plan(options: ConvertOptions, given: GivenSource | None) -> _ConvertPlan:
     if options.data is not None:
         load_data(Path(options.data), None)
     for format in options.to:
-        backend = backends.get(format)
-        if missing := backend.missing_tools() or backend.missing():
-            raise BackendError(
-                "EDGE-BACKEND-004",
-                f"format {format}",
-                wanted="its packages",
-                got="not installed",
-                hint=missing,
-            )
-    return _ConvertPlan(options, *_cells(options), limits_of(options.profile), given)
+        check_installed(format)
+    cells, unmade = _cells(options)
+    return _ConvertPlan(options, cells, left | unmade, limits_of(options.profile), given)
 
 
-def _cells(options: ConvertOptions) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
-    """What is made, and what is not because its format has no such precision in this version.
+def _cells(options: ConvertOptions) -> tuple[tuple[Variant, ...], dict[str, str]]:
+    """The variants to make, and those whose format has no such precision in this version.
 
     Raises:
         BackendError: EDGE-BACKEND-006, none of the formats makes a precision that was asked for.
     """
     cells: list[Variant] = []
-    left: list[str] = []
+    left: dict[str, str] = {}
     for precision in options.precision:
         makers = [f for f in options.to if precision in backends.get(f).precisions]
         if not makers:
@@ -221,9 +218,9 @@ def _cells(options: ConvertOptions) -> tuple[tuple[Variant, ...], tuple[str, ...
                 hint=f"ask for --precision {backends.get(options.to[0]).precisions[0]}",
             )
         cells += [Variant(f, precision) for f in makers]
-        left += [f"{f}-{precision}" for f in options.to if f not in makers]
+        left |= {f"{f}-{precision}": _UNMADE for f in options.to if f not in makers}
     order = {f: i for i, f in enumerate(options.to)}
-    return tuple(sorted(cells, key=lambda cell: order[cell.format])), tuple(left)
+    return tuple(sorted(cells, key=lambda cell: order[cell.format])), left
 
 
 def _describe(plan: _ConvertPlan) -> tuple[str, ...]:
@@ -233,7 +230,7 @@ def _describe(plan: _ConvertPlan) -> tuple[str, ...]:
     return (
         f"export    {options.source} -> {options.out}/source",
         *(f"convert   {cell.name} -> {options.out}/artifacts/{cell.name}" for cell in plan.cells),
-        *(f"leave out {name}, which this version does not make" for name in plan.left),
+        *(f"leave out {name}: {reason}" for name, reason in plan.left.items()),
         f"judge     on {data}, against {reference}",
         f"limits    pass <= {plan.limits.pass_flips:.0%} decided flips, "
         f"degraded <= {plan.limits.degraded_flips:.0%}, tensors <= {plan.limits.tensor:g} of scale",
@@ -245,8 +242,8 @@ def _work(
 ) -> tuple[Manifest, dict[str, Report], dict[str, str]]:
     exported = export(bench, plan.options, plan.given)
     model_id = write_identity(bench, exported)
-    for name in plan.left:
-        bench.ui.note(f"{name}: left out, this version does not make it")
+    for name, reason in plan.left.items():
+        bench.ui.note(f"{name}: left out, {reason}")
     made, judged, answers = _side_by_side(bench, plan, exported, model_id)
     candidates = [m for m in made if isinstance(m, BuiltCandidate)]
     refused = [_with_formats_that_passed(m, judged) for m in made if isinstance(m, Refused)]

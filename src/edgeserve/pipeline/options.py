@@ -6,12 +6,15 @@ import dataclasses
 
 from edgeserve import backends, profiles
 from edgeserve.bundle.rules import MODEL_NAME
-from edgeserve.errors import UsageError
+from edgeserve.errors import BackendError, UsageError
 from edgeserve.options import check_choice, check_options
 from edgeserve.types.options import ConvertOptions
 from edgeserve.types.profile import Profile
 from edgeserve.types.reports import Limits
 from edgeserve.types.vocabulary import REFERENCE_FORMAT
+
+#: What ``--to`` and ``--precision`` call all that can be made here.
+ALL = "all"
 
 
 def formats(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -26,6 +29,51 @@ def routes(formats: tuple[str, ...]) -> tuple[str, ...]:
     """All routes to some formats, those that are taken only on demand too."""
     known = (backends.get(format) for format in formats)
     return tuple(dict.fromkeys(r for each in known for r in (*each.routes(), *each.asked_routes)))
+
+
+def expand_all(options: ConvertOptions) -> tuple[ConvertOptions, dict[str, str]]:
+    """The word ``all`` of formats and precisions as what can be made here.
+
+    Returns:
+        The options without the word, and the reason for each format and precision left out.
+
+    Raises:
+        BackendError: EDGE-BACKEND-004, no format of ``all`` is installed.
+    """
+    left: dict[str, str] = {}
+    to, precision = options.to, options.precision
+    if ALL in to:
+        missing = {b.format: b.missing_tools() or b.missing() for b in backends.installed()}
+        to = tuple(format for format, install in missing.items() if not install)
+        left |= {format: f"not installed: {hint}" for format, hint in missing.items() if hint}
+        if not to:
+            check_installed(next(iter(missing)))
+    if ALL in precision:
+        makers = [backends.get(format) for format in formats(to)]
+        made = dict.fromkeys(p for backend in makers for p in backend.precisions)
+        calibrated = {p for backend in makers for p in backend.calibrated}
+        if options.data is None:
+            reason = "calibration needs samples: give --data"
+            left |= {p: reason for p in made if p in calibrated}
+        precision = tuple(p for p in made if p not in left)
+    return dataclasses.replace(options, to=to, precision=precision), left
+
+
+def check_installed(format: str) -> None:
+    """See that a format's packages are installed.
+
+    Raises:
+        BackendError: EDGE-BACKEND-004.
+    """
+    backend = backends.get(format)
+    if missing := backend.missing_tools() or backend.missing():
+        raise BackendError(
+            "EDGE-BACKEND-004",
+            f"format {format}",
+            wanted="its packages",
+            got="not installed",
+            hint=missing,
+        )
 
 
 def check_convert_options(options: ConvertOptions) -> ConvertOptions:

@@ -79,11 +79,12 @@ class ConvertOptions(ExportSettings):
         str, Option("Output folder (created or updated).", flags=("-o", "--out"), path=True)
     ]
     to: Annotated[
-        tuple[str, ...], Option("onnx, tflite, coreml, or a plugin's format (comma-separated).")
+        tuple[str, ...],
+        Option("onnx, tflite, coreml, a plugin's format, or all (comma-separated)."),
     ] = ("onnx",)
-    precision: Annotated[tuple[str, ...], Option("fp32, fp16, w8, w8a8 (comma-separated).")] = (
-        "fp32",
-    )
+    precision: Annotated[
+        tuple[str, ...], Option("fp32, fp16, w8, w8a8 or all (comma-separated).")
+    ] = ("fp32",)
     data: _Data = None
     preprocess: Annotated[
         str | None,
