@@ -52,7 +52,7 @@ class BisectResult(Value, frozen=True, kw_only=True):
         module: Path of the smallest submodule that fails; None: the model itself.
         operators: The ops of the smallest part that fails; empty where the model fails as a whole
             only.
-        said: How it fails, in a line.
+        summary: How it fails, in a line.
         trials: How many conversions that took.
         script: Whether a script was written.
         confirmed: Whether the script failed in the same way when it was run.
@@ -61,7 +61,7 @@ class BisectResult(Value, frozen=True, kw_only=True):
 
     module: str | None = None
     operators: tuple[str, ...] = ()
-    said: str = ""
+    summary: str = ""
     trials: int = 0
     script: bool = False
     confirmed: bool = False
@@ -224,7 +224,7 @@ def _write_script(
     return BisectResult(
         module=found.module if found else None,
         operators=operators,
-        said=failure.said,
+        summary=failure.summary,
         trials=search.trials,
         script=True,
         confirmed=confirmed,

@@ -33,14 +33,14 @@ class Failure:
         code: Of the refusal; empty where the file answers wrongly.
         operator: Of the op that was blamed; empty where none was.
         kinds: Names of the exceptions that led to it, outermost first, without our own.
-        said: In a line.
+        summary: In a line.
         root: What the innermost of those exceptions says, its first line.
     """
 
     code: str
     operator: str
     kinds: tuple[str, ...] = field(compare=False)
-    said: str = field(compare=False)
+    summary: str = field(compare=False)
     root: str = field(default="", compare=False)
 
     @property

@@ -233,8 +233,8 @@ def run_script(path: Path, failure: Failure) -> tuple[bool, str]:
         return False, f"{path.name} converts the part; only a Mac can run it to show the values"
     if done.returncode == 0 or _ONLY_ON_MAC in done.stderr:
         return False, f"{path.name} does not fail: the plain converter takes this part"
-    said = _LAST.findall(done.stderr)
-    kind, message = said[-1] if said else ("", done.stderr[-200:])
+    matches = _LAST.findall(done.stderr)
+    kind, message = matches[-1] if matches else ("", done.stderr[-200:])
     if _same_failure(kind.rpartition(".")[2], message, done.stderr, failure):
         return True, f"{path.name} fails in the same way without edgeserve"
     shown = " ".join(f"{kind}: {message}".split())[:200]

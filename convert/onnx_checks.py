@@ -65,9 +65,9 @@ def data_files(model: ModelProto, folder: Path) -> list[str]:
     needed: dict[str, int] = {}
     for tensor in _tensors(model.graph, [f.node for f in model.functions]):
         if tensor.data_location == tensor.EXTERNAL:
-            said = {entry.key: entry.value for entry in tensor.external_data}
-            name = said.get("location", "")
-            end = _number(said.get("offset")) + _number(said.get("length"))
+            location = {entry.key: entry.value for entry in tensor.external_data}
+            name = location.get("location", "")
+            end = _number(location.get("offset")) + _number(location.get("length"))
             needed[name] = max(needed.get(name, 0), end)
     for name, end in needed.items():
         size = resolve_named_file(folder, name, "external data", alone=True).stat().st_size

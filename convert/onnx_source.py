@@ -187,19 +187,19 @@ def _run_on_generated(session: Session, io: IO, rows: int) -> tuple[Feed, Feed]:
     Raises:
         ConvertError: EDGE-CONVERT-075.
     """
-    said = "nothing"
+    got = "nothing"
     for feed in _feeds(io, rows):
         try:
             outputs = session.run(feed)
         except BackendError as error:
-            said = error.got
+            got = error.got
             continue
         if not all(array.size for array in outputs.values()):
-            said = "nothing in an answer"  # too small for it
+            got = "nothing in an answer"  # too small for it
             continue
         _check_answer(io, outputs)
         return feed, outputs
-    raise _unrunnable("generated inputs", said)
+    raise _unrunnable("generated inputs", got)
 
 
 def _feeds(io: IO, rows: int) -> Iterator[Feed]:

@@ -164,8 +164,8 @@ def _compare_with_onnxruntime(
             if off[-1] > _MAX_RELATIVE:
                 noise = _rounding_error(module, exported, feed, name, got[name]) / scale
                 if off[-1] > _ROUNDING_FACTOR * noise:
-                    said = f"off by {off[-1]:.2g} of its scale"
-                    raise _differs(f"output {name!r} on {word}", said)
+                    difference = f"off by {off[-1]:.2g} of its scale"
+                    raise _differs(f"output {name!r} on {word}", difference)
         if sorted(off)[len(off) // 2] > _MEDIAN_RELATIVE:
             usual = f"off by {sorted(off)[len(off) // 2]:.2g} of its scale on half of the inputs"
             raise _differs(f"output {name!r}", usual)
@@ -234,8 +234,8 @@ def _max_difference(got: np.ndarray, right: np.ndarray, thing: str) -> float:
         ConvertError: EDGE-CONVERT-077, their kinds, whole numbers or infinite places differ.
     """
     if (got.shape, got.dtype) != (right.shape, right.dtype):
-        said = f"{got.dtype} {list(got.shape)} instead of {right.dtype} {list(right.shape)}"
-        raise _differs(thing, said)
+        mismatch = f"{got.dtype} {list(got.shape)} instead of {right.dtype} {list(right.shape)}"
+        raise _differs(thing, mismatch)
     if right.dtype.kind != "f":
         if wrong := int((got != right).sum()):
             raise _differs(thing, f"{wrong} of {right.size} values differ")

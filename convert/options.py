@@ -31,12 +31,12 @@ _ENUM = re.compile(r"Invalid enum value '(.*)' - at `(.*)\.(\w+)`")
 
 def describe_invalid_value(error: Exception) -> str:
     """An error of msgspec, with the words that the field takes where it is about one of these."""
-    said = str(error)
-    found = _ENUM.match(said)
+    message = str(error)
+    found = _ENUM.match(message)
     if found is None:
-        return said
+        return message
     words = dict.fromkeys(w for ws in _literals_of(Processing, found[3], set()) for w in ws)
-    return f"{said}; it takes {', '.join(map(repr, words))}" if words else said
+    return f"{message}; it takes {', '.join(map(repr, words))}" if words else message
 
 
 def _literals_of(kind: Any, field: str, seen: set[Any]) -> Iterator[tuple[Any, ...]]:

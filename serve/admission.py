@@ -121,8 +121,8 @@ class AdmissionQueue:
         longer = min(_MAX_WAIT_FACTOR, max(_MIN_WAIT_FACTOR, self.waits.late))
         late = self._clock() + longer * wait + self.spans.late + _SLACK - deadline
         if late > 0:
-            told = f"expected to miss the deadline by {1e3 * late:.0f} ms"
-            raise overloaded(self.name, max(late, self.spans.mean), told)
+            reason = f"expected to miss the deadline by {1e3 * late:.0f} ms"
+            raise overloaded(self.name, max(late, self.spans.mean), reason)
 
     def expected_wait(self) -> float:
         """Seconds until a job that came now would begin."""
@@ -173,8 +173,8 @@ class AdmissionQueue:
             if foretold:
                 self.waits.add((now - came) / foretold)
             if now + self.spans.mean > deadline:
-                told = "a queue that moved more slowly than foretold"
-                turn.set_exception(overloaded(self.name, self.expected_wait(), told))
+                reason = "a queue that moved more slowly than foretold"
+                turn.set_exception(overloaded(self.name, self.expected_wait(), reason))
                 continue
             turn.set_result(None)
             return

@@ -221,14 +221,14 @@ def find_route(exchange: Exchange) -> tuple[str, str, dict[str, str]]:
             if method == exchange.method:
                 return name, call, words
             methods.append(method)
-    told = ServeError(
+    error = ServeError(
         "EDGE-SERVE-016",
         "request",
         wanted=methods[0] if methods else "a path of this endpoint",
         got=exchange.method if methods else "another",
         hint="GET /openapi.json lists the paths",
     )
-    raise rejected(405 if methods else 404, told)
+    raise rejected(405 if methods else 404, error)
 
 
 def _match(pattern: tuple[str, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
@@ -345,14 +345,14 @@ class Routes:
         try:
             return msgspec.json.decode(body, type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            told = ServeError(
+            error = ServeError(
                 "EDGE-SERVE-010",
                 "request",
                 wanted="a JSON object",
                 got="something else",
                 hint="send an object, or no body at all",
             )
-            raise rejected(400, told) from None
+            raise rejected(400, error) from None
 
     async def _json(self, exchange: Exchange, whole: object) -> None:
         await exchange.answer(200, msgspec.json.encode(whole))

@@ -73,11 +73,11 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """The coded error in the form that every other has."""
-        said: dict[str, Any] = {
+        error: dict[str, Any] = {
             "error": "EDGE-SERVE-012 request: not HTTP, or more of a head than is taken",
             "code": "EDGE-SERVE-012",
         }
-        body = msgspec.json.encode(said)
+        body = msgspec.json.encode(error)
         self.transport.write(
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
             b"content-length: " + str(len(body)).encode() + b"\r\n\r\n" + body

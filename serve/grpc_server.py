@@ -125,7 +125,7 @@ class _Calls:
         async def call(data: bytes, context: Any) -> Any:
             given = {str(k).encode(): _bytes(v) for k, v in context.invocation_metadata() or ()}
             request_id, status, key = new_id(), "OK", ""
-            began, span, told = time.monotonic(), None, {}
+            began, span, attributes = time.monotonic(), None, {}
             try:
                 if name not in _KEYLESS:
                     span = self._service.traces.begin(
@@ -134,7 +134,7 @@ class _Calls:
                     key = self._app.keys.check(given)
                 return await getattr(self, name)(_parsed(kind, data), context, request_id)
             except RequestRejected as error:
-                status, told = (
+                status, attributes = (
                     _STATUS.get(error.status, "UNKNOWN"),
                     {"error.type": error.error.code},
                 )
@@ -146,7 +146,9 @@ class _Calls:
             finally:
                 self._told(name, request_id, status, key, began)
                 ours = status in ("INTERNAL", "UNAVAILABLE", "UNKNOWN")
-                self._service.traces.end(span, ours, **told | {"rpc.response.status_code": status})
+                self._service.traces.end(
+                    span, ours, **attributes | {"rpc.response.status_code": status}
+                )
 
         return call
 
@@ -165,8 +167,8 @@ class _Calls:
     async def _abort(self, context: Any, error: RequestRejected, status: str) -> None:
         import grpc
 
-        told = [(k.decode(), v.decode()) for k, v in error.headers()]
-        context.set_trailing_metadata((*told, ("edgeserve-code", error.error.code)))
+        metadata = [(k.decode(), v.decode()) for k, v in error.headers()]
+        context.set_trailing_metadata((*metadata, ("edgeserve-code", error.error.code)))
         await context.abort(grpc.StatusCode[status], error_line(error.error))
 
     async def ServerLive(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
@@ -183,9 +185,9 @@ class _Calls:
         return self._kinds["ServerMetadataResponse"](**self._service.metadata())
 
     async def ModelMetadata(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
-        said = await self._service.model_metadata(message.name, message.version or None)
-        said.pop("parameters")
-        return self._kinds["ModelMetadataResponse"](**said)
+        metadata = await self._service.model_metadata(message.name, message.version or None)
+        metadata.pop("parameters")
+        return self._kinds["ModelMetadataResponse"](**metadata)
 
     async def ModelInfer(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
         deadline = self._deadline(context)
@@ -199,15 +201,15 @@ class _Calls:
             write_infer_response,
             deadline,
         )
-        told = [("x-model-id", hosted.model_id)]
+        metadata = [("x-model-id", hosted.model_id)]
         if cold:
-            told.append(("x-cold-start-ms", str(round(cold))))
-        context.set_trailing_metadata(tuple(told))
+            metadata.append(("x-cold-start-ms", str(round(cold))))
+        context.set_trailing_metadata(tuple(metadata))
         return answer
 
     async def ModelStatistics(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
-        said = self._service.statistics(message.name or None, message.version or None)
-        return self._kinds["ModelStatisticsResponse"](**said)
+        statistics = self._service.statistics(message.name or None, message.version or None)
+        return self._kinds["ModelStatisticsResponse"](**statistics)
 
     async def RepositoryIndex(self, message: Any, context: Any, request_id: str) -> Any:  # noqa: N802
         index = self._service.repository.index()

@@ -36,14 +36,14 @@ class InflightBytes:
             Refused: EDGE-SERVE-028, that would be too many.
         """
         if self.held + count > self._most:
-            told = ServeError(
+            error = ServeError(
                 "EDGE-SERVE-028",
                 "endpoint",
                 wanted="room for the request's body",
                 got="as many bytes in flight as it may hold",
                 hint="try again after Retry-After",
             )
-            raise rejected(503, told, retry_after=1.0)
+            raise rejected(503, error, retry_after=1.0)
         self.held += count
 
 
@@ -95,8 +95,8 @@ class Exchange:
         Raises:
             Refused: EDGE-SERVE-013 too long, -014 it cannot be unpacked, -015 too slow, -028.
         """
-        said = self.number(b"content-length")
-        if said is not None and said > limit:
+        declared = self.number(b"content-length")
+        if declared is not None and declared > limit:
             raise self._too_long(limit)
         try:
             packed = await asyncio.wait_for(self._all(limit, weight), seconds)
@@ -139,14 +139,14 @@ class Exchange:
 
     def _too_long(self, limit: int) -> RequestRejected:
         self.closing = True
-        told = ServeError(
+        error = ServeError(
             "EDGE-SERVE-013",
             "request body",
             wanted=f"at most {limit // MB} MB",
             got="more",
             hint="send less at a time, or raise --body-mb",
         )
-        return rejected(413, told)
+        return rejected(413, error)
 
     async def answer(
         self,

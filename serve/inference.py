@@ -173,10 +173,10 @@ def _raw_outputs(
     if not raws:
         raise rejected(400, _unsupported("input raw", "it holds no BYTES elements"))
     records, times = raw_answers(hosted, raws)
-    said = np.empty(len(records), object)
-    said[:] = [encode(_jsonable(record)) for record in records]
+    records_json = np.empty(len(records), object)
+    records_json[:] = [encode(_jsonable(record)) for record in records]
     before = max(0.0, time.perf_counter() - start - times.ran - times.after)
-    outputs = [oip.Tensor(DECISION, said)]
+    outputs = [oip.Tensor(DECISION, records_json)]
     return outputs, RequestTimes(before=before, ran=times.ran, after=times.after), len(raws)
 
 
@@ -214,8 +214,8 @@ def _requested_outputs(
     by_name = {tensor.name: tensor for tensor in outputs}
     for wanted in request.wanted:
         if wanted.name not in by_name:
-            told = f"the model has no such output but {', '.join(by_name)}"
-            raise rejected(400, _unsupported(f"output {wanted.name[:60]!r}", told))
+            expected = f"the model has no such output but {', '.join(by_name)}"
+            raise rejected(400, _unsupported(f"output {wanted.name[:60]!r}", expected))
     return tuple(by_name[wanted.name] for wanted in request.wanted)
 
 

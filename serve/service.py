@@ -99,21 +99,23 @@ class Service:
         place = self.repository.place(name, version) if name else None
         shown = self.repository.loaded() if place is None else [h for h in (place.hosted,) if h]
         return {
-            "model_stats": [hosted.figures.said(hosted.name, hosted.version) for hosted in shown]
+            "model_stats": [
+                hosted.figures.snapshot(hosted.name, hosted.version) for hosted in shown
+            ]
         }
 
     async def load(self, name: str, parameters: object = None) -> None:
         """Load or reload (Refused: EDGE-SERVE-024 not allowed, -025 with a configuration)."""
         self._controlled()
         if parameters:
-            told = ServeError(
+            error = ServeError(
                 "EDGE-SERVE-025",
                 f"model {name}",
                 wanted="a load without parameters",
                 got="a configuration or files from outside",
                 hint="replace the bundle at its path instead",
             )
-            raise rejected(400, told)
+            raise rejected(400, error)
         await self.repository.load(name)
 
     async def unload(self, name: str) -> None:
@@ -123,13 +125,13 @@ class Service:
 
     def _controlled(self) -> None:
         if not self.options.controllable:
-            told = ServeError(
+            error = ServeError(
                 "EDGE-SERVE-024",
                 "load and unload",
                 got="not allowed on this endpoint",
                 hint="start it with --control, and with --keys where others can reach it",
             )
-            raise rejected(403, told)
+            raise rejected(403, error)
 
     def precheck(self, name: str, deadline: float) -> None:
         """Turn away before the body is read what would be turned away after."""
@@ -230,8 +232,8 @@ class Service:
         times: RequestTimes = dataclasses.replace(ran.result.times, queued=ran.queued)
         hosted.figures.add(times, ran.result.samples, ran.result.shared)
         self.metrics.answered(hosted.name, times)
-        told = {"edgeserve.model": hosted.name, "edgeserve.model_id": hosted.model_id}
-        self.traces.parts(times, **told)
+        attributes = {"edgeserve.model": hosted.name, "edgeserve.model_id": hosted.model_id}
+        self.traces.parts(times, **attributes)
         self.metrics.batch.labels(hosted.name).observe(ran.result.shared)
         return dataclasses.replace(ran.result, times=times)
 

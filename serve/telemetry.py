@@ -51,9 +51,9 @@ class Log:
 
     def event(self, what: str, **fields: Any) -> None:
         """One line: when, what, and the fields that are not None."""
-        told = {"at": round(time.time(), 3), "event": what}
-        told |= {name: value for name, value in fields.items() if value is not None}
-        line = self._encode(told).decode()
+        entry = {"at": round(time.time(), 3), "event": what}
+        entry |= {name: value for name, value in fields.items() if value is not None}
+        line = self._encode(entry).decode()
         with self._lock:
             print(line, file=self._stream or sys.stderr, flush=True)
 
@@ -143,7 +143,7 @@ class ModelStatistics:
         self.failed += 1
         self.failed_s += seconds
 
-    def said(self, name: str, version: str) -> dict[str, Any]:
+    def snapshot(self, name: str, version: str) -> dict[str, Any]:
         """As the statistics extension has it."""
         spent = {part: _duration(self.answered, s) for part, s in self.sums.items()}
         return {

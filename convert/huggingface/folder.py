@@ -236,8 +236,8 @@ def _parsed(path: Path) -> Any:
             raise ValueError(f"{path.stat().st_size} bytes")
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        said = str(error).splitlines()[0]
-        raise _no_model(path.name, "a configuration in JSON", said, _HINT_DOWNLOAD) from error
+        message = str(error).splitlines()[0]
+        raise _no_model(path.name, "a configuration in JSON", message, _HINT_DOWNLOAD) from error
 
 
 def _keys(path: Path) -> set[str]:

@@ -223,8 +223,8 @@ def _head(network: type[PreTrainedModel], config: Any, medium: Medium) -> _TaskH
         return _TaskHead(None)
     kind = config.problem_type or "single_label_classification"
     if config.num_labels < 2 or kind != "single_label_classification":
-        said = f"{config.num_labels} label" if config.num_labels < 2 else kind
-        return _TaskHead(None, f"scores that are no single choice ({said}): task tensors")
+        description = f"{config.num_labels} label" if config.num_labels < 2 else kind
+        return _TaskHead(None, f"scores that are no single choice ({description}): task tensors")
     return _TaskHead(task)
 
 
@@ -280,13 +280,13 @@ def load_model(
     lost = sorted(map(str, report["missing_keys"]))
     other = sorted(str(entry[0]) for entry in report["mismatched_keys"])
     if lost or other or report["error_msgs"]:
-        said = [f"{len(lost)} missing ({_abbreviated(lost)})"] if lost else []
-        said += [f"{len(other)} of another shape ({_abbreviated(other)})"] if other else []
+        problems = [f"{len(lost)} missing ({_abbreviated(lost)})"] if lost else []
+        problems += [f"{len(other)} of another shape ({_abbreviated(other)})"] if other else []
         raise ConvertError(
             "EDGE-CONVERT-066",
             f"weights of {planned.network.__name__}",
             wanted="each of its tensors in the folder",
-            got=", ".join([*said, *map(str, report["error_msgs"])]),
+            got=", ".join([*problems, *map(str, report["error_msgs"])]),
             hint="give the folder that the trained model was saved to; for the network below a"
             " head, --task feature-extraction",
         )

@@ -79,8 +79,8 @@ def load_text_model(folder: ModelFolder, planned: NetworkPlan) -> SourceModule:
         assets={ASSET: asset.data},
     )
     of_words = filter(None, [asset.note, out_of_table_note(folder, tokenizer)])
-    said = (*planned.notes, *sentence.notes, *notes, *of_words)
-    return SourceModule(model, examples, options, said, _probes(names, longest, model, shortest))
+    every = (*planned.notes, *sentence.notes, *notes, *of_words)
+    return SourceModule(model, examples, options, every, _probes(names, longest, model, shortest))
 
 
 def _names(model: Any, tokenizer: Any) -> tuple[str, ...]:

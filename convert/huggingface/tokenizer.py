@@ -139,8 +139,8 @@ def _lower(tokenizer: Any) -> None:
     from tokenizers.normalizers import Lowercase, Sequence
 
     pipeline = tokenizer.backend_tokenizer
-    said = json.loads(pipeline.to_str())["normalizer"]
-    if '"Lowercase"' in json.dumps(said) or (said or {}).get("lowercase"):
+    normalizer = json.loads(pipeline.to_str())["normalizer"]
+    if '"Lowercase"' in json.dumps(normalizer) or (normalizer or {}).get("lowercase"):
         return
     before = [] if pipeline.normalizer is None else [pipeline.normalizer]
     pipeline.normalizer = Sequence([Lowercase(), *before])

@@ -61,7 +61,7 @@ class DeploymentSubject:
     """What is deployed.
 
     Attributes:
-        said: As it was asked for.
+        options: The deployment as requested.
         manifests: Of the bundles, in order.
         name: What objects are called: a DNS label.
         image: The image's name.
@@ -70,18 +70,21 @@ class DeploymentSubject:
         secrets: Mounted files: path in the container by the secret's name.
     """
 
-    def __init__(self, said: Deployment, manifests: tuple[Manifest, ...]) -> None:
-        self.said, self.manifests = said, manifests
+    def __init__(self, options: Deployment, manifests: tuple[Manifest, ...]) -> None:
+        self.options, self.manifests = options, manifests
         self.name = _label(manifests[0].name)
-        self.image = said.image or f"{self.name}:{manifests[0].version}"
-        if said.gpus and not said.image:
+        self.image = options.image or f"{self.name}:{manifests[0].version}"
+        if options.gpus and not options.image:
             self.image += "-cuda"
-        size = sum(Path(path).stat().st_size for path in said.bundles)
-        self.memory_mb = said.memory_mb or _BASE_MB + _TIMES * -(-size // MB)
-        self.scheme = "HTTPS" if said.tls_cert else "HTTP"
+        size = sum(Path(path).stat().st_size for path in options.bundles)
+        self.memory_mb = options.memory_mb or _BASE_MB + _TIMES * -(-size // MB)
+        self.scheme = "HTTPS" if options.tls_cert else "HTTP"
         self.secrets = {
             f"{self.name}-{what}": path
-            for what, path, there in (("keys", _KEYS, said.keys), ("tls", _TLS, said.tls_cert))
+            for what, path, there in (
+                ("keys", _KEYS, options.keys),
+                ("tls", _TLS, options.tls_cert),
+            )
             if there
         }
 
@@ -99,7 +102,7 @@ class DeploymentSubject:
         return ("serve", *sorted(runtimes), *(("text",) if texts else ()))
 
 
-def subject_of(said: Deployment) -> DeploymentSubject:
+def subject_of(options: Deployment) -> DeploymentSubject:
     """Read the bundles.
 
     Raises:
@@ -108,22 +111,22 @@ def subject_of(said: Deployment) -> DeploymentSubject:
         BundleError: a bundle breaks its rules.
     """
     manifests: list[Manifest] = []
-    for path in said.bundles:
+    for path in options.bundles:
         if not Path(path).is_file():
             raise deployment_error(f"bundle {path}", "a sealed bundle", "a workspace, or nothing")
         with open_model(path) as model:
             manifests.append(model.manifest)
     for what, names in (
-        ("names of bundles", [Path(path).name for path in said.bundles]),
+        ("names of bundles", [Path(path).name for path in options.bundles]),
         ("names of models", [manifest.name for manifest in manifests]),
     ):
         if len(set(names)) < len(names):
             raise deployment_error(what, "different ones", ", ".join(names))
-    if other := set(said.pinned) - {manifest.name for manifest in manifests}:
+    if other := set(options.pinned) - {manifest.name for manifest in manifests}:
         raise deployment_error(
             "pin", f"models of {', '.join(m.name for m in manifests)}", min(other)
         )
-    return DeploymentSubject(said, tuple(manifests))
+    return DeploymentSubject(options, tuple(manifests))
 
 
 def arguments(subject: DeploymentSubject, fetched: bool = False) -> list[str]:
@@ -133,11 +136,11 @@ def arguments(subject: DeploymentSubject, fetched: bool = False) -> list[str]:
         subject: What is deployed.
         fetched: Whether the bundle is put there by KServe.
     """
-    said, folder = subject.said, _FETCHED if fetched else BUNDLES
-    words = ["serve", *(f"{folder}/{Path(path).name}" for path in said.bundles)]
-    words += ["--host", "0.0.0.0", "--port", str(said.port)]
+    options, folder = subject.options, _FETCHED if fetched else BUNDLES
+    words = ["serve", *(f"{folder}/{Path(path).name}" for path in options.bundles)]
+    words += ["--host", "0.0.0.0", "--port", str(options.port)]
     for field in dataclasses.fields(ServeOptions):
-        value = getattr(said, field.name)
+        value = getattr(options, field.name)
         if field.name not in _WRITTEN_SEPARATELY and value != field.default:
             called = flag(ServeOptions, field.name)
             if value is False:
@@ -147,9 +150,9 @@ def arguments(subject: DeploymentSubject, fetched: bool = False) -> list[str]:
             else:
                 for each in value if isinstance(value, tuple) else (value,):
                     words += [called, str(each)]
-    if said.keys:
+    if options.keys:
         words += ["--keys", f"{_KEYS}/keys"]
-    if said.tls_cert:
+    if options.tls_cert:
         words += ["--tls-cert", f"{_TLS}/tls.crt", "--tls-key", f"{_TLS}/tls.key"]
     return words
 

@@ -42,7 +42,7 @@ def health(subject: DeploymentSubject) -> list[str]:
     """The command by which a container finds out whether it is ready."""
     scheme = subject.scheme.lower()
     trust = "" if scheme == "http" else ", context=__import__('ssl')._create_unverified_context()"
-    url = f"{scheme}://127.0.0.1:{subject.said.port}/v2/health/ready"
+    url = f"{scheme}://127.0.0.1:{subject.options.port}/v2/health/ready"
     call = f"import urllib.request as r; r.urlopen('{url}', timeout=2{trust})"
     return ["python", "-c", call]
 
@@ -65,8 +65,8 @@ def _dockerfile(subject: DeploymentSubject, requirements: str, cuda: bool) -> by
         f"ENV PATH={_HOME}/bin:$PATH PYTHONDONTWRITEBYTECODE=1 HOME=/tmp XDG_CACHE_HOME=/tmp/cache",
         *(_cuda_environment() if cuda else ()),
         f"USER {_USER}:{_USER}",
-        f"EXPOSE {subject.said.port}"
-        + (f" {subject.said.grpc_port}" if subject.said.grpc_port else ""),
+        f"EXPOSE {subject.options.port}"
+        + (f" {subject.options.grpc_port}" if subject.options.grpc_port else ""),
         "STOPSIGNAL SIGTERM",
         "HEALTHCHECK --interval=10s --timeout=3s --start-period=120s --retries=3 \\",
         f"  CMD {json.dumps(health(subject))}",

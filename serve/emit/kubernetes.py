@@ -26,10 +26,10 @@ def kubernetes(subject: DeploymentSubject) -> dict[str, bytes]:
 
 def container(subject: DeploymentSubject, name: str, words: list[str]) -> dict[str, Any]:
     """The container of a pod: non-root, read-only, with probes and limits."""
-    said = subject.said
-    ports = [{"name": "http", "containerPort": said.port, "protocol": "TCP"}]
-    if said.grpc_port:
-        ports.append({"name": "grpc", "containerPort": said.grpc_port, "protocol": "TCP"})
+    options = subject.options
+    ports = [{"name": "http", "containerPort": options.port, "protocol": "TCP"}]
+    if options.grpc_port:
+        ports.append({"name": "grpc", "containerPort": options.grpc_port, "protocol": "TCP"})
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
     mounts += [
         {"name": secret, "mountPath": path, "readOnly": True}
@@ -73,7 +73,7 @@ def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
     one = {"app.kubernetes.io/name": subject.name}
     scraped = {
         "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(subject.said.port),
+        "prometheus.io/port": str(subject.options.port),
         "prometheus.io/path": "/metrics",
         "prometheus.io/scheme": subject.scheme.lower(),
     }
@@ -81,7 +81,7 @@ def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
     pod = {
         "automountServiceAccountToken": False,
         # Still answering for drain_s, then what runs; the endpoint itself waits a minute at most.
-        "terminationGracePeriodSeconds": int(subject.said.drain_s) + 65,
+        "terminationGracePeriodSeconds": int(subject.options.drain_s) + 65,
         "securityContext": {"fsGroup": _USER},
         "containers": [container(subject, "edgeserve", arguments(subject))],
         "volumes": volumes(subject),
@@ -99,7 +99,7 @@ def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
         "kind": "Deployment",
         "metadata": {"name": subject.name, "labels": labels(subject)},
         "spec": {
-            "replicas": subject.said.replicas,
+            "replicas": subject.options.replicas,
             "selector": {"matchLabels": one},
             "strategy": {
                 "type": "RollingUpdate",
@@ -114,8 +114,10 @@ def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
 
 
 def _service(subject: DeploymentSubject) -> dict[str, Any]:
-    ports = [{"name": "http", "port": subject.said.port, "targetPort": "http", "protocol": "TCP"}]
-    if grpc := subject.said.grpc_port:
+    ports = [
+        {"name": "http", "port": subject.options.port, "targetPort": "http", "protocol": "TCP"}
+    ]
+    if grpc := subject.options.grpc_port:
         ports.append({"name": "grpc", "port": grpc, "targetPort": "grpc", "protocol": "TCP"})
     return {
         "apiVersion": "v1",
@@ -138,8 +140,8 @@ def _autoscaler(subject: DeploymentSubject) -> dict[str, Any]:
         "metadata": {"name": subject.name, "labels": labels(subject)},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": subject.name},
-            "minReplicas": subject.said.replicas,
-            "maxReplicas": subject.said.max_replicas,
+            "minReplicas": subject.options.replicas,
+            "maxReplicas": subject.options.max_replicas,
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": busy}}],
             "behavior": {
                 "scaleUp": {"stabilizationWindowSeconds": 0},
@@ -155,24 +157,24 @@ def _probe(subject: DeploymentSubject, what: str, **fields: int) -> dict[str, An
 
 
 def _resources(subject: DeploymentSubject) -> dict[str, Any]:
-    asked = {"cpu": f"{int(1000 * subject.said.cpus)}m", "memory": f"{subject.memory_mb}Mi"}
+    asked = {"cpu": f"{int(1000 * subject.options.cpus)}m", "memory": f"{subject.memory_mb}Mi"}
     most: dict[str, Any] = {"memory": f"{2 * subject.memory_mb}Mi"}
-    if subject.said.gpus:
-        most["nvidia.com/gpu"] = int(subject.said.gpus)
+    if subject.options.gpus:
+        most["nvidia.com/gpu"] = int(subject.options.gpus)
     return {"requests": asked, "limits": most}
 
 
 def _prerequisites(subject: DeploymentSubject) -> str:
     """What has to be there before, as comment."""
-    told = [f"Image: docker build -t {subject.image} . (files: --emit docker)"]
+    steps = [f"Image: docker build -t {subject.image} . (files: --emit docker)"]
     for name in subject.secrets:
         kind = (
             "tls NAME --cert=tls.crt --key=tls.key"
             if name.endswith("-tls")
             else ("generic NAME --from-file=keys")
         )
-        told.append(f"Secret: kubectl create secret {kind.replace('NAME', name)}")
-    return "\n".join(told)
+        steps.append(f"Secret: kubectl create secret {kind.replace('NAME', name)}")
+    return "\n".join(steps)
 
 
 #: What KServe calls the container that it sends requests to.
@@ -189,8 +191,8 @@ def kserve(subject: DeploymentSubject) -> dict[str, bytes]:
 
 
 def _serving_runtime(subject: DeploymentSubject) -> dict[str, Any]:
-    words = arguments(subject, fetched=bool(subject.said.storage))
-    versions = ["v2", *(["grpc-v2"] if subject.said.grpc_port else [])]
+    words = arguments(subject, fetched=bool(subject.options.storage))
+    versions = ["v2", *(["grpc-v2"] if subject.options.grpc_port else [])]
     return {
         "apiVersion": "serving.kserve.io/v1alpha1",
         "kind": "ServingRuntime",
@@ -205,26 +207,26 @@ def _serving_runtime(subject: DeploymentSubject) -> dict[str, Any]:
 
 
 def _inference_service(subject: DeploymentSubject) -> dict[str, Any]:
-    said = subject.said
+    options = subject.options
     model: dict[str, Any] = {
         "modelFormat": {"name": "edgeserve", "version": "1"},
         "runtime": f"{subject.name}-edgeserve",
         "protocolVersion": "v2",
     }
-    if said.storage:
-        model["storageUri"] = said.storage
+    if options.storage:
+        model["storageUri"] = options.storage
     return {
         "apiVersion": "serving.kserve.io/v1beta1",
         "kind": "InferenceService",
         "metadata": {"name": subject.name, "labels": labels(subject)},
         "spec": {
             "predictor": {
-                "minReplicas": said.replicas,
-                "maxReplicas": said.max_replicas,
+                "minReplicas": options.replicas,
+                "maxReplicas": options.max_replicas,
                 "scaleMetric": "concurrency",
-                "scaleTarget": max(1, 2 * (said.workers or int(said.cpus) or 1)),
-                "timeout": max(1, round(said.deadline_ms / 1e3)),
-                "terminationGracePeriodSeconds": int(said.drain_s) + 65,
+                "scaleTarget": max(1, 2 * (options.workers or int(options.cpus) or 1)),
+                "timeout": max(1, round(options.deadline_ms / 1e3)),
+                "terminationGracePeriodSeconds": int(options.drain_s) + 65,
                 "model": model,
             }
         },

@@ -60,7 +60,7 @@ def emit(kind: str, deployment: Deployment, out: str | Path, force: bool = False
 
 def _bundles(subject: DeploymentSubject) -> dict[str, Path]:
     """What an image holds besides: name below the folder, and where it lies."""
-    return {f"bundles/{Path(path).name}": Path(path) for path in subject.said.bundles}
+    return {f"bundles/{Path(path).name}": Path(path) for path in subject.options.bundles}
 
 
 def _check(folder: Path, files: dict[str, bytes], bundles: dict[str, Path]) -> None:

@@ -199,8 +199,8 @@ def _checked_bundles(scale: RayOptions) -> dict[str, str]:
 
 
 def _check_cascade(chain: Cascade, models: Mapping[str, Manifest]) -> None:
-    if lacking := chain.models - models.keys():
-        raise _cascade_error(chain, f"models of {', '.join(sorted(models))}", ", ".join(lacking))
+    if missing := chain.models - models.keys():
+        raise _cascade_error(chain, f"models of {', '.join(sorted(models))}", ", ".join(missing))
     if chain.name in models:
         raise _cascade_error(chain, "a name of its own", "that of a model")
     record = Detection if chain.crop else Classification

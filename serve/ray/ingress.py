@@ -307,8 +307,8 @@ async def _cropped(
     reply = await asker.answered(chain.crop, call, deadline)
     if reply.status != 200:
         return reply
-    told = msgspec.json.decode(reply.body, type=list[dict[str, Any]])
-    steps = [one | {"box": box} for one, box in zip(told, boxes, strict=True)]
+    answers = msgspec.json.decode(reply.body, type=list[dict[str, Any]])
+    steps = [one | {"box": box} for one, box in zip(answers, boxes, strict=True)]
     return _joined(chain, [first], steps, reply.header(b"x-model-id"))
 
 

@@ -175,11 +175,11 @@ def _answer_crops(hosted: LoadedModel, photo: bytes, boxes: Sequence[Box]) -> by
     records, _ = raw_answers(hosted, parts)
     about = {"model_name": hosted.name, "model_version": hosted.version}
     about["model_id"] = hosted.model_id
-    told = [
+    answers = [
         about | {"answer": dict(r) if isinstance(r, Tensors) else r, "ran_on": hosted.ran_on}
         for r in records
     ]
-    return encode(told)
+    return encode(answers)
 
 
 def _pixel_box(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -117,8 +117,8 @@ class EdgeError(Exception):
     @property
     def message(self) -> str:
         """One line: the thing, what was wanted and what was got."""
-        said = f"wanted {self.wanted}, got {self.got}" if self.wanted else self.got
-        return f"{self.thing}: {said}"
+        expectation = f"wanted {self.wanted}, got {self.got}" if self.wanted else self.got
+        return f"{self.thing}: {expectation}"
 
     def __str__(self) -> str:
         """The message as a terminal shows it: code, message, source line and hint."""

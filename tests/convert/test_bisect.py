@@ -128,7 +128,7 @@ def test_values_that_are_wrong_in_silence_are_found(
     found, script = searched(tmp_path, "pooled", "onnx")
     assert found.module == "0.1.1.last"
     assert found.operators == ("aten.avg_pool2d.default",)
-    assert found.said.startswith("off by")
+    assert found.summary.startswith("off by")
     assert found.confirmed, found.words
     assert_stands_alone(script)
 

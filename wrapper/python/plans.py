@@ -249,8 +249,8 @@ def _unknown(artifact: Artifact, backend: Callable[[str], Backend]) -> str:
         return ""
     if artifact.precision not in (*PRECISIONS, *made):
         return f"the precision {artifact.precision} is not known to this version of edgeserve"
-    if lacking := unsupported_features(artifact):
-        return f"it requires {', '.join(lacking)}, which this version does not support"
+    if unsupported := unsupported_features(artifact):
+        return f"it requires {', '.join(unsupported)}, which this version does not support"
     return ""
 
 
@@ -274,8 +274,8 @@ def _plans_of(
         return [], error.message
     delegates = _delegates(engine, wish, usable, golden)
     if not delegates and set(usable) <= set(engine.simulated):
-        told = f"its runtime is not here, and the {', '.join(usable)} is for proofs"
-        return [], f"{told} (format={artifact.format!r} takes it all the same)"
+        reason = f"its runtime is not here, and the {', '.join(usable)} is for proofs"
+        return [], f"{reason} (format={artifact.format!r} takes it all the same)"
     if not delegates:
         return [], f"no delegate that is asked for is usable here, which are {', '.join(usable)}"
     digest = _runtime_digest(engine, digest)

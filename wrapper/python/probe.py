@@ -120,9 +120,11 @@ def probe_plan(
         raise
     except Exception as error:  # whatever a driver's binding raises costs this candidate only
         _close(session)
-        told = error.message if isinstance(error, EdgeError) else f"{type(error).__name__}: {error}"
+        reason = (
+            error.message if isinstance(error, EdgeError) else f"{type(error).__name__}: {error}"
+        )
         outcome = ProbeOutcome(
-            key=candidate.key, name=candidate.name, state="failed", reason=told, tries=tries + 1
+            key=candidate.key, name=candidate.name, state="failed", reason=reason, tries=tries + 1
         )
         return outcome, None
     outcome = _outcome_of(candidate, session, proof)
@@ -187,8 +189,10 @@ def run_probe(
                 jobs.progress(candidate.key, 1, 1)
             return outcome, session
     except ProbeBusy:
-        told = f"another process has been trying it for {limit_s:.0f} s"
-        return ProbeOutcome(key=candidate.key, name=candidate.name, state="busy", reason=told), None
+        reason = f"another process has been trying it for {limit_s:.0f} s"
+        return ProbeOutcome(
+            key=candidate.key, name=candidate.name, state="busy", reason=reason
+        ), None
 
 
 def probe_all(request: ProbeRequest) -> ProbeOutcomes:
@@ -344,18 +348,18 @@ def _reference_record(model: Model, case: GoldenCase, record: Record) -> Record:
 
 def _in_batches(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> list[str]:
     """Why each case does not hold in a batch, the other way in which `predict` runs the model."""
-    told = [""] * len(cases)
+    faults = [""] * len(cases)
     places = [i for i, case in enumerate(cases) if case.record and case.medium != "tensors"]
     if engine.largest == 1 or len(places) < 2:
-        return told
+        return faults
     try:
         answers = engine.many([model.read(cases[i].input.path) for i in places])
     except ProcessingError as error:
         return [f"in a batch: {error.message}"] * len(cases)
     decided = dict(zip(places, answers, strict=True))
     for i, answer in zip(places, _compare_decisions(model, cases, decided), strict=True):
-        told[i] = f"in a batch: {answer.wrong}" if answer.wrong else ""
-    return told
+        faults[i] = f"in a batch: {answer.wrong}" if answer.wrong else ""
+    return faults
 
 
 def _median_run_ms(engine: Engine, feed: Arrays) -> float:

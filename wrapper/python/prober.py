@@ -217,14 +217,16 @@ class Prober:
         # The child's watchdog and this clock are not started at the same instant.
         if seconds > 0.9 * self._limit:
             return self._record_crash(candidate, "hung", f"no answer within {self._limit:.0f} s")
-        told = error.got if isinstance(error, WorkerError) else str(error)
-        return self._record_crash(candidate, "crashed", f"its process ended with {told}")
+        ending = error.got if isinstance(error, WorkerError) else str(error)
+        return self._record_crash(candidate, "crashed", f"its process ended with {ending}")
 
-    def _record_crash(self, candidate: ExecutionPlan, state: ProbeState, told: str) -> ProbeOutcome:
+    def _record_crash(
+        self, candidate: ExecutionPlan, state: ProbeState, reason: str
+    ) -> ProbeOutcome:
         before = self._cache.get(candidate.key)
         tries = 1 + (before.tries if before else 0)
         outcome = ProbeOutcome(
-            key=candidate.key, name=candidate.name, state=state, reason=told, tries=tries
+            key=candidate.key, name=candidate.name, state=state, reason=reason, tries=tries
         )
         self._cache.put(outcome)
         return outcome
@@ -259,5 +261,5 @@ def _probe_folder() -> tuple[Path, tempfile.TemporaryDirectory[str] | None, str]
             return folder, None, ""
     except OSError as error:
         temporary = tempfile.TemporaryDirectory(prefix="edgeserve-")
-        told = f"nothing can be kept for the next start ({error.strerror or error})"
-        return Path(temporary.name), temporary, told
+        reason = f"nothing can be kept for the next start ({error.strerror or error})"
+        return Path(temporary.name), temporary, reason

@@ -57,8 +57,8 @@ class _Selector:
     def select_unproven(self, strict: bool) -> Selection:
         """Without golden cases: the first that opens; there is nothing to compare by."""
         if strict:
-            told = "the bundle has no golden cases, so nothing can be proven here"
-            raise _strict_error(self._manifest, [told])
+            reason = "the bundle has no golden cases, so nothing can be proven here"
+            raise _strict_error(self._manifest, [reason])
         for candidate in (c for tier in self._field.tiers for c in tier):
             if chosen := self._open(candidate, "none"):
                 return chosen
@@ -113,8 +113,8 @@ class _Selector:
         except EdgeError as error:
             self._left.append(f"{candidate.name}: {error.message}")
             return None
-        told = list(dict.fromkeys([*self._left, *passed]))
-        note = f"passed over: {'; '.join(told)}" if told else ""
+        notes = list(dict.fromkeys([*self._left, *passed]))
+        note = f"passed over: {'; '.join(notes)}" if notes else ""
         return Selection(candidate, session, proof, note)
 
     def _nothing(self) -> WrapperError:
@@ -133,12 +133,12 @@ def _reasons(tier: Sequence[ExecutionPlan], outcomes: dict[str, ProbeOutcome]) -
 
 
 def _nothing_usable(manifest: Manifest, reasons: Iterable[str]) -> WrapperError:
-    told = "; ".join(reasons) or "the bundle holds no artifacts"
+    causes = "; ".join(reasons) or "the bundle holds no artifacts"
     return WrapperError(
         "EDGE-WRAPPER-001",
         f"model {manifest.name}",
         wanted="an artifact that can be used on this device",
-        got=f"none: {told}",
+        got=f"none: {causes}",
         hint="`edgeserve doctor` says which runtimes are here and what installs the others; "
         "`edgeserve verify BUNDLE` tries every artifact again",
     )

@@ -105,20 +105,20 @@ class Wrapper:
             attempts = Prober(self._model, around=self._around)
             stack.callback(attempts.close)
             candidates = plan_tiers(self.manifest, self._wish, backends.get, device_digest())
-            engine, lacking = None, None
+            engine, unavailable = None, None
             try:
                 chosen = select(self.manifest, candidates, attempts, self._wish.strict)
             except WrapperError as error:
                 if contract is None:
                     raise
-                lacking = ("proof-failed" if candidates.tiers else "missing", error)
+                unavailable = ("proof-failed" if candidates.tiers else "missing", error)
                 self.threads, self.ran_on = 0, _ran_nowhere(self.manifest)
             else:
                 stack.callback(chosen.session.close)
                 self.threads = chosen.session.threads
                 self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
                 engine = Engine(chosen.session, self._around, self.manifest.signature)
-            self._router = _router(contract, self, lacking, stack) if contract else None
+            self._router = _router(contract, self, unavailable, stack) if contract else None
             self._closing = stack.pop_all()
         self._engine: Engine | None = engine
         self._closed = False
@@ -252,7 +252,7 @@ def _policy(fallback: object, deadline: float | None) -> Fallback | None:
 def _router(
     contract: Fallback,
     wrapper: Wrapper,
-    lacking: tuple[str, EdgeError] | None,
+    unavailable: tuple[str, EdgeError] | None,
     stack: contextlib.ExitStack,
 ) -> FallbackRouter:
     """Who decides which input an endpoint is asked about.
@@ -262,11 +262,11 @@ def _router(
     """
     from edgeserve.wrapper.fallback.router import FallbackRouter
 
-    local = None if lacking else wrapper._on_device
-    router = FallbackRouter(contract, wrapper.manifest, wrapper._around, local, lacking)
+    local = None if unavailable else wrapper._on_device
+    router = FallbackRouter(contract, wrapper.manifest, wrapper._around, local, unavailable)
     stack.callback(router.close)
-    if lacking and not (router.may_ask and {lacking[0], "always"} & set(contract.triggers)):
-        raise lacking[1]
+    if unavailable and not (router.may_ask and {unavailable[0], "always"} & set(contract.triggers)):
+        raise unavailable[1]
     return router
 
 

@@ -195,11 +195,11 @@ def _interrupted(name: str) -> EdgeError:
 def _report(error: EdgeError, as_json: bool, out: object = None) -> int:
     """Say what went wrong, as JSON in the same shape as an answer, and return the exit code."""
     if as_json:
-        said = {"code": error.code, "message": error.message, "hint": error.hint}
+        fields = {"code": error.code, "message": error.message, "hint": error.hint}
         if error.source_line:
-            said["source_line"] = error.source_line
+            fields["source_line"] = error.source_line
         empty: dict[str, Any] = {"model_id": None, "artifacts": [], "refused": []}
-        whole = {"schema": 1, **({"out": out, **empty} if out is not None else {}), "error": said}
+        whole = {"schema": 1, **({"out": out, **empty} if out is not None else {}), "error": fields}
         print_json(whole)
     else:
         print(f"edgeserve: {escape_controls(str(error), lines=True)}", file=sys.stderr)

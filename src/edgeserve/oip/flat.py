@@ -60,23 +60,23 @@ def read_flat(body: bytes, most: Mapping[str, int]) -> FlatRequest | None:
     """
     if len(body) > _BYTES * sum(most.values()) + _REST:
         return None
-    said = _by_simd(body) or _by_msgspec(body)
-    if said is None:
+    request = _by_simd(body) or _by_msgspec(body)
+    if request is None:
         return None
-    names = {head.name for head in said.inputs}
-    found = [_tensor(head, most) for head in said.inputs]
-    if not found or len(names) < len(found) or said.tensors or any(t is None for t in found):
+    names = {head.name for head in request.inputs}
+    found = [_tensor(head, most) for head in request.inputs]
+    if not found or len(names) < len(found) or request.tensors or any(t is None for t in found):
         return None
-    said.tensors = tuple(found)
-    return said
+    request.tensors = tuple(found)
+    return request
 
 
 def _by_msgspec(body: bytes) -> FlatRequest | None:
     try:
-        said = _DECODER.decode(body)
+        request = _DECODER.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
-    return None if any(head.numbers is not None for head in said.inputs) else said
+    return None if any(head.numbers is not None for head in request.inputs) else request
 
 
 def _by_simd(body: bytes) -> FlatRequest | None:
@@ -84,14 +84,14 @@ def _by_simd(body: bytes) -> FlatRequest | None:
     if found is None:
         return None
     try:
-        said = msgspec.convert(found.rest | {"inputs": found.inputs}, FlatRequest)
+        request = msgspec.convert(found.rest | {"inputs": found.inputs}, FlatRequest)
     except msgspec.ValidationError:
         return None
-    for head, numbers in zip(said.inputs, found.numbers, strict=True):
+    for head, numbers in zip(request.inputs, found.numbers, strict=True):
         if head.numbers is not None:
             return None
         head.numbers = numbers
-    return said
+    return request
 
 
 def _tensor(head: _FlatTensor, most: Mapping[str, int]) -> Tensor | None:

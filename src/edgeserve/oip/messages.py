@@ -98,18 +98,18 @@ def read_request(
     """
     if head is None and most is not None and (flat := read_flat(body, most)):
         return _request(flat, flat.tensors)
-    said, rest = _split(body, head, _REQUEST)
-    if not said.inputs:
+    parsed, rest = _split(body, head, _REQUEST)
+    if not parsed.inputs:
         raise BadMessage("a request without inputs")
-    return _request(said, _tensors(said.inputs, rest, "input", most))
+    return _request(parsed, _tensors(parsed.inputs, rest, "input", most))
 
 
-def _request(said: _RequestHead | FlatRequest, inputs: tuple[Tensor, ...]) -> InferRequest:
-    asked = said.parameters or {}
+def _request(parsed: _RequestHead | FlatRequest, inputs: tuple[Tensor, ...]) -> InferRequest:
+    asked = parsed.parameters or {}
     binary = _flag(asked, "binary_data_output", False)
-    wanted = tuple(_wanted(output, binary) for output in said.outputs or ())
+    wanted = tuple(_wanted(output, binary) for output in parsed.outputs or ())
     _unique([output.name for output in wanted], "output")
-    return InferRequest(inputs, said.id, wanted, binary, asked)
+    return InferRequest(inputs, parsed.id, wanted, binary, asked)
 
 
 def read_response(body: bytes, head: int | None) -> InferResponse:
@@ -118,10 +118,14 @@ def read_response(body: bytes, head: int | None) -> InferResponse:
     Raises:
         BadMessage: the body is no response, or lies about a size.
     """
-    said, rest = _split(body, head, _RESPONSE)
-    outputs = _tensors(said.outputs, rest, "output", None)
+    parsed, rest = _split(body, head, _RESPONSE)
+    outputs = _tensors(parsed.outputs, rest, "output", None)
     return InferResponse(
-        said.model_name, said.model_version or "", outputs, said.id or "", said.parameters or {}
+        parsed.model_name,
+        parsed.model_version or "",
+        outputs,
+        parsed.id or "",
+        parsed.parameters or {},
     )
 
 
@@ -130,12 +134,12 @@ def write_request(
 ) -> tuple[bytes, int | None]:
     """The body of a request and, where it holds binary tensors, the length of its JSON."""
     heads, blobs = _written(inputs, {tensor.name: binary for tensor in inputs})
-    said: dict[str, Any] = {"inputs": heads}
+    message: dict[str, Any] = {"inputs": heads}
     if id:
-        said["id"] = id
+        message["id"] = id
     if binary:
-        said["parameters"] = {"binary_data_output": True}
-    return _joined(said, blobs)
+        message["parameters"] = {"binary_data_output": True}
+    return _joined(message, blobs)
 
 
 def write_response(answer: InferResponse, binary: Mapping[str, bool]) -> tuple[bytes, int | None]:
@@ -149,12 +153,12 @@ def write_response(answer: InferResponse, binary: Mapping[str, bool]) -> tuple[b
         BadMessage: an output holds NaN or infinity, which JSON has no word for.
     """
     heads, blobs = _written(answer.outputs, binary)
-    said: dict[str, Any] = {"model_name": answer.model, "model_version": answer.version}
+    message: dict[str, Any] = {"model_name": answer.model, "model_version": answer.version}
     if answer.id:
-        said["id"] = answer.id
+        message["id"] = answer.id
     if answer.parameters:
-        said["parameters"] = dict(answer.parameters)
-    return _joined(said | {"outputs": heads}, blobs)
+        message["parameters"] = dict(answer.parameters)
+    return _joined(message | {"outputs": heads}, blobs)
 
 
 _REQUEST = msgspec.json.Decoder(_RequestHead)
@@ -211,10 +215,10 @@ def _tensor(
 
 def _binary_size(head: _TensorHead) -> int | None:
     """How many bytes of a tensor lie behind the JSON; None: its data is in the JSON."""
-    said = head.parameters or {}
-    if "shared_memory_region" in said:
+    parameters = head.parameters or {}
+    if "shared_memory_region" in parameters:
         raise BadMessage(f"{head.name[:60]!r} lies in shared memory, which is not offered here")
-    size = said.get("binary_data_size")
+    size = parameters.get("binary_data_size")
     if size is None:
         return None
     if type(size) is not int or size < 0:
@@ -225,20 +229,20 @@ def _binary_size(head: _TensorHead) -> int | None:
 
 
 def _wanted(output: OutputRequest, binary: bool) -> RequestedOutput:
-    said = output.parameters or {}
-    if said.get("classification"):
+    parameters = output.parameters or {}
+    if parameters.get("classification"):
         raise BadMessage(
             "the parameter classification is not offered here: ask `predict` for decisions"
         )
-    if "shared_memory_region" in said:
+    if "shared_memory_region" in parameters:
         raise BadMessage(
             f"{output.name[:60]!r} is wanted in shared memory, which is not offered here"
         )
-    return RequestedOutput(output.name, _flag(said, "binary_data", binary))
+    return RequestedOutput(output.name, _flag(parameters, "binary_data", binary))
 
 
-def _flag(said: Mapping[str, Any], name: str, default: bool) -> bool:
-    value = said.get(name, default)
+def _flag(parameters: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = parameters.get(name, default)
     if type(value) is not bool:
         raise BadMessage(f"parameter {name} is neither true nor false")
     return value
@@ -279,6 +283,6 @@ def _plain(array: np.ndarray) -> list[Any] | msgspec.Raw:
     return fast_json.encode_numbers(flat)
 
 
-def _joined(said: dict[str, Any], blobs: Sequence[bytes]) -> tuple[bytes, int | None]:
-    head = msgspec.json.encode(said)
+def _joined(message: dict[str, Any], blobs: Sequence[bytes]) -> tuple[bytes, int | None]:
+    head = msgspec.json.encode(message)
     return (b"".join([head, *blobs]), len(head)) if blobs else (head, None)

@@ -138,8 +138,8 @@ def _make(
 def _without(golden: Golden, left_out: Sequence[JudgedArtifact]) -> Golden:
     """The cases, with a word on the artifacts that they were not chosen for."""
     left = ", ".join(j.artifact.name for j in left_out)
-    said = f"none is far enough from flipping for {left}: a device uses it only if it holds them"
-    return msgspec.structs.replace(golden, note="; ".join(filter(None, (golden.note, said))))
+    reason = f"none is far enough from flipping for {left}: a device uses it only if it holds them"
+    return msgspec.structs.replace(golden, note="; ".join(filter(None, (golden.note, reason))))
 
 
 def golden_for(

@@ -87,8 +87,8 @@ def compare_reports(
     """
     changes = [_change(name, old[name], report) for name, report in new.items() if name in old]
     if other is not None:
-        said = f"; of another model before, model_id {other[:16]}…"
-        changes = [dataclasses.replace(c, words=c.words + said) for c in changes]
+        note = f"; of another model before, model_id {other[:16]}…"
+        changes = [dataclasses.replace(c, words=c.words + note) for c in changes]
     changes += [Change(name, False, "was not there before") for name in new if name not in old]
     changes += [Change(name, False, "is not there any more") for name in old if name not in new]
     return tuple(sorted(changes, key=lambda change: change.name))
@@ -122,10 +122,10 @@ def _flips(old: Report, new: Report) -> tuple[bool, str]:
         return False, "no decisions to compare"
     before, now = old.decisions.decided, new.decisions.decided
     chance = fisher_p(before, now)
-    said = f"{_count(before)} decided answers flipped before, {_count(now)} now"
+    counts = f"{_count(before)} decided answers flipped before, {_count(now)} now"
     if chance < _CHANCE:
-        return True, f"{said}, more than chance explains (p = {chance:.2g})"
-    return False, said
+        return True, f"{counts}, more than chance explains (p = {chance:.2g})"
+    return False, counts
 
 
 def _count(rate: Rate) -> str:

@@ -215,12 +215,12 @@ def _suite(root: ElementTree.Element, name: str, report: Report) -> None:
         if not check.ok:
             ElementTree.SubElement(case, "failure", message=check.detail)
     verdict = ElementTree.SubElement(suite, "testcase", classname=name, name="verdict")
-    said = "; ".join(f"{r.code} {r.message}" for r in report.judgement.reasons)
+    reasons = "; ".join(f"{r.code} {r.message}" for r in report.judgement.reasons)
     if failed:
-        ElementTree.SubElement(verdict, "failure", message=said)
+        ElementTree.SubElement(verdict, "failure", message=reasons)
     ElementTree.SubElement(
         verdict, "system-out"
-    ).text = f"{report.judgement.verdict} {said}".strip()
+    ).text = f"{report.judgement.verdict} {reasons}".strip()
 
 
 def _changes(root: ElementTree.Element, changes: Sequence[Change]) -> None:
