@@ -130,12 +130,9 @@ def calibration(
             -006 one input in both halves.
     """
     if data is None:
+        hint = "give inputs as your users send them: --data FOLDER (docs/guide/data.md)"
         raise QuantizeError(
-            "EDGE-QUANTIZE-001",
-            "calibration",
-            wanted="samples of real data",
-            got="none",
-            hint="give inputs as your users send them: --data FOLDER (docs/guide/data.md)",
+            "EDGE-QUANTIZE-001", "calibration", wanted="samples of real data", got="none", hint=hint
         )
     samples = _chosen_samples(Path(data), exported.signature, seed, count)
     return Calibration(exported, root, samples)

@@ -59,13 +59,8 @@ def _fits(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> boo
 
 
 def _unfit(thing: str, wanted: str, got: str) -> QuantizeError:
-    return QuantizeError(
-        "EDGE-QUANTIZE-004",
-        thing,
-        wanted=wanted,
-        got=got,
-        hint="give inputs as the model takes them; `edgeserve inspect` shows its signature",
-    )
+    hint = "give inputs as the model takes them; `edgeserve inspect` shows its signature"
+    return QuantizeError("EDGE-QUANTIZE-004", thing, wanted=wanted, got=got, hint=hint)
 
 
 class SampleDiversity:

@@ -192,13 +192,10 @@ def _check_operators(model: ModelProto) -> None:
     newest = onnx.defs.onnx_opset_version()
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if not versions or not _MIN_OPSET <= versions[0] <= newest:
-        raise ConvertError(
-            "EDGE-CONVERT-073",
-            "operator set",
-            wanted=f"{_MIN_OPSET} to {newest}",
-            got=str(versions[0]) if versions else "none",
-            hint="convert it: onnx.version_converter.convert_version(model, 20)",
-        )
+        wanted = f"{_MIN_OPSET} to {newest}"
+        got = str(versions[0]) if versions else "none"
+        hint = "convert it: onnx.version_converter.convert_version(model, 20)"
+        raise ConvertError("EDGE-CONVERT-073", "operator set", wanted=wanted, got=got, hint=hint)
     allowed = {*_DOMAINS, *(function.domain for function in model.functions)}
     for node in _nodes(model.graph):
         if node.domain not in allowed:
@@ -269,13 +266,8 @@ def _check_weights(model: ModelProto) -> None:
 
 
 def _invalid(thing: str, wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-072",
-        thing,
-        wanted=wanted,
-        got=got,
-        hint="download the file again, or export it again with a current exporter",
-    )
+    hint = "download the file again, or export it again with a current exporter"
+    return ConvertError("EDGE-CONVERT-072", thing, wanted=wanted, got=got, hint=hint)
 
 
 def _unfit(thing: str, wanted: str, got: str, hint: str) -> ConvertError:

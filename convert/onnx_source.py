@@ -96,12 +96,9 @@ def _copy_files(
             fs.copy(origin, target)
             entries.append(describe(out, name))
     except OSError as error:
-        raise FilesError(
-            "EDGE-FILES-001",
-            str(out),
-            got=error.strerror or str(error),
-            hint="free some disk space, or choose another folder with -o",
-        ) from error
+        got = error.strerror or str(error)
+        hint = "free some disk space, or choose another folder with -o"
+        raise FilesError("EDGE-FILES-001", str(out), got=got, hint=hint) from error
     return entries[0], tuple(entries[1:])
 
 
@@ -294,11 +291,6 @@ def _sorted(program: FileEntry, data: tuple[FileEntry, ...]) -> tuple[FileEntry,
 
 
 def _unrunnable(thing: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-075",
-        thing,
-        wanted="answers from ONNX Runtime",
-        got=got,
-        hint="fix its dynamic sizes (onnxruntime.tools.make_dynamic_shape_fixed), or export it"
-        " again",
-    )
+    wanted = "answers from ONNX Runtime"
+    hint = "fix its dynamic sizes (onnxruntime.tools.make_dynamic_shape_fixed), or export it again"
+    return ConvertError("EDGE-CONVERT-075", thing, wanted=wanted, got=got, hint=hint)

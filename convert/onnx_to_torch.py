@@ -248,10 +248,6 @@ def _max_difference(got: np.ndarray, right: np.ndarray, thing: str) -> float:
 
 
 def _differs(thing: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-077",
-        thing,
-        wanted="ONNX Runtime's own answers",
-        got=got,
-        hint="give the PyTorch module that the file was made from, or use --to onnx",
-    )
+    wanted = "ONNX Runtime's own answers"
+    hint = "give the PyTorch module that the file was made from, or use --to onnx"
+    return ConvertError("EDGE-CONVERT-077", thing, wanted=wanted, got=got, hint=hint)

@@ -174,13 +174,10 @@ def _probe_padding(program: Program, processing: Processing) -> Program:
 def _check_fields(options: FactoryOptions, program: Program) -> None:
     names = [spec.name for spec in program.signature.outputs]
     if unknown := sorted(set(options.fields) - set(names)):
-        raise ConvertError(
-            "EDGE-CONVERT-010",
-            "option 'fields'",
-            wanted=f"output names among {names}",
-            got=f"{unknown}",
-            hint="call the outputs as output_names does, or as forward's keys do",
-        )
+        wanted = f"output names among {names}"
+        got = f"{unknown}"
+        hint = "call the outputs as output_names does, or as forward's keys do"
+        raise ConvertError("EDGE-CONVERT-010", "option 'fields'", wanted=wanted, got=got, hint=hint)
 
 
 def _overridden(exported: Exported, request: ExportRequest) -> Exported:

@@ -31,13 +31,9 @@ def check_packages(thing: str, needed: Mapping[str, str]) -> None:
     missing = [name for name, module in needed.items() if importlib.util.find_spec(module) is None]
     old = too_old(*needed)
     if missing or old:
-        raise ConvertError(
-            "EDGE-CONVERT-060",
-            thing,
-            wanted=", ".join(needed),
-            got=f"no {', '.join(missing)}" if missing else "versions that are too old",
-            hint=install_command("convert") if missing else str(old),
-        )
+        got = f"no {', '.join(missing)}" if missing else "versions that are too old"
+        hint = install_command("convert") if missing else str(old)
+        raise ConvertError("EDGE-CONVERT-060", thing, wanted=", ".join(needed), got=got, hint=hint)
 
 
 def resolve_named_file(folder: Path, name: object, named_by: str, *, alone: bool = False) -> Path:
@@ -100,10 +96,6 @@ def _hub_blobs(folder: Path) -> list[Path]:
 
 
 def _outside_error(thing: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-065",
-        thing,
-        wanted="a file of the model's own folder",
-        got=got,
-        hint="put a copy of the file itself into the folder, under a plain name",
-    )
+    wanted = "a file of the model's own folder"
+    hint = "put a copy of the file itself into the folder, under a plain name"
+    return ConvertError("EDGE-CONVERT-065", thing, wanted=wanted, got=got, hint=hint)

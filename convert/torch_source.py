@@ -106,13 +106,10 @@ def _import_hint(name: str, folder: Path, error: BaseException) -> str:
 def _no_module(name: str, folder: Path) -> ConvertError:
     there = sorted(path.stem for path in folder.glob("*.py"))
     close = difflib.get_close_matches(name, there, 1)
-    return ConvertError(
-        "EDGE-CONVERT-004",
-        f"module {name!r}",
-        wanted=f"a module in {folder} or an installed one",
-        got="none of that name",
-        hint=f"did you mean {close[0]!r}?" if close else "run from the folder that holds it",
-    )
+    wanted = f"a module in {folder} or an installed one"
+    got = "none of that name"
+    hint = f"did you mean {close[0]!r}?" if close else "run from the folder that holds it"
+    return ConvertError("EDGE-CONVERT-004", f"module {name!r}", wanted=wanted, got=got, hint=hint)
 
 
 def _look_up(module: ModuleType, path: str, location: str) -> Callable[[], Any]:
@@ -206,12 +203,9 @@ def check_result(made: Any, location: str) -> tuple[torch.nn.Module, object, dic
 
 
 def _result_error(location: str, got: str) -> ConvertError:
+    hint = "return a torch.nn.Module, then a tuple or dict of tensors, then (optionally) a dict"
     return ConvertError(
-        "EDGE-CONVERT-009",
-        f"factory {location!r}",
-        wanted=_CONTRACT,
-        got=got,
-        hint="return a torch.nn.Module, then a tuple or dict of tensors, then (optionally) a dict",
+        "EDGE-CONVERT-009", f"factory {location!r}", wanted=_CONTRACT, got=got, hint=hint
     )
 
 

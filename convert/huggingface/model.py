@@ -358,10 +358,6 @@ def _abbreviated(names: Sequence[str]) -> str:
 def _unknown(thing: str, got: str) -> ConvertError:
     import transformers
 
-    return ConvertError(
-        "EDGE-CONVERT-067",
-        thing,
-        wanted=f"a network that transformers {transformers.__version__} builds",
-        got=got,
-        hint="pip install -U transformers; else write a factory that builds the module",
-    )
+    wanted = f"a network that transformers {transformers.__version__} builds"
+    hint = "pip install -U transformers; else write a factory that builds the module"
+    return ConvertError("EDGE-CONVERT-067", thing, wanted=wanted, got=got, hint=hint)

@@ -145,10 +145,5 @@ def _prompts(folder: ModelFolder) -> tuple[str, ...]:
 
 
 def _unsupported_module(thing: str, wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-071",
-        thing,
-        wanted=wanted,
-        got=got,
-        hint="write a factory whose module does that step itself, and returns the vector",
-    )
+    hint = "write a factory whose module does that step itself, and returns the vector"
+    return ConvertError("EDGE-CONVERT-071", thing, wanted=wanted, got=got, hint=hint)

@@ -107,13 +107,10 @@ def _max_length(model: Any, tokenizer: Any, names: Sequence[str], declared: int 
     for length in (longest, shorter):
         if length > 0 and _accepts_length(model, names, length):
             return length
-    raise ConvertError(
-        "EDGE-CONVERT-067",
-        type(model).__name__,
-        wanted=f"an answer to {longest} tokens",
-        got="an error",
-        hint="correct max_position_embeddings in config.json",
-    )
+    wanted = f"an answer to {longest} tokens"
+    got = "an error"
+    hint = "correct max_position_embeddings in config.json"
+    raise ConvertError("EDGE-CONVERT-067", type(model).__name__, wanted=wanted, got=got, hint=hint)
 
 
 def _accepts_length(model: Any, names: Sequence[str], length: int) -> bool:
@@ -226,12 +223,9 @@ def _outputs(
     if planned.task != "feature-extraction":
         return ()
     if "attention_mask" not in names:
-        raise ConvertError(
-            "EDGE-CONVERT-071",
-            "pooling",
-            wanted="a network that takes an attention mask",
-            got=f"one that takes {list(names)}",
-            hint="write a factory whose module pools the tokens itself",
-        )
+        wanted = "a network that takes an attention mask"
+        got = f"one that takes {list(names)}"
+        hint = "write a factory whose module pools the tokens itself"
+        raise ConvertError("EDGE-CONVERT-071", "pooling", wanted=wanted, got=got, hint=hint)
     pool = Pool(output=output, mask="attention_mask", mode=sentence.pool)
     return (pool, L2Normalize(output=output)) if sentence.normalize else (pool,)

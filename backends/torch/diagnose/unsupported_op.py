@@ -89,13 +89,8 @@ REWRITE_HINT = "write that line with other operators, or do that step outside th
 
 def converter_error(code: str, converter: str, got: str) -> ConvertError:
     """The error where a converter failed and no op is known to be the cause."""
-    return ConvertError(
-        code,
-        converter,
-        wanted="a model",
-        got=got,
-        hint="the job's log holds the converter's whole message; --bisect finds the part",
-    )
+    hint = "the job's log holds the converter's whole message; --bisect finds the part"
+    return ConvertError(code, converter, wanted="a model", got=got, hint=hint)
 
 
 def mark_nodes(program: ExportedProgram) -> dict[str, str]:

@@ -261,13 +261,8 @@ def _chosen_names(kind: str, wanted: Sequence[str], found: list[str]) -> list[st
 
 
 def _bad_names(kind: str, wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-022",
-        f"{kind}_names",
-        wanted=wanted,
-        got=got,
-        hint=f"give one name for each {kind} tensor, or leave {kind}_names out",
-    )
+    hint = f"give one name for each {kind} tensor, or leave {kind}_names out"
+    return ConvertError("EDGE-CONVERT-022", f"{kind}_names", wanted=wanted, got=got, hint=hint)
 
 
 def _output_names(first: FirstRun, inputs: list[str], options: ExportOptions) -> list[str]:

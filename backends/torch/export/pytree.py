@@ -165,13 +165,9 @@ def _output_name(leaf: Leaf, bare: bool) -> str:
 
 
 def _bad_outputs(got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-016",
-        "outputs of forward",
-        wanted="tensors, in any nesting of tuples and dicts",
-        got=got,
-        hint="return tensors only: torch.as_tensor(x) for a number, view_as_real for a complex one",
-    )
+    wanted = "tensors, in any nesting of tuples and dicts"
+    hint = "return tensors only: torch.as_tensor(x) for a number, view_as_real for a complex one"
+    return ConvertError("EDGE-CONVERT-016", "outputs of forward", wanted=wanted, got=got, hint=hint)
 
 
 def unique_names(names: list[str], taken: frozenset[str] = frozenset()) -> list[str]:

@@ -204,20 +204,11 @@ def _pairs(held: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _refused(thing: str, wanted: str, got: str = "something else") -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-018",
-        f".pt2: {thing}",
-        wanted=wanted,
-        got=got,
-        hint="export it again from plain tensors; --trust-pickle lets its author run code here",
-    )
+    hint = "export it again from plain tensors; --trust-pickle lets its author run code here"
+    return ConvertError("EDGE-CONVERT-018", f".pt2: {thing}", wanted=wanted, got=got, hint=hint)
 
 
 def _unreadable(got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-019",
-        "program",
-        wanted="an archive that torch.export.save wrote",
-        got=got,
-        hint="export it again with torch.export.save and this version of torch",
-    )
+    wanted = "an archive that torch.export.save wrote"
+    hint = "export it again with torch.export.save and this version of torch"
+    return ConvertError("EDGE-CONVERT-019", "program", wanted=wanted, got=got, hint=hint)

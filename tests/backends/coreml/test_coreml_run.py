@@ -53,6 +53,18 @@ def test_a_file_that_is_not_listed_is_refused(packages: Any, tmp_path: Path) -> 
     assert "other.bin" in error.value.message
 
 
+def test_a_linked_folder_that_is_not_listed_is_refused(packages: Any, tmp_path: Path) -> None:
+    package = packages("conv")
+    shutil.copytree(package.root, tmp_path / "copy")
+    (tmp_path / "outside").mkdir()
+    link = tmp_path / "copy/model.mlpackage/Data/com.apple.CoreML/linked"
+    link.symlink_to(tmp_path / "outside", target_is_directory=True)
+    with pytest.raises(BackendError) as error:
+        packages.backend.load(package.artifact, tmp_path / "copy")
+    assert error.value.code == "EDGE-BACKEND-016"
+    assert "'linked'" in error.value.message
+
+
 def test_files_are_checked_again_when_another_length_is_first_asked_for(
     packages: Any, text_package: Any, tmp_path: Path
 ) -> None:

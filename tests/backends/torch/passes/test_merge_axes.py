@@ -64,6 +64,19 @@ def test_operators_on_many_axes_take_five(rewritten: Any, function: Any) -> None
     assert not has_many_axes(with_sizes(graph, inputs))
 
 
+@pytest.mark.parametrize("function", [torch.argmax, torch.argmin], ids=["argmax", "argmin"])
+def test_an_index_without_dim_is_that_of_all_elements(rewritten: Any, function: Any) -> None:
+    inputs = (torch.arange(144.0).roll(50),)  # extremes away from the ends of every axis
+
+    def index_of_all(x: torch.Tensor) -> torch.Tensor:
+        return function(x.reshape(SIX) * 1.0)
+
+    graph, names = rewritten(index_of_all, inputs, merge_axes, decomposed=True)
+    assert names == ("merge_axes",)
+    assert not has_many_axes(with_sizes(graph, inputs))
+    assert torch.equal(graph(*inputs), function(inputs[0]))
+
+
 @pytest.mark.parametrize(
     "function",
     [
