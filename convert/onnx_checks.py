@@ -23,19 +23,7 @@ _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _QUANTIZED = ("Quantize", "Dequantize", "QLinear", "QGemm", "QAttention", "QMoE", "DynamicQuantize")
 _INTEGER = ("ConvInteger", "MatMulInteger", "MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")
 #: What inputs and outputs may hold; floats below float32 mean that the whole model is.
-_TYPES = (
-    "FLOAT",
-    "DOUBLE",
-    "BOOL",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-)
+_TYPES = tuple("FLOAT DOUBLE BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split())
 _HALF = ("FLOAT16", "BFLOAT16")
 
 

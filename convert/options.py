@@ -147,16 +147,8 @@ def write_assets(assets: Mapping[str, bytes], out: Path, fs: Fs = LOCAL) -> tupl
 
 
 #: Every key that a factory's third value may have.
-OPTION_KEYS = (
-    "assets",
-    "dynamic_shapes",
-    "fields",
-    "input_names",
-    "labels",
-    "output_names",
-    "processing",
-    "reference",
-    "task",
+OPTION_KEYS = tuple(
+    "assets dynamic_shapes fields input_names labels output_names processing reference task".split()
 )
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

@@ -39,20 +39,12 @@ if TYPE_CHECKING:
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 #: Switches that no step has a word for.
-_UNSUPPORTED_SWITCHES = (
-    "do_pad",
-    "do_flip_channel_order",
-    "do_grayscale",
-    "do_color_quantize",
-    "do_crop_margin",
-    "do_thumbnail",
-    "do_align_long_axis",
-    "do_image_splitting",
-    "do_pan_and_scan",
-    "apply_ocr",
-    "size_divisor",
-    "ensure_multiple_of",
-    "do_rescale_and_crop",
+_UNSUPPORTED_SWITCHES = tuple(
+    (
+        "do_pad do_flip_channel_order do_grayscale do_color_quantize do_crop_margin do_thumbnail "
+        "do_align_long_axis do_image_splitting do_pan_and_scan apply_ocr size_divisor "
+        "ensure_multiple_of do_rescale_and_crop"
+    ).split()
 )
 
 

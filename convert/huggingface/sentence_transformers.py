@@ -28,18 +28,11 @@ _SETTINGS = tuple(
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 #: Settings of that step that change what it computes, when they say something.
-_CHANGING = (
-    "processing_kwargs",
-    "query_length",
-    "document_length",
-    "query_expansion",
-    "model_args",
-    "model_kwargs",
-    "config_args",
-    "config_kwargs",
-    "tokenizer_args",
-    "processor_kwargs",
-    "tokenizer_name_or_path",
+_CHANGING = tuple(
+    (
+        "processing_kwargs query_length document_length query_expansion model_args model_kwargs "
+        "config_args config_kwargs tokenizer_args processor_kwargs tokenizer_name_or_path"
+    ).split()
 )
 
 

@@ -38,12 +38,8 @@ _BATCH = 64
 #: Longest row of a network that has no limit of its own.
 _DEFAULT_LENGTH = 512
 #: Settings of networks that look at a part of the text only, by place: their masks are their own.
-_WINDOWED_ATTENTION = (
-    "sliding_window",
-    "local_attention",
-    "attention_window",
-    "layer_types",
-    "attn_layers",
+_WINDOWED_ATTENTION = tuple(
+    "sliding_window local_attention attention_window layer_types attn_layers".split()
 )
 _EXAMPLES = ("a short example", "another one, which is a little longer than the first")
 

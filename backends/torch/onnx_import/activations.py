@@ -6,7 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from edgeserve.backends.torch.onnx_import.table import OnnxNode, op, register_functions
+from edgeserve.backends.torch.onnx_import.table import (
+    OnnxNode,
+    op,
+    register_functions,
+    register_nodes,
+)
 
 __all__: list[str] = []
 
@@ -22,28 +27,23 @@ register_functions(
         "Softsign": functional.softsign,
         "Mish": functional.mish,
         "HardSwish": functional.hardswish,
+        "PRelu": lambda x, slope: torch.where(x < 0, x * slope, x),
     }
 )
-
-
-@op("LeakyRelu")
-def _leaky(node: OnnxNode, x: Tensor) -> Tensor:
-    return functional.leaky_relu(x, node.get("alpha", 0.01))
-
-
-@op("PRelu")
-def _prelu(node: OnnxNode, x: Tensor, slope: Tensor) -> Tensor:
-    return torch.where(x < 0, x * slope, x)
-
-
-@op("Elu")
-def _elu(node: OnnxNode, x: Tensor) -> Tensor:
-    return functional.elu(x, node.get("alpha", 1.0))
-
-
-@op("Celu")
-def _celu(node: OnnxNode, x: Tensor) -> Tensor:
-    return functional.celu(x, node.get("alpha", 1.0))
+register_nodes(
+    {
+        "LeakyRelu": lambda node, x: functional.leaky_relu(x, node.get("alpha", 0.01)),
+        "Elu": lambda node, x: functional.elu(x, node.get("alpha", 1.0)),
+        "Celu": lambda node, x: functional.celu(x, node.get("alpha", 1.0)),
+        "Gelu": lambda node, x: functional.gelu(x, approximate=node.get("approximate", "none")),
+        "HardSigmoid": lambda node, x: torch.clamp(
+            x * node.get("alpha", 0.2) + node.get("beta", 0.5), 0.0, 1.0
+        ),
+        "ThresholdedRelu": lambda node, x: torch.where(
+            x > node.get("alpha", 1.0), x, torch.zeros_like(x)
+        ),
+    }
+)
 
 
 @op("Selu")
@@ -51,22 +51,6 @@ def _selu(node: OnnxNode, x: Tensor) -> Tensor:
     alpha, gamma = node.get("alpha", 1.6732632423543772), node.get("gamma", 1.0507009873554805)
     low = torch.clamp(alpha * (torch.exp(x) - 1), max=0)
     return torch.mul(torch.clamp(x, min=0) + low, gamma)
-
-
-@op("Gelu")
-def _gelu(node: OnnxNode, x: Tensor) -> Tensor:
-    word = node.get("approximate", "none")
-    return functional.gelu(x, approximate=word)
-
-
-@op("HardSigmoid")
-def _hard_sigmoid(node: OnnxNode, x: Tensor) -> Tensor:
-    return torch.clamp(x * node.get("alpha", 0.2) + node.get("beta", 0.5), 0.0, 1.0)
-
-
-@op("ThresholdedRelu")
-def _thresholded(node: OnnxNode, x: Tensor) -> Tensor:
-    return torch.where(x > node.get("alpha", 1.0), x, torch.zeros_like(x))
 
 
 @op("Shrink")

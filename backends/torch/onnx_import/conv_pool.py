@@ -13,18 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
+from edgeserve.backends.torch.onnx_import.table import OnnxNode, op, register_functions
 
-_CONV: dict[int, Callable[..., Tensor]] = {
-    1: functional.conv1d,
-    2: functional.conv2d,
-    3: functional.conv3d,
-}
-_TRANSPOSED: dict[int, Callable[..., Tensor]] = {
-    1: functional.conv_transpose1d,
-    2: functional.conv_transpose2d,
-    3: functional.conv_transpose3d,
-}
+
+def _by_axes(name: str) -> dict[int, Callable[..., Tensor]]:
+    """A function of PyTorch for each number of spatial axes that it has."""
+    return {count: getattr(functional, f"{name}{count}d") for count in (1, 2, 3)}
+
+
+_CONV = _by_axes("conv")
+_TRANSPOSED = _by_axes("conv_transpose")
 
 Ends = list[tuple[int, int]]
 
@@ -119,26 +117,15 @@ def _cropped(x: Tensor, ends: Ends) -> Tensor:
     return x[tuple(index)]
 
 
-_MAX: dict[int, Callable[..., Tensor]] = {
-    1: functional.max_pool1d,
-    2: functional.max_pool2d,
-    3: functional.max_pool3d,
-}
-_MEAN: dict[int, Callable[..., Tensor]] = {
-    1: functional.avg_pool1d,
-    2: functional.avg_pool2d,
-    3: functional.avg_pool3d,
-}
+_MAX = _by_axes("max_pool")
+_MEAN = _by_axes("avg_pool")
 
-
-@op("GlobalAveragePool")
-def _global_average(node: OnnxNode, x: Tensor) -> Tensor:
-    return x.mean(list(range(2, x.ndim)), keepdim=True)
-
-
-@op("GlobalMaxPool")
-def _global_max(node: OnnxNode, x: Tensor) -> Tensor:
-    return x.amax(list(range(2, x.ndim)), keepdim=True)
+register_functions(
+    {
+        "GlobalAveragePool": lambda x: x.mean(list(range(2, x.ndim)), keepdim=True),
+        "GlobalMaxPool": lambda x: x.amax(list(range(2, x.ndim)), keepdim=True),
+    }
+)
 
 
 class _PoolWindow:

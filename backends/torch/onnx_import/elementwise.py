@@ -12,38 +12,14 @@ from torch import Tensor
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op, register_functions
 
-_UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "Abs": torch.abs,
-    "Acos": torch.acos,
-    "Acosh": torch.acosh,
-    "Asin": torch.asin,
-    "Asinh": torch.asinh,
-    "Atan": torch.atan,
-    "Atanh": torch.atanh,
-    "Ceil": torch.ceil,
-    "Cos": torch.cos,
-    "Cosh": torch.cosh,
-    "Erf": torch.erf,
-    "Exp": torch.exp,
-    "Floor": torch.floor,
-    "Log": torch.log,
-    "Neg": torch.neg,
+#: Operators that PyTorch calls by the same name.
+_SAME_NAME = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor Log Neg Reciprocal Round "
+    "Sign Sin Sinh Sqrt Tan IsNaN Add Sub Mul Where"
+).split()
+_OTHER_NAME: dict[str, Callable[..., Tensor]] = {
     "Not": torch.logical_not,
-    "Reciprocal": torch.reciprocal,
-    "Round": torch.round,
-    "Sign": torch.sign,
-    "Sin": torch.sin,
-    "Sinh": torch.sinh,
-    "Sqrt": torch.sqrt,
-    "Tan": torch.tan,
-    "IsNaN": torch.isnan,
     "BitwiseNot": torch.bitwise_not,
-}
-
-_BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "Add": torch.add,
-    "Sub": torch.sub,
-    "Mul": torch.mul,
     "And": torch.logical_and,
     "Or": torch.logical_or,
     "Xor": torch.logical_xor,
@@ -55,11 +31,15 @@ _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "BitwiseAnd": torch.bitwise_and,
     "BitwiseOr": torch.bitwise_or,
     "BitwiseXor": torch.bitwise_xor,
+    "Max": lambda *parts: functools.reduce(torch.maximum, parts),
+    "Min": lambda *parts: functools.reduce(torch.minimum, parts),
+    "Sum": lambda *parts: functools.reduce(torch.add, parts),
+    "Mean": lambda *parts: functools.reduce(torch.add, parts) / len(parts),
+    "Identity": lambda x: x,
+    "CastLike": lambda x, like: x.to(like.dtype),
 }
 
-
-register_functions(_UNARY)
-register_functions(_BINARY)
+register_functions({name: getattr(torch, name.lower()) for name in _SAME_NAME} | _OTHER_NAME)
 
 
 @op("Div")
@@ -85,26 +65,6 @@ def _mod(node: OnnxNode, a: Tensor, b: Tensor) -> Tensor:
     return torch.fmod(a, b) if node.get("fmod", 0) else torch.remainder(a, b)
 
 
-@op("Max")
-def _max(node: OnnxNode, *parts: Tensor) -> Tensor:
-    return functools.reduce(torch.maximum, parts)
-
-
-@op("Min")
-def _min(node: OnnxNode, *parts: Tensor) -> Tensor:
-    return functools.reduce(torch.minimum, parts)
-
-
-@op("Sum")
-def _sum(node: OnnxNode, *parts: Tensor) -> Tensor:
-    return functools.reduce(torch.add, parts)
-
-
-@op("Mean")
-def _mean(node: OnnxNode, *parts: Tensor) -> Tensor:
-    return functools.reduce(torch.add, parts) / len(parts)
-
-
 @op("IsInf")
 def _is_inf(node: OnnxNode, x: Tensor) -> Tensor:
     found = torch.zeros_like(x, dtype=torch.bool)
@@ -128,16 +88,6 @@ def _limit(node: OnnxNode, position: int, name: str) -> Any:
     return node.get(name)
 
 
-@op("Where")
-def _where(node: OnnxNode, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return torch.where(condition, a, b)
-
-
-@op("Identity")
-def _identity(node: OnnxNode, x: Tensor) -> Tensor:
-    return x
-
-
 @op("Dropout", host=(1, 2))
 def _dropout(node: OnnxNode, x: Tensor, *_: Tensor) -> Any:
     if node.has(2) and node.known(2).reshape(-1)[0]:
@@ -148,11 +98,6 @@ def _dropout(node: OnnxNode, x: Tensor, *_: Tensor) -> Any:
 @op("Cast")
 def _cast(node: OnnxNode, x: Tensor) -> Tensor:
     return x.to(torch_dtype(node, int(node.get("to"))))
-
-
-@op("CastLike")
-def _cast_like(node: OnnxNode, x: Tensor, like: Tensor) -> Tensor:
-    return x.to(like.dtype)
 
 
 def torch_dtype(node: OnnxNode, kind: int) -> torch.dtype:

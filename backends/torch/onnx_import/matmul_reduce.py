@@ -8,12 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
+from edgeserve.backends.torch.onnx_import.table import (
+    OnnxNode,
+    op,
+    register_functions,
+    register_nodes,
+)
 
-
-@op("MatMul")
-def _matmul(node: OnnxNode, a: Tensor, b: Tensor) -> Tensor:
-    return torch.matmul(a, b)
+register_functions({"MatMul": torch.matmul, "Det": torch.linalg.det})
+register_nodes(
+    {"Einsum": lambda node, *parts: torch.einsum(node.get("equation").replace(" ", ""), *parts)}
+)
 
 
 @op("Gemm")
@@ -30,17 +35,6 @@ def _gemm(node: OnnxNode, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tens
     if c is None:
         return made
     return torch.add(made, c if beta == 1.0 else (c * beta).to(a.dtype))
-
-
-@op("Einsum")
-def _einsum(node: OnnxNode, *parts: Tensor) -> Tensor:
-    return torch.einsum(node.get("equation").replace(" ", ""), *parts)
-
-
-@op("Det")
-def _determinant(node: OnnxNode, x: Tensor) -> Tensor:
-    made: Tensor = torch.linalg.det(x)
-    return made
 
 
 #: What is done over axes, kept or not.

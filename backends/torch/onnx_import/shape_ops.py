@@ -11,7 +11,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from edgeserve.backends.torch.onnx_import.elementwise import torch_dtype
-from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
+from edgeserve.backends.torch.onnx_import.table import (
+    OnnxNode,
+    op,
+    register_functions,
+    register_nodes,
+)
 
 __all__: list[str] = []
 
@@ -49,36 +54,30 @@ def _unsqueeze(node: OnnxNode, x: Tensor, *_: Tensor) -> Tensor:
     return x
 
 
-@op("Transpose")
-def _transpose(node: OnnxNode, x: Tensor) -> Tensor:
-    return x.permute([int(n) for n in node.get("perm") or reversed(range(x.ndim))])
-
-
-@op("Concat")
-def _concat(node: OnnxNode, *parts: Tensor) -> Tensor:
-    return torch.cat(parts, int(node.get("axis")))
-
-
-@op("Expand", host=(1,))
-def _expand(node: OnnxNode, x: Tensor, _: Tensor | None) -> Tensor:
-    shape = [int(n) for n in node.known(1)]
-    return x.expand(np.broadcast_shapes(tuple(x.shape), tuple(shape)))
-
-
-@op("Tile", host=(1,))
-def _tile(node: OnnxNode, x: Tensor, *_: Tensor) -> Tensor:
-    return x.repeat([int(n) for n in node.known(1)])
+register_functions({"Size": lambda x: torch.tensor(x.numel(), dtype=torch.int64)})
+register_nodes(
+    {
+        "Transpose": lambda node, x: x.permute(
+            [int(n) for n in node.get("perm") or reversed(range(x.ndim))]
+        ),
+        "Concat": lambda node, *parts: torch.cat(parts, int(node.get("axis"))),
+    }
+)
+register_nodes(
+    {
+        "Expand": lambda node, x, _: x.expand(
+            np.broadcast_shapes(tuple(x.shape), tuple(int(n) for n in node.known(1)))
+        ),
+        "Tile": lambda node, x, *_: x.repeat([int(n) for n in node.known(1)]),
+    },
+    host=(1,),
+)
 
 
 @op("Shape")
 def _shape(node: OnnxNode, x: Tensor) -> Tensor:
     start, end = int(node.get("start", 0)), node.get("end")
     return torch.tensor(list(x.shape)[start:end], dtype=torch.int64)
-
-
-@op("Size")
-def _size(node: OnnxNode, x: Tensor) -> Tensor:
-    return torch.tensor(x.numel(), dtype=torch.int64)
 
 
 @op("ConstantOfShape", host=(0,))

@@ -114,8 +114,13 @@ def register_functions(functions: Mapping[str, Callable[..., Any]]) -> None:
     def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda node, *inputs: function(*inputs)
 
+    register_nodes({name: plainly(function) for name, function in functions.items()})
+
+
+def register_nodes(functions: Mapping[str, Callable[..., Any]], host: Sequence[int] = ()) -> None:
+    """Enter operators that are one expression of the node's attributes and its inputs."""
     for name, function in functions.items():
-        op(name)(plainly(function))
+        op(name, host=host)(function)
 
 
 def known_ops() -> tuple[str, ...]:

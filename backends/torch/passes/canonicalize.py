@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import is_float, kept_meta
+from edgeserve.backends.torch.passes.fx_utils import is_float, kept_meta, overloads
 
 #: Starts of the names of operators that only check; ``_guards_fn`` is a module that does.
 _CHECKS = ("aten._assert", "aten._functional_assert", "aten.sym_constrain", "_guards_fn")
@@ -41,20 +41,8 @@ def remove_asserts(module: fx.GraphModule) -> bool:
 
 
 _ATEN = torch.ops.aten
-_NOOPS = {
-    _ATEN.alias.default,
-    _ATEN.detach.default,
-    _ATEN.detach_.default,
-    _ATEN.lift_fresh.default,
-    _ATEN.lift_fresh_copy.default,
-    _ATEN.positive.default,
-}
-_DROPOUT = {
-    _ATEN.alpha_dropout.default,
-    _ATEN.dropout.default,
-    _ATEN.feature_alpha_dropout.default,
-    _ATEN.feature_dropout.default,
-}
+_NOOPS = overloads("alias detach detach_ lift_fresh lift_fresh_copy positive")
+_DROPOUT = overloads("alpha_dropout dropout feature_alpha_dropout feature_dropout")
 
 
 def remove_noops(module: fx.GraphModule) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -113,6 +114,12 @@ def is_mutable(node: fx.Node) -> bool:
     """Whether a node's operator writes to one of its arguments."""
     schema = getattr(node.target, "_schema", None)
     return bool(schema and schema.is_mutable)
+
+
+def overloads(names: str) -> set[Any]:
+    """Operators of ATen from words: ``add.Tensor``, or ``relu`` for ``relu.default``."""
+    words = (name if "." in name else f"{name}.default" for name in names.split())
+    return {operator.attrgetter(word)(_ATEN) for word in words}
 
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:

@@ -20,24 +20,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert, is_float
+from edgeserve.backends.torch.passes.fx_utils import insert, is_float, overloads
 
 _ATEN = torch.ops.aten
-_ALPHA_SUMS = {
-    _ATEN.add.Tensor,
-    _ATEN.add.Scalar,
-    _ATEN.sub.Tensor,
-    _ATEN.sub.Scalar,
-    _ATEN.rsub.Tensor,
-    _ATEN.rsub.Scalar,
-}
+_ALPHA_SUMS = overloads("add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar")
 
-_MATRIX_PRODUCTS = {
-    _ATEN.addmm.default,
-    _ATEN.addmv.default,
-    _ATEN.addbmm.default,
-    _ATEN.baddbmm.default,
-}
+_MATRIX_PRODUCTS = overloads("addmm addmv addbmm baddbmm")
 
 
 def lower_alpha(module: fx.GraphModule) -> bool:
@@ -88,12 +76,7 @@ def _lower_scaled_sum(node: fx.Node) -> None:
     node.kwargs = {}
 
 
-_DIVISIONS = {
-    _ATEN.div.Tensor_mode,
-    _ATEN.div.Scalar_mode,
-    _ATEN.floor_divide.default,
-    _ATEN.floor_divide.Scalar,
-}
+_DIVISIONS = overloads("div.Tensor_mode div.Scalar_mode floor_divide floor_divide.Scalar")
 
 
 def lower_division(module: fx.GraphModule) -> bool:

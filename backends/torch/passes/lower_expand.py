@@ -17,18 +17,11 @@ import numpy as np
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert, shape_of
+from edgeserve.backends.torch.passes.fx_utils import insert, overloads, shape_of
 
 _ATEN = torch.ops.aten
 _EXPANSIONS = {_ATEN.broadcast_to.default, _ATEN.expand.default, _ATEN.expand_as.default}
-_ELEMENTWISE = {
-    _ATEN.add.Tensor,
-    _ATEN.sub.Tensor,
-    _ATEN.mul.Tensor,
-    _ATEN.div.Tensor,
-    _ATEN.maximum.default,
-    _ATEN.minimum.default,
-}
+_ELEMENTWISE = overloads("add.Tensor sub.Tensor mul.Tensor div.Tensor maximum minimum")
 
 
 def remove_expand(module: fx.GraphModule) -> bool:
