@@ -19,12 +19,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
+from edgeserve.durations import DurationEstimate
 from edgeserve.serve.request_errors import overloaded
 
 T = TypeVar("T")
 
-#: Weight of the newest observation.
-_EWMA_WEIGHT = 0.05
 #: What is kept back of a deadline for reading and writing the message, seconds.
 _SLACK = 0.005
 #: How many times longer than foretold a wait in the queue is taken to be, at least and at most;
@@ -41,29 +40,6 @@ class JobResult(NamedTuple, Generic[T]):
     result: T
     queued: float
     worked: float
-
-
-class MovingAverage:
-    """Mean and mean deviation of times, newer ones counting more; seconds.
-
-    Args:
-        first: What is thought before any has come.
-        deviation: Likewise; None: a quarter of that.
-    """
-
-    def __init__(self, first: float, deviation: float | None = None) -> None:
-        self.mean = first
-        self.deviation = first / 4 if deviation is None else deviation
-
-    def add(self, seconds: float) -> None:
-        off = seconds - self.mean
-        self.mean += _EWMA_WEIGHT * off
-        self.deviation += _EWMA_WEIGHT * (abs(off) - self.deviation)
-
-    @property
-    def late(self) -> float:
-        """What nearly all stay below."""
-        return self.mean + 3 * self.deviation
 
 
 class _Waiter(NamedTuple):
@@ -97,9 +73,9 @@ class AdmissionQueue:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.workers, self._most, self._clock = name, workers, queue, clock
-        self.spans = MovingAverage(first)
+        self.spans = DurationEstimate(first)
         #: Waits, as multiples of what was foretold.
-        self.waits = MovingAverage(1.0, 0.0)
+        self.waits = DurationEstimate(1.0, 0.0)
         self.active = 0
         self._waiting: deque[_Waiter] = deque()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"edgeserve-{name}")
@@ -110,7 +86,7 @@ class AdmissionQueue:
         return len(self._waiting)
 
     def admit(self, deadline: float) -> None:
-        """Turn away what would be answered too late.
+        """Reject a request whose answer would miss its deadline.
 
         Raises:
             Refused: EDGE-SERVE-020 with the time after which there will be room.
@@ -118,8 +94,8 @@ class AdmissionQueue:
         wait = self.expected_wait()
         if self.waiting >= self._most:
             raise overloaded(self.name, wait, f"{self.waiting} requests waiting already")
-        longer = min(_MAX_WAIT_FACTOR, max(_MIN_WAIT_FACTOR, self.waits.late))
-        late = self._clock() + longer * wait + self.spans.late + _SLACK - deadline
+        longer = min(_MAX_WAIT_FACTOR, max(_MIN_WAIT_FACTOR, self.waits.upper()))
+        late = self._clock() + longer * wait + self.spans.upper() + _SLACK - deadline
         if late > 0:
             reason = f"expected to miss the deadline by {1e3 * late:.0f} ms"
             raise overloaded(self.name, max(late, self.spans.mean), reason)
@@ -173,7 +149,7 @@ class AdmissionQueue:
             if foretold:
                 self.waits.add((now - came) / foretold)
             if now + self.spans.mean > deadline:
-                reason = "a queue that moved more slowly than foretold"
+                reason = "the queue moved more slowly than predicted"
                 turn.set_exception(overloaded(self.name, self.expected_wait(), reason))
                 continue
             turn.set_result(None)

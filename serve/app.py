@@ -20,7 +20,7 @@ from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.openapi import document
 from edgeserve.serve.options import MB, ServeOptions
 from edgeserve.serve.repository import Repository
-from edgeserve.serve.request_errors import RequestRejected, error_body, model_failed, rejected
+from edgeserve.serve.request_errors import RequestRejected, error_body, model_failed
 from edgeserve.serve.service import Service
 from edgeserve.serve.telemetry import Log, Metrics
 
@@ -103,7 +103,7 @@ class App:
             raise model_failed(arguments.get("name", "")) from error
         except Exception as error:
             self.log.fault(exchange.id, arguments.get("name", ""), error)
-            raise rejected(500, _internal_error()) from error
+            raise RequestRejected(500, _internal_error()) from error
 
     async def _refuse(self, exchange: Exchange, error: RequestRejected) -> None:
         if exchange.status:
@@ -228,7 +228,7 @@ def find_route(exchange: Exchange) -> tuple[str, str, dict[str, str]]:
         got=exchange.method if methods else "another",
         hint="GET /openapi.json lists the paths",
     )
-    raise rejected(405 if methods else 404, error)
+    raise RequestRejected(405 if methods else 404, error)
 
 
 def _match(pattern: tuple[str, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
@@ -352,7 +352,7 @@ class Routes:
                 got="something else",
                 hint="send an object, or no body at all",
             )
-            raise rejected(400, error) from None
+            raise RequestRejected(400, error) from None
 
     async def _json(self, exchange: Exchange, whole: object) -> None:
         await exchange.answer(200, msgspec.json.encode(whole))

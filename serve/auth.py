@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgeserve.errors import ServeError
-from edgeserve.serve.request_errors import rejected
+from edgeserve.serve.request_errors import RequestRejected
 
 
 class ApiKey:
@@ -64,9 +64,9 @@ class ApiKeys:
         given = hashlib.sha256(_key_of_request(headers)).digest()
         fits = [key for key in self._keys if hmac.compare_digest(key.digest, given)]
         if not fits:
-            raise rejected(401, _no_key())
+            raise RequestRejected(401, _no_key())
         if wait := fits[0].take(self._clock()):
-            raise rejected(429, _quota_exceeded(), retry_after=wait)
+            raise RequestRejected(429, _quota_exceeded(), retry_after=wait)
         return fits[0].name
 
 

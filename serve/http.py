@@ -11,7 +11,7 @@ from typing import Any
 
 from edgeserve.errors import ServeError
 from edgeserve.serve.options import MB
-from edgeserve.serve.request_errors import RequestRejected, rejected
+from edgeserve.serve.request_errors import RequestRejected
 from edgeserve.serve.telemetry import new_id
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,7 +43,7 @@ class InflightBytes:
                 got="as many bytes in flight as it may hold",
                 hint="try again after Retry-After",
             )
-            raise rejected(503, error, retry_after=1.0)
+            raise RequestRejected(503, error, retry_after=1.0)
         self.held += count
 
 
@@ -81,7 +81,7 @@ class Exchange:
         if value is None:
             return None
         if not _NUMBER.fullmatch(value.strip()):
-            raise rejected(400, _bad_header(name, "a whole number of at most 12 digits"))
+            raise RequestRejected(400, _bad_header(name, "a whole number of at most 12 digits"))
         return int(value)
 
     def deadline(self, default_ms: float) -> float:
@@ -102,7 +102,7 @@ class Exchange:
             packed = await asyncio.wait_for(self._all(limit, weight), seconds)
         except TimeoutError:
             self.closing = True
-            raise rejected(408, _body_timeout(seconds)) from None
+            raise RequestRejected(408, _body_timeout(seconds)) from None
         encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding in (b"", b"identity"):
             return packed
@@ -117,7 +117,7 @@ class Exchange:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._ended = True
-                raise rejected(400, _bad_header(b"content-length", "the whole body"))
+                raise RequestRejected(400, _bad_header(b"content-length", "the whole body"))
             piece = message.get("body", b"")
             length += len(piece)
             if length > limit:
@@ -146,7 +146,7 @@ class Exchange:
             got="more",
             hint="send less at a time, or raise --body-mb",
         )
-        return rejected(413, error)
+        return RequestRejected(413, error)
 
     async def answer(
         self,
@@ -205,12 +205,12 @@ def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
     """
     bits = {b"gzip": 31, b"deflate": 15}.get(encoding)
     if bits is None:
-        raise rejected(415, _not_unpacked("an encoding other than gzip and deflate"))
+        raise RequestRejected(415, _not_unpacked("an encoding other than gzip and deflate"))
     unpacker = zlib.decompressobj(bits)
     try:
         whole = unpacker.decompress(packed, limit + 1)
     except zlib.error as error:
-        raise rejected(400, _not_unpacked("damaged data")) from error
+        raise RequestRejected(400, _not_unpacked("damaged data")) from error
     if len(whole) > limit:
         told = ServeError(
             "EDGE-SERVE-013",
@@ -219,9 +219,9 @@ def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
             got="more",
             hint="send less at a time, or raise --body-mb",
         )
-        raise rejected(413, told)
+        raise RequestRejected(413, told)
     if not unpacker.eof or unpacker.unused_data:
-        raise rejected(400, _not_unpacked("data that ends early, or goes on after its end"))
+        raise RequestRejected(400, _not_unpacked("data that ends early, or goes on after its end"))
     return whole
 
 

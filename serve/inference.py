@@ -26,7 +26,7 @@ from edgeserve.errors import ServeError
 from edgeserve.processing import Raw
 from edgeserve.serve.admission import JobResult
 from edgeserve.serve.loaded_model import LoadedModel
-from edgeserve.serve.request_errors import RequestRejected, rejected
+from edgeserve.serve.request_errors import RequestRejected
 from edgeserve.serve.telemetry import RequestTimes
 from edgeserve.types.base import encode
 from edgeserve.types.records import Tensors
@@ -92,7 +92,9 @@ def answer_request(
 ) -> tuple[oip.InferResponse, RequestTimes, int]:
     """The answer to a request that is read already (REST and gRPC alike)."""
     if request.parameters.get("sequence_id"):
-        raise rejected(400, _unsupported("parameter sequence_id", "models here keep no state"))
+        raise RequestRejected(
+            400, _unsupported("parameter sequence_id", "models here keep no state")
+        )
     if [tensor.name for tensor in request.inputs] == [RAW] and RAW not in hosted.most:
         outputs, times, samples = _raw_outputs(hosted, request.inputs[0], start)
     else:
@@ -141,7 +143,7 @@ def predict(hosted: LoadedModel, raw: bytes) -> InferenceResult:
 def raw_answers(hosted: LoadedModel, raws: list[Raw]) -> tuple[list[Any], RequestTimes]:
     """Records of raw inputs, in order, and where the time went."""
     if hosted.medium == "tensors":
-        raise rejected(
+        raise RequestRejected(
             400,
             ServeError(
                 "EDGE-SERVE-019",
@@ -171,7 +173,7 @@ def _raw_outputs(
 ) -> tuple[list[oip.Tensor], RequestTimes, int]:
     raws = list(tensor.array.reshape(-1)) if tensor.array.dtype.kind == "O" else []
     if not raws:
-        raise rejected(400, _unsupported("input raw", "it holds no BYTES elements"))
+        raise RequestRejected(400, _unsupported("input raw", "it holds no BYTES elements"))
     records, times = raw_answers(hosted, raws)
     records_json = np.empty(len(records), object)
     records_json[:] = [encode(_jsonable(record)) for record in records]
@@ -215,7 +217,7 @@ def _requested_outputs(
     for wanted in request.wanted:
         if wanted.name not in by_name:
             expected = f"the model has no such output but {', '.join(by_name)}"
-            raise rejected(400, _unsupported(f"output {wanted.name[:60]!r}", expected))
+            raise RequestRejected(400, _unsupported(f"output {wanted.name[:60]!r}", expected))
     return tuple(by_name[wanted.name] for wanted in request.wanted)
 
 
@@ -237,7 +239,7 @@ def protocol_error(error: oip.BadMessage) -> RequestRejected:
         got=str(error),
         hint="docs/guide/serve.md shows one; clients of the protocol write them for you",
     )
-    return rejected(400, told)
+    return RequestRejected(400, told)
 
 
 _READERS = 64
@@ -356,9 +358,8 @@ class DynamicBatcher:
         """Run a closed batch; whatever goes wrong goes wrong for each of its requests."""
         feed = {name: np.concatenate([item.feed[name] for item in items]) for name in items[0].feed}
         try:
-            ran = await hosted.lane.run(
-                lambda: _run_batch(hosted, feed), max(i.deadline for i in items)
-            )
+            deadline = max(item.deadline for item in items)
+            ran = await hosted.lane.run(lambda: _run(hosted, feed), deadline)
         except BaseException as error:
             for item in items:
                 if not item.answer.done():
@@ -371,8 +372,3 @@ class DynamicBatcher:
             piece = {name: y[rows] for name, y in ran.result.items()}
             if not item.answer.done():
                 item.answer.set_result((piece, ran.queued, ran.worked, len(items)))
-
-
-def _run_batch(hosted: LoadedModel, feed: Arrays) -> Arrays:
-    with hosted.wrapper() as wrapper:
-        return wrapper.engine.run(feed)

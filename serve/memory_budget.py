@@ -10,7 +10,7 @@ from edgeserve.bundle import open_model
 from edgeserve.errors import EdgeError, ServeError
 from edgeserve.serve.loaded_model import LoadedModel, min_memory
 from edgeserve.serve.options import MB
-from edgeserve.serve.request_errors import rejected
+from edgeserve.serve.request_errors import RequestRejected
 
 
 @dataclass
@@ -116,9 +116,9 @@ class MemoryBudget:
     def _fits(self, place: ModelSlot, least: int) -> None:
         most = (self._mb or 0) * MB
         if least > most:
-            raise rejected(503, _too_large(place.name, least, self._mb or 0))
+            raise RequestRejected(503, _too_large(place.name, least, self._mb or 0))
         if self._others(place) + least > most:
-            raise rejected(503, _no_room(place.name), retry_after=1.0)
+            raise RequestRejected(503, _no_room(place.name), retry_after=1.0)
 
     def _others(self, place: ModelSlot) -> int:
         """Bytes of all loaded models but this."""

@@ -12,7 +12,7 @@ from edgeserve.errors import EdgeError, ServeError
 from edgeserve.serve.loaded_model import LoadedModel, load_model
 from edgeserve.serve.memory_budget import MemoryBudget, ModelSlot, name_and_size
 from edgeserve.serve.options import MB, ServeOptions
-from edgeserve.serve.request_errors import RequestRejected, rejected
+from edgeserve.serve.request_errors import RequestRejected
 from edgeserve.serve.telemetry import Log
 
 
@@ -91,7 +91,7 @@ class Repository:
         """
         place = self.places.get(name)
         if place is None or (version and place.hosted and place.hosted.version != version):
-            raise rejected(404, _unknown_model(name, version))
+            raise RequestRejected(404, _unknown_model(name, version))
         return place
 
     @asynccontextmanager
@@ -110,20 +110,20 @@ class Repository:
             self.place(name, version)
         hosted = place.hosted
         if hosted is None:
-            raise rejected(503, _not_ready(place))
+            raise RequestRejected(503, _not_ready(place))
         with hosted.held():
             yield hosted, cold
 
     async def _on_demand(self, place: ModelSlot) -> float:
         if not place.wanted or not (self._options.lazy or self._options.memory_mb):
-            raise rejected(503, _not_ready(place))
+            raise RequestRejected(503, _not_ready(place))
         began = time.monotonic()
         try:
             await self._ensure(place)
         except RequestRejected:
             raise
         except EdgeError as error:
-            raise rejected(503, _not_ready(place)) from error
+            raise RequestRejected(503, _not_ready(place)) from error
         return 1e3 * (time.monotonic() - began)
 
     async def load(self, name: str) -> None:
@@ -138,8 +138,8 @@ class Repository:
             await self._ensure(place, again=True)
         except EdgeError as error:
             if place.hosted is not None:
-                raise rejected(503, _not_replaced(place, place.hosted, error)) from error
-            raise rejected(503, _not_ready(place)) from error
+                raise RequestRejected(503, _not_replaced(place, place.hosted, error)) from error
+            raise RequestRejected(503, _not_ready(place)) from error
 
     async def unload(self, name: str) -> None:
         """Put a model out; requests that hold it are still answered (errors as `load`)."""

@@ -56,11 +56,6 @@ def error_body(error: EdgeError, request_id: str) -> bytes:
     return msgspec.json.encode(whole)
 
 
-def rejected(status: int, error: ServeError, retry_after: float | None = None) -> RequestRejected:
-    """A `Refused` for an error of this room."""
-    return RequestRejected(status, error, retry_after)
-
-
 def overloaded(model: str, retry_after: float, why: str) -> RequestRejected:
     """The queue is as long as deadlines allow."""
     error = ServeError(

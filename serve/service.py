@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from edgeserve import __version__, oip
@@ -15,7 +15,7 @@ from edgeserve.serve.inference import DynamicBatcher
 from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.options import ServeOptions
 from edgeserve.serve.repository import Repository
-from edgeserve.serve.request_errors import RequestRejected, model_failed, rejected, rejection_of
+from edgeserve.serve.request_errors import RequestRejected, rejection_of
 from edgeserve.serve.telemetry import Log, Metrics, RequestTimes, Traces
 from edgeserve.types.tensors import TensorSpec
 
@@ -115,11 +115,11 @@ class Service:
                 got="a configuration or files from outside",
                 hint="replace the bundle at its path instead",
             )
-            raise rejected(400, error)
+            raise RequestRejected(400, error)
         await self.repository.load(name)
 
     async def unload(self, name: str) -> None:
-        """Put out (Refused: EDGE-SERVE-024 not allowed)."""
+        """Evict (RequestRejected: EDGE-SERVE-024 not allowed)."""
         self._controlled()
         await self.repository.unload(name)
 
@@ -131,10 +131,10 @@ class Service:
                 got="not allowed on this endpoint",
                 hint="start it with --control, and with --keys where others can reach it",
             )
-            raise rejected(403, error)
+            raise RequestRejected(403, error)
 
     def precheck(self, name: str, deadline: float) -> None:
-        """Turn away before the body is read what would be turned away after."""
+        """Reject before the body is read a request that would be rejected after."""
         place = self.repository.places.get(name)
         if place and place.hosted:
             self.lag.watch()
@@ -152,11 +152,10 @@ class Service:
         """Answer an inference request in the protocol's bytes."""
         async with self.repository.use(name, version) as (hosted, cold):
             if self._batcher.applies(hosted):
-                ran = await self._batched(request_id, hosted, body, head, deadline)
+                running = self._batcher.infer(hosted, body, head, deadline)
             else:
-                ran = await self._run(
-                    request_id, hosted, lambda: inference.infer(hosted, body, head), deadline
-                )
+                running = hosted.lane.run(lambda: inference.infer(hosted, body, head), deadline)
+            ran = await self._run(request_id, hosted, running)
             return self._counted(ran, hosted), hosted, cold
 
     async def predict(
@@ -164,9 +163,8 @@ class Service:
     ) -> tuple[inference.InferenceResult, LoadedModel, float]:
         """Answer one raw input."""
         async with self.repository.use(name, version) as (hosted, cold):
-            ran = await self._run(
-                request_id, hosted, lambda: inference.predict(hosted, body), deadline
-            )
+            running = hosted.lane.run(lambda: inference.predict(hosted, body), deadline)
+            ran = await self._run(request_id, hosted, running)
             return self._counted(ran, hosted), hosted, cold
 
     async def ask(
@@ -191,40 +189,23 @@ class Service:
                     b"", None, dataclasses.replace(times, after=after), samples
                 )
 
-            ran = await self._run(request_id, hosted, job, deadline)
+            ran = await self._run(request_id, hosted, hosted.lane.run(job, deadline))
             made, done = ran.result
             self._counted(JobResult(done, ran.queued, ran.worked), hosted)
             return made, hosted, cold
 
     async def _run(
-        self, request_id: str, hosted: LoadedModel, job: Callable[[], Any], deadline: float
-    ) -> JobResult[Any]:
-        """Run a job in the model's lane; what goes wrong is counted, logged, told as it may be."""
+        self, request_id: str, hosted: LoadedModel, running: Awaitable[JobResult[T]]
+    ) -> JobResult[T]:
+        """Await a job of a model; a failure is counted, logged and told as far as it may be."""
         began = time.monotonic()
         try:
-            return await hosted.lane.run(job, deadline)
-        except (RequestRejected, InputError) as error:
-            hosted.figures.fail(time.monotonic() - began)
-            raise rejection_of(error, hosted.name) from error
+            return await running
         except Exception as error:
             hosted.figures.fail(time.monotonic() - began)
-            self.log.fault(request_id, hosted.name, error)
-            raise model_failed(hosted.name) from error
-
-    async def _batched(
-        self, request_id: str, hosted: LoadedModel, body: bytes, head: int | None, deadline: float
-    ) -> JobResult[inference.InferenceResult]:
-        """Read, run with others, and write."""
-        began = time.monotonic()
-        try:
-            return await self._batcher.infer(hosted, body, head, deadline)
-        except (RequestRejected, InputError) as error:
-            hosted.figures.fail(time.monotonic() - began)
+            if not isinstance(error, (RequestRejected, InputError)):
+                self.log.fault(request_id, hosted.name, error)
             raise rejection_of(error, hosted.name) from error
-        except Exception as error:
-            hosted.figures.fail(time.monotonic() - began)
-            self.log.fault(request_id, hosted.name, error)
-            raise model_failed(hosted.name) from error
 
     def _counted(
         self, ran: JobResult[inference.InferenceResult], hosted: LoadedModel

@@ -21,7 +21,7 @@ from edgeserve.serve.http import Exchange
 from edgeserve.serve.options import MB
 from edgeserve.serve.ray.options import Cascade, RayOptions
 from edgeserve.serve.ray.replica import ReplicaReply
-from edgeserve.serve.request_errors import RequestRejected, model_failed, rejected
+from edgeserve.serve.request_errors import RequestRejected, model_failed
 
 #: Replicas that are asked for one answer at most.
 _MAX_TRIES = 5
@@ -81,7 +81,7 @@ class IngressApp(App):
         name = arguments.get("name", "")
         chained = handler == "predict" and name in self._chains
         if handler in ("load", "unload"):
-            raise rejected(403, _not_controllable())
+            raise RequestRejected(403, _not_controllable())
         if not chained and name not in self._handles:
             await super()._handle(exchange, handler, arguments)
             return
@@ -167,13 +167,13 @@ class IngressApp(App):
             except TimeoutError:
                 break
             except BackPressureError:
-                raise rejected(503, _queue_full(name), retry_after=1.0) from None
+                raise RequestRejected(503, _queue_full(name), retry_after=1.0) from None
             except Exception as error:
                 if not _replica_died(error):
                     raise
                 self.log.event("replica_lost", model=name, error=type(error).__name__)
                 await asyncio.sleep(_PAUSE_S)
-        raise rejected(503, _no_replica_answered(name), retry_after=1.0)
+        raise RequestRejected(503, _no_replica_answered(name), retry_after=1.0)
 
 
 async def _result(response: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ import psutil
 import pytest
 
 from edgeserve import backends
-from edgeserve.errors import BackendError
+from edgeserve.errors import BackendError, UsageError
 from edgeserve.pipeline.options import expand_all
 from edgeserve.types.options import ConvertOptions
 
@@ -121,6 +122,14 @@ def test_all_leaves_out_a_format_that_is_not_installed(monkeypatch: pytest.Monke
     expanded, left = expand_all(options)
     assert expanded.to == ("onnx", "tflite")
     assert left == {"coreml": "not installed: pip line"}
+    named = dataclasses.replace(options, to=("nope", "all"), precision=("w8a8", "all"))
+    expanded, left = expand_all(dataclasses.replace(named, to=("coreml", "all")))
+    assert expanded.to == ("coreml", "onnx", "tflite"), "a named format is refused later, not left"
+    assert expanded.precision == ("w8a8", "fp32", "fp16", "w8", "w8a8"), "a named precision stays"
+    assert set(left) == {"coreml"}
+    with pytest.raises(UsageError) as unknown:
+        expand_all(named)
+    assert unknown.value.code == "EDGE-USAGE-001"
     for name in ("onnx", "tflite"):
         monkeypatch.setattr(type(backends.get(name)), "missing_tools", lambda self: "pip line")
     with pytest.raises(BackendError) as caught:

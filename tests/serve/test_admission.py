@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from edgeserve.serve.admission import AdmissionQueue, LoopLag, MovingAverage, _Waiter
+from edgeserve.durations import DurationEstimate
+from edgeserve.serve.admission import AdmissionQueue, LoopLag, _Waiter
 from edgeserve.serve.request_errors import RequestRejected
 
 
@@ -147,11 +148,11 @@ def test_who_gives_up_in_the_queue_leaves_it() -> None:
 
 
 def test_spans_follow_a_change_of_pace() -> None:
-    spans = MovingAverage(0.01)
+    spans = DurationEstimate(0.01)
     for _ in range(100):
         spans.add(0.05)
     assert spans.mean == pytest.approx(0.05, rel=0.05)
-    assert spans.late > spans.mean
+    assert spans.upper() > spans.mean
 
 
 def test_a_quick_answer_is_admitted_with_little_time_left() -> None:
@@ -177,7 +178,8 @@ def test_a_queue_that_moves_more_slowly_than_foretold_takes_fewer() -> None:
             one._leave()
         release.set()
         await asyncio.gather(*tasks)
-        one.spans, one.active = MovingAverage(0.01), 1  # one is running, as far as admission knows
+        one.spans = DurationEstimate(0.01)
+        one.active = 1  # one is running, as far as admission knows
         admitted = 0
         while True:
             try:

@@ -32,7 +32,7 @@ def routes(formats: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def expand_all(options: ConvertOptions) -> tuple[ConvertOptions, dict[str, str]]:
-    """The word ``all`` of formats and precisions as what can be made here.
+    """The word ``all`` of formats and precisions as what can be made here; other words stay.
 
     Returns:
         The options without the word, and the reason for each format and precision left out.
@@ -41,21 +41,22 @@ def expand_all(options: ConvertOptions) -> tuple[ConvertOptions, dict[str, str]]
         BackendError: EDGE-BACKEND-004, no format of ``all`` is installed.
     """
     left: dict[str, str] = {}
-    to, precision = options.to, options.precision
-    if ALL in to:
+    to = tuple(word for word in options.to if word != ALL)
+    precision = tuple(word for word in options.precision if word != ALL)
+    if ALL in options.to:
         missing = {b.format: b.missing_tools() or b.missing() for b in backends.installed()}
-        to = tuple(format for format, install in missing.items() if not install)
-        left |= {format: f"not installed: {hint}" for format, hint in missing.items() if hint}
+        left = {format: f"not installed: {hint}" for format, hint in missing.items() if hint}
+        to += tuple(format for format in missing if format not in left)
         if not to:
             check_installed(next(iter(missing)))
-    if ALL in precision:
+    if ALL in options.precision:
         makers = [backends.get(format) for format in formats(to)]
         made = dict.fromkeys(p for backend in makers for p in backend.precisions)
-        calibrated = {p for backend in makers for p in backend.calibrated}
+        calibrated = {p for backend in makers for p in backend.calibrated} - {*precision}
         if options.data is None:
             reason = "calibration needs samples: give --data"
             left |= {p: reason for p in made if p in calibrated}
-        precision = tuple(p for p in made if p not in left)
+        precision += tuple(p for p in made if p not in left)
     return dataclasses.replace(options, to=to, precision=precision), left
 
 
