@@ -94,7 +94,7 @@ _FOR_SPLIT = 0.4
 
 
 class _MeasuredInput(NamedTuple):
-    """What is fed, and where it came from."""
+    """The tensors to feed, and their origin."""
 
     tensors: dict[str, np.ndarray]
     batch: int
@@ -105,7 +105,7 @@ class _MeasuredInput(NamedTuple):
 
 
 class _TimedRuns(NamedTuple):
-    """What the timed part gave."""
+    """Results of the timed runs."""
 
     first_ms: float
     warmup: int
@@ -130,10 +130,19 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
     backend = _import_backend(request)
     before = resident_mb()
     progress(f"loading {request.artifact.name}")
-    session, load_ms = _load(backend, request)
+    start = time.perf_counter()
+    session = backend.load(
+        request.artifact,
+        Path(request.root),
+        delegate=request.delegate,
+        threads=request.threads,
+        verified=True,
+    )
+    load_ms = 1e3 * (time.perf_counter() - start)
     with session:
         _check_engine(session, request)
         runs = _runs(session, feed, request)
+        timing = Timing(wall=spread(runs.times.wall), cpu=spread(runs.times.cpu))
         return Measurement(
             artifact_sha256=request.artifact.sha256,
             format=request.artifact.format,
@@ -145,12 +154,19 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
             load_ms=number(load_ms),
             first_ms=number(runs.first_ms),
             warmup=runs.warmup,
-            run=_timing(runs.times),
+            run=timing,
             split=runs.split,
-            rss_mb=number(_peak(before)),
+            rss_mb=number(max(peak_mb(), before)),  # the kernel's peak is exact to some pages only
             rss_before_mb=number(before),
             size_bytes=request.artifact.size,
-            noisy=_noise(runs, request, on_cpu=session.delegate in backend.cpu_delegates),
+            noisy=noise_reason(
+                timing,
+                runs.times.wall,
+                runs.around,
+                threads=request.threads,
+                on_cpu=session.delegate in backend.cpu_delegates,
+                warm=runs.warm or request.max_warmup == 0,
+            ),
             environment=environment(),
             wall_ms=tuple(runs.times.wall),
             cpu_ms=tuple(runs.times.cpu),
@@ -159,11 +175,6 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
             notes=_notes(runs, request, feed),
             seconds=number(time.perf_counter() - began),
         )
-
-
-def _peak(before: float) -> float:
-    """Return the peak: the kernel counts to some pages only, and may read less than before."""
-    return max(peak_mb(), before)
 
 
 def _check(request: MeasureRequest) -> None:
@@ -237,19 +248,16 @@ def _raw_feed(request: MeasureRequest, path: Path, batch: int) -> _MeasuredInput
     )
     if processor.medium == "tensors":
         raise feeds.sample_error(path, "an .npz: this model has no processing", "a raw input")
-    raw = _raw(path, processor.medium)
-    tensors = processor.batch([processor.prepare(raw)] * batch)
-    dims = feeds.sizes_in(tensors, request.signature)
-    return _MeasuredInput(tensors, batch, dims, path.name, raw, processor)
-
-
-def _raw(path: Path, medium: str) -> bytes | str:
+    raw: bytes | str
     try:
-        return path.read_text("utf-8-sig") if medium == "text" else path.read_bytes()
+        raw = path.read_text("utf-8-sig") if processor.medium == "text" else path.read_bytes()
     except OSError as error:
         raise feeds.sample_error(path, "a readable file", error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
         raise feeds.sample_error(path, "a text in UTF-8", str(error)) from error
+    tensors = processor.batch([processor.prepare(raw)] * batch)
+    dims = feeds.sizes_in(tensors, request.signature)
+    return _MeasuredInput(tensors, batch, dims, path.name, raw, processor)
 
 
 def _import_backend(request: MeasureRequest) -> Backend:
@@ -262,18 +270,6 @@ def _import_backend(request: MeasureRequest) -> Backend:
         backend.delegates()
     check_files(request.artifact, Path(request.root))
     return backend
-
-
-def _load(backend: Backend, request: MeasureRequest) -> tuple[Session, float]:
-    start = time.perf_counter()
-    session = backend.load(
-        request.artifact,
-        Path(request.root),
-        delegate=request.delegate,
-        threads=request.threads,
-        verified=True,
-    )
-    return session, 1e3 * (time.perf_counter() - start)
 
 
 def _runs(session: Session, feed: _MeasuredInput, request: MeasureRequest) -> _TimedRuns:
@@ -304,21 +300,6 @@ def _runs(session: Session, feed: _MeasuredInput, request: MeasureRequest) -> _T
         )
     progress("timing runs", 3, 3)
     return _TimedRuns(first, warmup, warm, times, around, parts)
-
-
-def _timing(times: RunTimes) -> Timing:
-    return Timing(wall=spread(times.wall), cpu=spread(times.cpu))
-
-
-def _noise(runs: _TimedRuns, request: MeasureRequest, on_cpu: bool) -> str | None:
-    return noise_reason(
-        _timing(runs.times),
-        runs.times.wall,
-        runs.around,
-        threads=request.threads,
-        on_cpu=on_cpu,
-        warm=runs.warm or request.max_warmup == 0,
-    )
 
 
 def _notes(runs: _TimedRuns, request: MeasureRequest, feed: _MeasuredInput) -> tuple[str, ...]:

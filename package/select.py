@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -72,9 +73,7 @@ def bundle_manifest(manifest: Manifest, options: PackageOptions) -> Manifest:
     names = {artifact.name for artifact in artifacts}
     bare = msgspec.structs.replace(
         manifest,
-        name=_name(options.name or manifest.name),
-        version=_version(options.version, manifest.version),
-        license=_license(options.license or manifest.license),
+        **_identity(manifest, options),
         artifacts=tuple(scrub.artifact(a) for a in artifacts),
         refused=tuple(scrub.refused(r) for r in refused),
         reports=tuple(r for r in manifest.reports if f"{r.format}-{r.precision}" in names),
@@ -139,41 +138,25 @@ def _files(manifest: Manifest) -> tuple[FileEntry, ...]:
     return tuple(wanted[path] for path in sorted(wanted))
 
 
-def _name(name: str) -> str:
+def _identity(manifest: Manifest, options: PackageOptions) -> dict[str, Any]:
+    """Name, version and license of the bundle, checked."""
+    name, license = options.name or manifest.name, options.license or manifest.license
+    version = manifest.version if options.version is None else options.version
+    wrong = None
     if not MODEL_NAME.fullmatch(name):
-        raise PackageError(
-            "EDGE-PACKAGE-005",
-            "--name",
-            got=ascii(name[:140]),
-            wanted="up to 128 letters, digits, dots, dashes and underscores",
-            hint="the name is also the model's name behind an endpoint: choose e.g. tagger",
-        )
-    return name
-
-
-def _version(asked: int | None, there: int) -> int:
-    version = there if asked is None else asked
-    if version < 1:
-        raise PackageError(
-            "EDGE-PACKAGE-005",
-            "--version",
-            wanted="a whole number from 1 on",
-            got=str(version),
-            hint="count up by one with each release",
-        )
-    return version
-
-
-def _license(expression: str | None) -> str | None:
-    if expression is not None and not _SPDX.fullmatch(expression):
-        raise PackageError(
-            "EDGE-PACKAGE-005",
-            "--license",
-            wanted="an SPDX expression",
-            got=ascii(expression[:80]),
-            hint="for example Apache-2.0, or MIT OR Apache-2.0",
-        )
-    return expression
+        wanted = "up to 128 letters, digits, dots, dashes and underscores"
+        hint = "the name is also the model's name behind an endpoint: choose e.g. tagger"
+        wrong = "--name", wanted, ascii(name[:140]), hint
+    elif version < 1:
+        hint = "count up by one with each release"
+        wrong = "--version", "a whole number from 1 on", str(version), hint
+    elif license is not None and not _SPDX.fullmatch(license):
+        hint = "for example Apache-2.0, or MIT OR Apache-2.0"
+        wrong = "--license", "an SPDX expression", ascii(license[:80]), hint
+    if wrong is not None:
+        option, wanted, got, hint = wrong
+        raise PackageError("EDGE-PACKAGE-005", option, wanted=wanted, got=got, hint=hint)
+    return {"name": name, "version": version, "license": license}
 
 
 class _PathScrubber:

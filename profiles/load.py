@@ -74,13 +74,9 @@ def _parse(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ProfileError(
-            "EDGE-PROFILE-002",
-            f"profile {name}.toml",
-            wanted="TOML",
-            got=str(error),
-            hint="compare with a profile that ships with edgeserve (edgeserve profiles NAME)",
-        ) from error
+        hint = "compare with a profile that ships with edgeserve (edgeserve profiles NAME)"
+        file, got = f"profile {name}.toml", str(error)
+        raise ProfileError("EDGE-PROFILE-002", file, wanted="TOML", got=got, hint=hint) from error
 
 
 def _checked(data: dict[str, Any], name: str, type_: type[P]) -> P:
@@ -89,29 +85,34 @@ def _checked(data: dict[str, Any], name: str, type_: type[P]) -> P:
         if profile.name != name:
             raise msgspec.ValidationError(f"the file is called {name}, its profile {profile.name}")
     except msgspec.ValidationError as error:
-        raise ProfileError(
-            "EDGE-PROFILE-003",
-            f"profile {name}.toml",
-            got=str(error),
-            hint="docs/reference/profiles.md lists every field with its meaning",
-        ) from error
+        file, hint = f"profile {name}.toml", "docs/reference/profiles.md lists every field"
+        raise ProfileError("EDGE-PROFILE-003", file, got=str(error), hint=hint) from error
     return profile
 
 
 def _all(folder: str, read: Callable[[str, str], P]) -> Mapping[str, P]:
-    found = {}
-    for file in (resources.files("edgeserve.profiles") / folder).iterdir():
-        if file.name.endswith(".toml"):
-            stem = file.name.removesuffix(".toml")
-            found[stem] = read(file.read_text("utf-8"), stem)
-    return MappingProxyType(dict(sorted(found.items())))
+    entries = (resources.files("edgeserve.profiles") / folder).iterdir()
+    files = {e.name.removesuffix(".toml"): e for e in entries if e.name.endswith(".toml")}
+    return MappingProxyType(
+        {name: read(files[name].read_text("utf-8"), name) for name in sorted(files)}
+    )
 
 
 def _find(kind: str, name: str, known: Mapping[str, P], read: Callable[[str, str], P]) -> P:
     if name in known:
         return known[name]
     if name.endswith(".toml"):
-        return read(_text(name), Path(name).stem)
+        try:
+            text = Path(name).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ProfileError(
+                "EDGE-PROFILE-002",
+                f"profile {name}",
+                wanted="a readable file in UTF-8",
+                got=getattr(error, "strerror", None) or str(error),
+                hint="check the path",
+            ) from error
+        return read(text, Path(name).stem)
     close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     raise ProfileError(
         "EDGE-PROFILE-001",
@@ -120,16 +121,3 @@ def _find(kind: str, name: str, known: Mapping[str, P], read: Callable[[str, str
         got="no such profile",
         hint=f"did you mean {' or '.join(close)}?" if close else "see `edgeserve profiles`",
     )
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(
-            "EDGE-PROFILE-002",
-            f"profile {path}",
-            wanted="a readable file in UTF-8",
-            got=getattr(error, "strerror", None) or str(error),
-            hint="check the path",
-        ) from error

@@ -98,22 +98,17 @@ def collect_answers(request: AnswersRequest) -> Answers:
     if request.reference is not None and not of_caller:
         check_reference(reference)
     data = _data(request, exported)
-    fresh = _cache_keys(request, exported, data)
-    held = (
-        stored
-        if stored is not None and not request.refresh and _is_current(stored, fresh)
-        else None
-    )
+    inputs = sha256_bytes(encode([data.samples, data.hashes, request.seed]))
+    fresh = (program_key(exported), inputs)
+    current = stored is not None and (stored.program_key, stored.data_key) == fresh
+    held = stored if current and not request.refresh else None
     if held is not None and request.reference is None:
         return msgspec.structs.replace(held, cached=True)  # whoever gave them is not looked for
     if not of_caller:
         check_reference(reference)
     code = "" if of_caller else reference_key(reference, Path(request.folder))
-    if (
-        held is not None
-        and not of_caller
-        and (held.reference, held.reference_key) == (reference, code)
-    ):
+    known = held is not None and (held.reference, held.reference_key) == (reference, code)
+    if held is not None and known and not of_caller:
         return msgspec.structs.replace(held, cached=True)
     folder = Path(request.source_folder)
     with (
@@ -149,21 +144,10 @@ def _data(request: AnswersRequest, exported: Exported) -> _Data:
     return _Data(found.path, tuple(hashes.values()), tuple(hashes), tuple(notes))
 
 
-def _cache_keys(request: AnswersRequest, exported: Exported, data: _Data) -> tuple[str, str]:
-    """Hashes over the program and the inputs."""
-    inputs = sha256_bytes(encode([data.samples, data.hashes, request.seed]))
-    return program_key(exported), inputs
-
-
 def _content_key(answers: Answers) -> str:
     """Hash over all answers: the same ones are the same evidence, whatever code gave them."""
     bare = msgspec.structs.replace(answers, notes=(), invariant_seconds=0.0)
     return sha256_bytes(encode(bare))
-
-
-def _is_current(stored: Answers, fresh: tuple[str, str]) -> bool:
-    """Whether stored answers are of this program and to these inputs."""
-    return (stored.program_key, stored.data_key) == fresh
 
 
 def _collect(
@@ -245,7 +229,7 @@ def _check_decides(oracle: Reference, answered: ReferenceAnswer, thing: str) -> 
             f"answer of {oracle.reference} to {thing}",
             wanted="a decision",
             got="NaN scores, or several answers to one input",
-            hint="take this input out of the data, or mend the model",
+            hint="take this input out of the data, or fix the model",
         )
 
 
@@ -272,8 +256,8 @@ def _over_generated(
         except BackendError as error:  # a program may refuse an extreme input
             collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
             continue
-        if trembles := _ill_conditioned(request, oracle, each, answered, statistics):
-            collected.notes.append(f"generated input {each.name!r} left out: {trembles}")
+        if reason := _ill_conditioned(request, oracle, each, answered, statistics):
+            collected.notes.append(f"generated input {each.name!r} left out: {reason}")
             continue
         answer = _answer_to(oracle, each, answered)
         collected.fillers.append(
@@ -319,9 +303,8 @@ def _ill_conditioned(
         return ""
     share = sensitivity(answered.outputs, moved)
     change = f"rounding changes it by {100 * share:.2g} %"
-    if share <= MAX_SENSITIVITY:
-        return ""
-    return f"reference is ill-conditioned on this input ({change})"
+    ill = share > MAX_SENSITIVITY
+    return f"reference is ill-conditioned on this input ({change})" if ill else ""
 
 
 def _generated(
@@ -350,9 +333,8 @@ def _answer_to(
 ) -> StoredAnswer | None:
     """The reference's decision, where it was asked; of embeddings only those among neighbours."""
     asked = each.raw is not None or not oracle.is_server
-    if not asked or answered.record is None:
-        return None
-    if isinstance(answered.record, Embedding) and not each.natural:
+    extreme = isinstance(answered.record, Embedding) and not each.natural
+    if not asked or answered.record is None or extreme:
         return None
     return _to_stored(answered, input_sha256(each.feed))
 
@@ -400,9 +382,5 @@ def _preprocessing(oracle: Reference, data: _Data, collected: _Collected) -> str
     if not oracle.takes_raw_inputs:
         return "declared, not compared: the packaged processing made the endpoint's tensors"
     through = "tensors" if collected.own == {True} else "decisions"
-    on = (
-        "compared"
-        if data.samples
-        else f"compared on generated {_MEDIA_NAMES[oracle.processor.medium]} only"
-    )
-    return f"{on} (through the reference's {through})"
+    on = "" if data.samples else f" on generated {_MEDIA_NAMES[oracle.processor.medium]} only"
+    return f"compared{on} (through the reference's {through})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from edgeserve import backends, tasks
@@ -20,7 +21,7 @@ from edgeserve.tasks import decision_rule
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
 from edgeserve.types.records import Runtime
-from edgeserve.types.reports import MetricStats, Report, WorstInput
+from edgeserve.types.reports import MetricStats, Report
 from edgeserve.validate.accuracy.evaluators import perplexity
 from edgeserve.validate.checks.activations import (
     check_activations,
@@ -100,13 +101,17 @@ def _load_case(request: JudgeRequest) -> ValidationCase:
     return ValidationCase(request, exported, answers, stored, load_processor(exported, folder))
 
 
-def _load(backend: Backend, request: JudgeRequest, *, optimize: bool) -> Session:
+def _load(
+    backend: Backend, request: JudgeRequest, taps: Sequence[str] = (), *, optimize: bool
+) -> Session:
     return backend.load(
         request.artifact,
         Path(request.root),
         delegate=request.delegate,
         threads=request.threads,
+        taps=taps,
         optimize=optimize,
+        verified=bool(taps),  # the files' hashes were compared by the first load
     )
 
 
@@ -166,15 +171,9 @@ def _check_invariants(trial: ArtifactRun, backend: Backend, runner: BatchRunner)
     check_repeatable(runner, feeds, findings, floor)
     reference = [probe.outputs for probe in trial.probes]
     check_swapped_tensors(runner, case.exported.signature, feeds, reference, findings, floor, limit)
-    check_optimizer(
-        runner,
-        lambda: _load(backend, case.request, optimize=False),
-        trial.runner,
-        feeds,
-        findings,
-        floor,
-        limit,
-    )  # last: of a large model only one session fits into memory
+    # Last: of a large model only one session fits into memory.
+    load = partial(_load, backend, case.request, optimize=False)
+    check_optimizer(runner, load, trial.runner, feeds, findings, floor, limit)
 
 
 def _check_values(trial: ArtifactRun) -> None:
@@ -185,17 +184,15 @@ def _check_values(trial: ArtifactRun) -> None:
     faults += [f"output {n!r} lacks the reference's infinity on {t[0]}" for n, t in lacking.items()]
     findings.check("finite", not faults, "; ".join(faults) or "finite wherever the reference is")
     lost = difference.senseless()
-    said = "; ".join(f"output {n!r} of the reference is NaN on {t[0]}" for n, t in lost.items())
-    findings.check("reference-finite", not lost, said or "the reference gives numbers")
-    still = ", ".join(repr(name) for name in difference.still())
-    said = (
-        f"output {still} is constant over all inputs" if still else "outputs vary with their input"
-    )
-    findings.check("not-constant", not still, said)
-    steady = _constant_reference(trial)
-    if steady:
-        findings.prove_nothing("EDGE-CHECK-022", steady)
-    if not steady or not trial.case.answers.own_tensors:  # else its tensors are no measure
+    message = "; ".join(f"output {n!r} of the reference is NaN on {t[0]}" for n, t in lost.items())
+    findings.check("reference-finite", not lost, message or "the reference gives numbers")
+    names = ", ".join(repr(name) for name in difference.still())
+    message = f"output {names} is constant over all inputs" if names else ""
+    findings.check("not-constant", not names, message or "outputs vary with their input")
+    constant = _constant_reference(trial)
+    if constant:
+        findings.prove_nothing("EDGE-CHECK-022", constant)
+    if not constant or not trial.case.answers.own_tensors:  # else its tensors are no measure
         _check_fields(trial)
     if difference.reference_still():
         findings.prove_nothing("EDGE-CHECK-021", "no output of the reference follows its input")
@@ -209,13 +206,13 @@ def _check_values(trial: ArtifactRun) -> None:
 
 
 def _constant_reference(trial: ArtifactRun) -> str:
-    """What is said of a server that answers the same to everything; empty of any other."""
+    """The remark about a server that answers the same to everything; empty of any other."""
     answers = trial.case.answers
     if answers.reference == PT2:
         return ""
     own = answers.own_tensors and trial.difference.server_is_constant(MIN_CONSTANT_ANSWERS)
-    said = f"{answers.reference} returns a constant answer; the model does not"
-    return said if own or trial.steady.steady else ""
+    constant = own or trial.steady.steady
+    return f"{answers.reference} returns a constant answer; the model does not" if constant else ""
 
 
 def _check_fields(trial: ArtifactRun) -> None:
@@ -223,8 +220,8 @@ def _check_fields(trial: ArtifactRun) -> None:
     findings, case = trial.findings, trial.case
     faults = trial.difference.faults()
     for name in ("field-moves", "constant-kept", "scores-spread"):
-        said = "; ".join(fault.said for fault in faults if fault.kind == name)
-        findings.check(name, not said, said or "in each field as in the reference's")
+        message = "; ".join(fault.said for fault in faults if fault.kind == name)
+        findings.check(name, not message, message or "in each field as in the reference's")
     if case.decides or case.request.artifact.precision == "fp32":
         return
     for diff in trial.difference.silent():
@@ -245,8 +242,8 @@ def _remark_overlap(trial: ArtifactRun) -> None:
     name = tasks.schema(stats.task).overlap if stats else ""
     overlap = plain(stats.figures.get(name, 1.0)) if stats else 1.0
     if stats and overlap < _CLOSE_IOU:
-        said = f"{stats.unit} that match overlap by {overlap:.2f} on average"
-        trial.findings.remark("EDGE-CHECK-071", said)
+        message = f"{stats.unit} that match overlap by {overlap:.2f} on average"
+        trial.findings.remark("EDGE-CHECK-071", message)
 
 
 def _evidence(trial: ArtifactRun) -> Evidence:
@@ -283,7 +280,8 @@ def _report(
     thresholds = threshold_note(answers, rule, processing.task_output)
     seen = (*answers.notes, *findings.notes, *thresholds, *_drift_note(case, evidence))
     notes = (*case.exported.notes, *seen)
-    error = trial.error.largest() if case.decides else _largest(evidence)
+    largest = max((plain(diff.relative) for diff in evidence.outputs), default=0.0)
+    error = trial.error.largest() if case.decides else largest
     return Report(
         artifact_sha256=artifact.sha256,
         format=artifact.format,
@@ -296,7 +294,9 @@ def _report(
         checks=tuple(findings.checks),
         outputs=trial.difference.natural(),
         decisions=evidence.decisions,
-        worst=_worst(trial),
+        worst=trial.tally.worst(trial.by_id)
+        if case.decides
+        else worst_tensors(answers.samples, trial.by_id),
         judgement=judgement,
         environment=environment(),
         seconds=number(time.monotonic() - started),
@@ -313,16 +313,6 @@ def _metrics(trial: ArtifactRun) -> tuple[MetricStats, ...]:
     """The task's metrics against true labels; a text that is predicted is its own truth."""
     found = ratio_stats("perplexity", trial.likelihood.costs, perplexity)
     return (*trial.truths.stats(), *([found] if found else []))
-
-
-def _worst(trial: ArtifactRun) -> tuple[WorstInput, ...]:
-    if trial.case.decides:
-        return trial.tally.worst(trial.by_id)
-    return worst_tensors(trial.case.answers.samples, trial.by_id)
-
-
-def _largest(evidence: Evidence) -> float:
-    return max((plain(diff.relative) for diff in evidence.outputs), default=0.0)
 
 
 def _inputs(case: ValidationCase) -> str:
@@ -353,15 +343,13 @@ def inspect_internals(trial: ArtifactRun, backend: Backend) -> None:
         graph = backend.inspect(request.artifact, root)
         check_size(graph, exported.weights, findings)
         if layers := backend.saturating(request.artifact, root):
-            findings.remark("EDGE-CHECK-069", _saturating(layers))
+            more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
+            names = f"{', '.join(layers[:3])}{more}"
+            message = f"on x86 without VNNI 8-bit sums may saturate in {names}"
+            findings.remark("EDGE-CHECK-069", message)
         _compare_activations(trial, backend, graph)
     except BackendError as error:
         findings.notes.append(f"activations were not inspected: {error.message}")
-
-
-def _saturating(layers: Sequence[str]) -> str:
-    more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
-    return f"on x86 without VNNI 8-bit sums may saturate in {', '.join(layers[:3])}{more}"
 
 
 def _compare_activations(trial: ArtifactRun, backend: Backend, graph: Graph) -> None:
@@ -370,21 +358,8 @@ def _compare_activations(trial: ArtifactRun, backend: Backend, graph: Graph) -> 
     taps = match_taps(graph, reference)
     if not taps or not trial.first:
         return
-    found = measure_activations(
-        lambda names: backend.load(
-            request.artifact,
-            Path(request.root),
-            delegate=request.delegate,
-            threads=request.threads,
-            taps=names,
-            optimize=False,
-            verified=True,
-        ),
-        trial.runner,
-        taps,
-        reference,
-        trial.first,
-    )
+    load = partial(_load, backend, request, optimize=False)
+    found = measure_activations(load, trial.runner, taps, reference, trial.first)
     off = max((plain(diff.relative) for diff in trial.difference.natural()), default=0.0)
     harmed = bool(trial.findings.broken) or off > GROSS_ERROR
     check_activations(taps, found, reference, request.artifact.precision, trial.findings, harmed)

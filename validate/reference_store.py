@@ -48,9 +48,9 @@ def load_exported(folder: Path) -> Exported:
 
 def program_key(exported: Exported) -> str:
     """Hash over the exported program and what is declared around it."""
-    said = (exported.signature, exported.processing, exported.task, exported.labels)
-    data = [file.sha256 for file in exported.program_data]
-    return sha256_bytes(encode([exported.program.sha256, *data, exported.examples.sha256, *said]))
+    declared = (exported.signature, exported.processing, exported.task, exported.labels)
+    files = (exported.program, *exported.program_data, exported.examples)
+    return sha256_bytes(encode([*(file.sha256 for file in files), *declared]))
 
 
 def read_answers(folder: Path) -> Answers | None:
@@ -155,14 +155,9 @@ class TensorWriter:
         """How many samples have their tensors stored or held."""
         return sum(chunk.count for chunk in self.chunks) + self._count
 
-    @property
-    def full(self) -> bool:
-        """No more are taken."""
-        return self._left <= 0
-
     def add(self, outputs: Feed) -> None:
         """Take the next sample's outputs; nothing once the limit is reached."""
-        if self.full:
+        if self._left <= 0:
             return
         for place, name in enumerate(self._names):
             array = outputs[name]

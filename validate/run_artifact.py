@@ -93,16 +93,16 @@ class ValidationCase:
 
     @property
     def limits(self) -> Limits:
-        """What harm is allowed."""
+        """The accuracy loss that is allowed."""
         return self.request.limits
 
 
 @dataclass
 class ArtifactRun:
-    """The trial of one session.
+    """The run of one session of the artifact.
 
     Attributes:
-        case: What it is tried on.
+        case: The inputs, the reference's answers and the limits.
         findings: Checks so far.
         difference: Tensors compared.
         tally: Decisions on the user's inputs compared.
@@ -151,22 +151,20 @@ class ArtifactRun:
 
     @classmethod
     def of(cls, case: ValidationCase, findings: CheckLog) -> ArtifactRun:
-        """A trial that has seen nothing yet."""
+        """A run before its first input."""
         rule = rule_for_reference(
             case.answers, decision_rule(case.exported.task, case.exported.processing)
         )
-        difference = TensorComparison(case.limits.scale_floor)
+        exported = case.exported
         return cls(
             case,
             findings,
-            difference,
-            flip_counter(rule),
-            flip_counter(rule),
-            decision_error(rule),
-            TokenDistributionEvaluator(case.exported),
-            GroundTruthEvaluator(
-                case.exported.task, case.exported.labels, case.exported.processing
-            ),
+            TensorComparison(case.limits.scale_floor),
+            tally=flip_counter(rule),
+            synthetic=flip_counter(rule),
+            error=decision_error(rule),
+            likelihood=TokenDistributionEvaluator(exported),
+            truths=GroundTruthEvaluator(exported.task, exported.labels, exported.processing),
         )
 
     def run(self, session: Session) -> BatchRunner:
@@ -222,7 +220,7 @@ class ArtifactRun:
                 self.first.append(tensors.feed)
             if self.case.decides:
                 record = self._decide(filler.name, outputs, tensors.feed)
-                program = self._reference(tensors.outputs, tensors.feed)
+                program = decision(self.case.processor, tensors.outputs, tensors.feed)
                 self.error.add(program, record, filler.natural)
                 if tensors.answer is not None:
                     sample = Sample(id=filler.name, group=filler.name)
@@ -269,7 +267,7 @@ class ArtifactRun:
             self.tally.add(sample, stored, record)
             self.truths.add(sample, feed, stored.record, record)
             own = self.case.answers.own_tensors or reference is None
-            program = stored.record if own else self._reference(reference or {}, feed)
+            program = stored.record if own else decision(self.case.processor, reference or {}, feed)
             self.error.add(program, record, natural=True)
             if not own:
                 self.steady.add(stored, program)
@@ -306,8 +304,8 @@ class ArtifactRun:
     def _check_shapes(self, thing: str, reference: Feed, outputs: Feed) -> None:
         for name, wanted in reference.items():
             if outputs[name].shape != wanted.shape:
-                said = f"{list(outputs[name].shape)} instead of {list(wanted.shape)}"
-                self.findings.check("declared", False, f"output {name!r} is {said} (on {thing})")
+                shapes = f"{list(outputs[name].shape)} instead of {list(wanted.shape)}"
+                self.findings.check("declared", False, f"output {name!r} is {shapes} (on {thing})")
                 raise RunAborted
 
     def _decide(self, thing: str, outputs: Feed, feed: Feed) -> Record | None:
@@ -318,9 +316,6 @@ class ArtifactRun:
             if not any(check.name == "decides" for check in self.findings.checks):
                 self.findings.check("decides", False, f"on {thing}: {error.message}")
             return None
-
-    def _reference(self, outputs: Feed, feed: Feed) -> Record | None:
-        return decision(self.case.processor, outputs, feed)
 
 
 class DecisionError(ABC):

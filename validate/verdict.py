@@ -61,7 +61,7 @@ class Evidence:
     Attributes:
         precision: Its precision.
         task: What its outputs mean.
-        limits: What harm is allowed.
+        limits: The accuracy loss that is allowed.
         outputs: Difference per field from the tensors of the reference, or of the exported program
             where the reference gives decisions only; on natural inputs with their noise.
         own_tensors: ``outputs`` were measured against the reference itself.
@@ -128,12 +128,12 @@ def crash_verdict(error: EdgeError, executed_by: str = "") -> Judgement:
         EdgeError: ``error`` itself, when it says something else than that.
     """
     if error.code == "EDGE-WORKER-001":
-        said = f"judging it ended with an error: {error.code} {error.message}; {error.hint}"
-        reason = Reason(code="EDGE-CHECK-015", message=said)
-        return Judgement(verdict="fail", reasons=(reason,), executed_by=executed_by)
-    if error.code not in ("EDGE-WORKER-002", "EDGE-WORKER-003"):
+        message = f"judging it ended with an error: {error.code} {error.message}; {error.hint}"
+        reason = Reason(code="EDGE-CHECK-015", message=message)
+    elif error.code in ("EDGE-WORKER-002", "EDGE-WORKER-003"):
+        reason = Reason(code="EDGE-CHECK-012", message=f"crashed or hung: {error.message}")
+    else:
         raise error
-    reason = Reason(code="EDGE-CHECK-012", message=f"crashed or hung: {error.message}")
     return Judgement(verdict="fail", reasons=(reason,), executed_by=executed_by)
 
 
@@ -235,11 +235,7 @@ def verdict_by_bounds(rate: Rate, limits: Limits) -> Verdict:
     return "fail" if plain(rate.lower) > limits.degraded_flips else "unproven"
 
 
-_FLIPS: dict[Verdict, str] = {
-    "degraded": "EDGE-CHECK-041",
-    "fail": "EDGE-CHECK-040",
-    "unproven": "EDGE-CHECK-042",
-}
+_FLIPS = {"degraded": "EDGE-CHECK-041", "fail": "EDGE-CHECK-040", "unproven": "EDGE-CHECK-042"}
 
 
 def _flips(stats: DecisionStats, limits: Limits, verdict: Verdict) -> tuple[Reason, ...]:
@@ -297,17 +293,14 @@ _EXTRA_SNR: dict[Precision, float] = {"fp16": 20.0}
 
 def snr_verdict(evidence: Evidence) -> tuple[Verdict, tuple[Reason, ...]]:
     """The verdict on a quantized file by its noisiest field; whole numbers must be equal."""
-    known = [
-        (snr_shortfall(diff, evidence), diff) for diff in evidence.outputs if diff.snr is not None
-    ]
-    if known:
-        lack, diff = max(known, key=lambda pair: pair[0])
+    noisy = [diff for diff in evidence.outputs if diff.snr is not None]
+    if noisy:
+        diff = max(noisy, key=lambda each: snr_shortfall(each, evidence))
+        lack, message = snr_shortfall(diff, evidence), _snr_message(diff, evidence)
         if lack > _required_snr(evidence) - evidence.limits.degraded_snr:
-            return "fail", (Reason(code="EDGE-CHECK-063", message=_snr_message(diff, evidence)),)
+            return "fail", (Reason(code="EDGE-CHECK-063", message=message),)
         if lack > 0:
-            return "degraded", (
-                Reason(code="EDGE-CHECK-064", message=_snr_message(diff, evidence)),
-            )
+            return "degraded", (Reason(code="EDGE-CHECK-064", message=message),)
     for diff in evidence.whole:
         if plain(diff.max_abs) > 0:
             message = f"{describe_diff(diff)} holds whole numbers, and other ones on {diff.worst}"
@@ -332,15 +325,13 @@ def _decibels(value: object) -> float:
 
 
 def _snr_message(diff: OutputDiff, evidence: Evidence) -> str:
-    field, channel, wanted = (
-        _decibels(diff.snr),
-        _decibels(diff.channel_snr),
-        _required_snr(evidence),
-    )
-    said = f"{describe_diff(diff)}: signal to noise {field:.3g} dB, limit {wanted:g}"
+    field, channel = _decibels(diff.snr), _decibels(diff.channel_snr)
+    wanted = _required_snr(evidence)
+    message = f"{describe_diff(diff)}: signal to noise {field:.3g} dB, limit {wanted:g}"
     if diff.noisiest is not None and channel + CHANNEL_ALLOWANCE < field:
-        said += f"; channel {diff.noisiest}: {channel:.3g} dB, limit {wanted - CHANNEL_ALLOWANCE:g}"
-    return said
+        least = wanted - CHANNEL_ALLOWANCE
+        message += f"; channel {diff.noisiest}: {channel:.3g} dB, limit {least:g}"
+    return message
 
 
 def describe_diff(diff: OutputDiff) -> str:

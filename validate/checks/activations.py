@@ -99,7 +99,7 @@ def read_activations(folder: Path) -> dict[str, ActivationRange]:
 
 @dataclass(frozen=True)
 class Tap:
-    """An inner tensor of a file that has a counterpart in the reference.
+    """An activation of a file that has a counterpart in the reference.
 
     Attributes:
         tensor: Its name in the file.
@@ -153,10 +153,8 @@ class _TapRecorder:
                 continue
             self.dtypes[tap.source] = str(array.dtype)
             if array.dtype.kind in "fiu" and array.size:
-                size = self._reference[tap.source].low.size
-                _merge_ranges(
-                    self.seen, {tap.source: ActivationRange.of(array, _axis(array.shape, size))}
-                )
+                axis = _axis(array.shape, self._reference[tap.source].low.size)
+                _merge_ranges(self.seen, {tap.source: ActivationRange.of(array, axis)})
         return found
 
 

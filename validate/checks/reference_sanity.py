@@ -180,15 +180,13 @@ class ConstantReferenceCheck:
         """Take in what both answer to one input; once the server moved, nothing is looked at."""
         if stored.record is None or program is None or self._moved[0]:
             return
-        said = (
-            encode(tasks.own_decision(stored.record, stored.scored)),
-            encode(tasks.own_decision(program, stored.scored)),
-        )
-        self._first = self._first or said
+        records = (stored.record, program)
+        server, own = (encode(tasks.own_decision(each, stored.scored)) for each in records)
+        self._first = self._first or (server, own)
         self._count += 1
         self._bare |= not stored.scored
-        for side in (0, 1):
-            self._moved[side] |= said[side] != self._first[side]
+        self._moved[0] |= server != self._first[0]
+        self._moved[1] |= own != self._first[1]
 
     @property
     def steady(self) -> bool:

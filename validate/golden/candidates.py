@@ -100,16 +100,13 @@ def generate_candidates(
         wanted: The margin above which an input is good.
         seed: Of what is generated.
         least: A margin that may do as well: once `_MIN_CANDIDATES` inputs have been drawn, so many
-        with this
-            margin are enough. None: none does.
+            with this margin are enough. None: none does.
     """
-    if oracle.processor.medium == "image":
-        make = _image_source(seed)
+    medium = oracle.processor.medium
+    if medium in ("image", "audio"):
+        make = _image_source(seed) if medium == "image" else _audio_source(oracle.exported, seed)
         return _media_candidates(oracle, count, wanted, least, make)
-    if oracle.processor.medium == "audio":
-        make = _audio_source(oracle.exported, seed)
-        return _media_candidates(oracle, count, wanted, least, make)
-    if oracle.processor.medium == "text":
+    if medium == "text":
         texts = [text for both in paraphrases() for text in both]
         return ask_reference(oracle, [(f"text {i}", text, ".txt") for i, text in enumerate(texts)])
     decides = tasks.decides(oracle.exported.task)
@@ -203,10 +200,17 @@ def _agreed_record(rule: DecisionRule, answered: ReferenceAnswer) -> Record | No
         return None
     if isinstance(record, Embedding):  # whether both agree is known among the others only
         return record
-    units = tasks.compare(rule, record, program)
-    if units.decided_flips if tasks.has_many_decisions(rule.task) else units.flips:
+    if decides_otherwise(rule, record, program):
         return None
     return record if answered.scored else program
+
+
+def decides_otherwise(
+    rule: DecisionRule, record: Record, answer: Record | None, error: float = 0.0
+) -> bool:
+    """Whether an answer flips a decision; of many decisions, one whose margin exceeds ``error``."""
+    units = tasks.compare(rule, record, answer, max(rule.sure, error))
+    return bool(units.decided_flips if tasks.has_many_decisions(rule.task) else units.flips)
 
 
 def _margin(record: Record | None, answered: ReferenceAnswer) -> float:
@@ -265,7 +269,7 @@ def save_candidates(
 
 
 def load_candidates(answers: Answers, folder: Path, signature: Signature) -> list[GoldenCandidate]:
-    """What `keep` wrote.
+    """Read the candidates that `save_candidates` wrote.
 
     Raises:
         ValidateError: EDGE-VALIDATE-008, the file is not the one that was written.

@@ -25,7 +25,7 @@ from edgeserve.processing.processor import Medium
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import number, plain
 from edgeserve.types.reports import Limits
-from edgeserve.types.samples import Golden, GoldenCase, GoldenField
+from edgeserve.types.samples import Golden, GoldenCase, GoldenField, Sample
 from edgeserve.types.source import Exported
 from edgeserve.validate.compare.output_fields import SAMPLED_ANSWERS, field_layouts, natural_outputs
 from edgeserve.validate.compare.tensors import field_scales
@@ -51,7 +51,7 @@ from edgeserve.validate.reference_store import (
     read_answers,
     read_synthetic,
 )
-from edgeserve.validate.requests import GoldenRequest
+from edgeserve.validate.requests import Answers, GoldenRequest
 
 _FEW_CASES = 3
 
@@ -96,22 +96,13 @@ def _select_cases(
         surest = max((surest, *(each.margin for each in found if each.record is not None)))
         asked = len(found) if request.given else request.count
         for try_them in (True,) if rule.many else (False, True):
-            known = (
-                _with_artifact_errors(found, request, exported, processor) if try_them else found
-            )
-            chosen = _choose(known, request, rule)
+            if try_them and request.artifacts and found and tasks.decides(exported.task):
+                found = measure_artifact_errors(found, request.artifacts, exported, processor)
+            chosen = _choose(found, request, rule)
             best = max(best, chosen, key=len)
             if len(best) >= (asked if request.given else enough) and best:
                 return best, asked, surest
     return best, asked, surest
-
-
-def _with_artifact_errors(
-    found: list[GoldenCandidate], request: GoldenRequest, exported: Exported, processor: Processor
-) -> list[GoldenCandidate]:
-    if not request.artifacts or not found or not tasks.decides(exported.task):
-        return found
-    return measure_artifact_errors(found, request.artifacts, exported, processor)
 
 
 def _choose(
@@ -132,16 +123,22 @@ def _stored_candidates(
     """What was generated when the reference was asked, if it was this one and its answers hold."""
     if request.given is not None:
         return []
-    folder = Path(request.out) / "samples"
-    answers = read_answers(folder)
-    if answers is None or answers.program_key != program_key(exported):
-        return []
-    if (answers.reference, answers.seed) != (request.reference, request.seed):
+    folder, answers = _current_answers(request, exported)
+    asked = (request.reference, request.seed)
+    if answers is None or (answers.reference, answers.seed) != asked:
         return []
     try:
         return load_candidates(answers, folder, exported.signature)
     except ValidateError:  # damaged: they can be made again
         return []
+
+
+def _current_answers(request: GoldenRequest, exported: Exported) -> tuple[Path, Answers | None]:
+    """The folder of the stored answers, and those; None where they are not to this program."""
+    folder = Path(request.out) / "samples"
+    answers = read_answers(folder)
+    current = answers is not None and answers.program_key == program_key(exported)
+    return folder, answers if current else None
 
 
 def _new_candidates(
@@ -162,16 +159,13 @@ def _given_candidates(request: GoldenRequest, oracle: Reference) -> Iterator[Gol
     with Reader(signature) as reader:
         for batch in in_batches(len(samples)):
             some = [samples[i] for i in batch]
-            suffixes = [".npz" if s.row is not None else _suffix(s.path or ".txt") for s in some]
-            raws = [reader.read(sample) for sample in some]
-            yield from ask_reference(
-                oracle, list(zip([s.id for s in some], raws, suffixes, strict=True))
-            )
+            inputs = [(sample.id, reader.read(sample), _suffix(sample)) for sample in some]
+            yield from ask_reference(oracle, inputs)
             jobs.progress("golden cases", batch.stop, len(samples))
 
 
-def _suffix(path: str) -> str:
-    return Path(path).suffix.lower()
+def _suffix(sample: Sample) -> str:
+    return ".npz" if sample.row is not None else Path(sample.path or ".txt").suffix.lower()
 
 
 def _no_case_error(request: GoldenRequest, rule: SelectionRule, surest: float) -> ValidateError:
@@ -221,9 +215,8 @@ def _fields(
 
 def _stored_outputs(request: GoldenRequest, exported: Exported) -> list[Feed]:
     """The reference's outputs for natural inputs, where they are stored and are its."""
-    folder = Path(request.out) / "samples"
-    answers = read_answers(folder)
-    if answers is None or answers.program_key != program_key(exported):
+    folder, answers = _current_answers(request, exported)
+    if answers is None:
         return []
     try:
         fillers = read_synthetic(folder, answers, exported.signature)

@@ -32,7 +32,7 @@ from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.flips.embeddings import as_matrix, cosine_gaps
-from edgeserve.validate.golden.candidates import SAFETY_FACTOR, GoldenCandidate
+from edgeserve.validate.golden.candidates import SAFETY_FACTOR, GoldenCandidate, decides_otherwise
 from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.requests import LocatedArtifact
 from edgeserve.validate.verdict import drift_limit
@@ -159,12 +159,7 @@ def _stable_subset(found: list[GoldenCandidate], rule: SelectionRule) -> list[Go
 
 def _matrices(found: Sequence[GoldenCandidate]) -> list[np.ndarray]:
     """Vectors of the reference, of the exported program, and of each artifact that answered."""
-    columns: list[list[Record | None]] = [
-        [each.record for each in found],
-        [each.program for each in found],
-    ]
-    for i in range(len(found[0].answers)):
-        columns.append([each.answers[i] for each in found])
+    columns = zip(*([each.record, each.program, *each.answers] for each in found), strict=True)
     vectors = [[r.vector if isinstance(r, Embedding) else None for r in c] for c in columns]
     size = next(v.size for v in vectors[0] if v is not None)
     return [as_matrix(column, size) for column in vectors]
@@ -313,18 +308,7 @@ def _with_error(
     if record is None:
         return dataclasses.replace(each, margin=-1.0)
     error = max(tasks.gap(rule, record, answer) for answer in answers)
-    if any(
-        _decides_otherwise(rule, record, answer, SAFETY_FACTOR * error)
-        for pair in pairs
-        for answer in pair
-    ):
+    each_answer = (answer for pair in pairs for answer in pair)
+    if any(decides_otherwise(rule, record, a, SAFETY_FACTOR * error) for a in each_answer):
         return dataclasses.replace(each, margin=-1.0)
     return dataclasses.replace(each, error=error)
-
-
-def _decides_otherwise(
-    rule: DecisionRule, record: Record, answer: Record | None, error: float
-) -> bool:
-    """Whether an artifact decides otherwise; of many decisions one that a case would rest on."""
-    units = tasks.compare(rule, record, answer, max(rule.sure, error))
-    return bool(units.decided_flips if tasks.has_many_decisions(rule.task) else units.flips)

@@ -51,15 +51,11 @@ def image_pixels(number: int, seed: int = 0) -> np.ndarray:
     grid = (y / height, x / width)
     image = _gradient(rng, grid)
     if rng.random() < 0.5:
-        image = _blend(image, _clouds(rng, grid), _colour(rng))
+        image = _blend(image, _clouds(rng, grid), rng.random(3))
     pattern = _IMAGE_PATTERNS[number % len(_IMAGE_PATTERNS)]
     for _ in range(int(rng.integers(1, 4))):
-        image = _blend(image, pattern(rng, grid), _colour(rng))
+        image = _blend(image, pattern(rng, grid), rng.random(3))
     return np.asarray(np.rint(np.clip(image, 0, 1) * 255), np.uint8)
-
-
-def _colour(rng: np.random.Generator) -> np.ndarray:
-    return rng.random(3)
 
 
 def _blend(image: np.ndarray, cover: np.ndarray, colour: np.ndarray) -> np.ndarray:
@@ -70,7 +66,7 @@ def _blend(image: np.ndarray, cover: np.ndarray, colour: np.ndarray) -> np.ndarr
 def _gradient(rng: np.random.Generator, grid: _Grid) -> np.ndarray:
     """Between two colours, along a random direction."""
     along = _ramp(rng, grid)
-    first, second = _colour(rng), _colour(rng)
+    first, second = rng.random(3), rng.random(3)
     return np.asarray(first + along[..., None] * (second - first))
 
 
@@ -165,9 +161,8 @@ def audio_range(exported: Exported) -> AudioRange:
     if wave.length is not None:
         return AudioRange(rate, max(least, wave.length * 3 // 5), wave.length * 6 // 5, False)
     if mel is not None and mel.frames is not None:
-        return AudioRange(
-            rate, max(least, int(_MIN_SECONDS * rate)), int(_MAX_SECONDS * rate), False
-        )
+        low, high = int(_MIN_SECONDS * rate), int(_MAX_SECONDS * rate)
+        return AudioRange(rate, max(least, low), high, False)
     signature = exported.signature
     shape = signature.input(made.name).shape[1:]
     sizes = [dim for dim in shape if isinstance(dim, str)]
@@ -315,9 +310,8 @@ def text_of_length(wanted: int, count: CountTokens) -> str | None:
     low, high = 0, len(words)
     while low < high:  # the most words that do not give too many tokens
         middle = (low + high + 1) // 2
-        low, high = (
-            (middle, high) if count(" ".join(words[:middle])) <= wanted else (low, middle - 1)
-        )
+        fits = count(" ".join(words[:middle])) <= wanted
+        low, high = (middle, high) if fits else (low, middle - 1)
     for word in _PADDING_WORDS:
         longer = words[:low]
         while (got := count(" ".join(longer))) < wanted and len(longer) < low + wanted:
@@ -335,10 +329,7 @@ def prime_between(low: int, high: int) -> int | None:
     middle = (low + high) // 2
     for away in range(high - low):
         for size in (middle + away, middle - away):
-            if low < size < high and _is_prime(size):
+            factors = range(2, int(max(size, 0) ** 0.5) + 1)
+            if max(low, 1) < size < high and all(size % factor for factor in factors):
                 return size
     return None
-
-
-def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % factor for factor in range(2, int(number**0.5) + 1))

@@ -156,12 +156,9 @@ class CallableReference:
         Raises:
             ValidateError: EDGE-VALIDATE-005, it raised an exception.
         """
-        return [
-            call_reference(
-                self._function, raw, f"reference {self.reference} on {thing}", self._folder
-            )
-            for raw, thing in zip(raws, things, strict=True)
-        ]
+        called = [f"reference {self.reference} on {thing}" for thing in things]
+        pairs = zip(raws, called, strict=True)
+        return [call_reference(self._function, raw, name, self._folder) for raw, name in pairs]
 
     def _load(self) -> Callable[[RawInput], object]:
         module, _, name = self.reference.partition(":")
@@ -192,7 +189,7 @@ class CallableReference:
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """An answer understood.
+    """An answer in one of the two forms.
 
     Attributes:
         record: The decision; None where tensors were given.
