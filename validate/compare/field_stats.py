@@ -149,8 +149,13 @@ class _ChannelSums:
         return cls(
             np.full(size, np.inf),
             np.full(size, -np.inf),
-            *(np.zeros(size) for _ in range(6)),
-            origin=(total / np.maximum(_count(values, known), 1)).astype(values.dtype),
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
+            (total / np.maximum(_count(values, known), 1)).astype(values.dtype),
         )
 
 
@@ -188,8 +193,13 @@ class OutputStats:
         if reference.shape[:1] == (1,) and self.is_number:
             shape = tuple(n for a, n in enumerate(reference.shape) if a not in (0, self.split.axis))
             for field, places in zip(self.split.fields, self._by_place, strict=True):
-                parts = (_field_channels(each, field) for each in (wanted, everywhere))
-                places.add(shape, *parts, None if sure is None else _field_channels(sure, field))
+                sure_of = None if sure is None else _field_channels(sure, field)
+                places.add(
+                    shape,
+                    _field_channels(wanted, field),
+                    _field_channels(everywhere, field),
+                    sure_of,
+                )
         self.ids.append(thing)
         self.largest.append(self._by_field(apart))
         self.magnitudes.append(self._by_field(_magnitude(low, high)))
