@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 #: What is kept back of a deadline for reading and writing the message, seconds.
 _SLACK = 0.005
-#: How many times longer than foretold a wait in the queue is taken to be, at least and at most;
+#: How many times longer than predicted a wait in the queue is taken to be, at least and at most;
 #: what lies between is learnt from how the last ones turned out. On a machine of its own the queue
-#: moves as foretold, beside neighbours it does not, and who is promised too much waits in vain.
+#: moves as predicted; beside busy processes it does not, and admitted requests miss their deadline.
 _MIN_WAIT_FACTOR, _MAX_WAIT_FACTOR = 1.1, 2.0
 #: A wait behind fewer than these says little: how much of the running job is left decides it.
 _MIN_QUEUE = 4
@@ -48,7 +48,7 @@ class _Waiter(NamedTuple):
     given: asyncio.Future[None]
     deadline: float
     came: float
-    foretold: float | None
+    predicted: float | None
 
 
 class AdmissionQueue:
@@ -74,7 +74,7 @@ class AdmissionQueue:
     ) -> None:
         self.name, self.workers, self._most, self._clock = name, workers, queue, clock
         self.spans = DurationEstimate(first)
-        #: Waits, as multiples of what was foretold.
+        #: Waits, as multiples of the predicted wait.
         self.waits = DurationEstimate(1.0, 0.0)
         self.active = 0
         self._waiting: deque[_Waiter] = deque()
@@ -89,7 +89,7 @@ class AdmissionQueue:
         """Reject a request whose answer would miss its deadline.
 
         Raises:
-            Refused: EDGE-SERVE-020 with the time after which there will be room.
+            RequestRejected: EDGE-SERVE-020 with the time after which there will be room.
         """
         wait = self.expected_wait()
         if self.waiting >= self._most:
@@ -110,7 +110,7 @@ class AdmissionQueue:
         """Run a job in its turn.
 
         Raises:
-            Refused: EDGE-SERVE-020 at once, or when the deadline has passed in the queue.
+            RequestRejected: EDGE-SERVE-020 at once, or when the deadline has passed in the queue.
         """
         self.admit(deadline)
         came = self._clock()
@@ -130,8 +130,8 @@ class AdmissionQueue:
     async def _turn(self, deadline: float) -> None:
         """Wait for a place, which whoever leaves one hands over."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        foretold = self.expected_wait() if self.waiting >= _MIN_QUEUE else None
-        self._waiting.append(_Waiter(turn, deadline, self._clock(), foretold))
+        predicted = self.expected_wait() if self.waiting >= _MIN_QUEUE else None
+        self._waiting.append(_Waiter(turn, deadline, self._clock(), predicted))
         try:
             await turn
         except asyncio.CancelledError:
@@ -143,11 +143,11 @@ class AdmissionQueue:
         """Hand the place over to the next who can still make it."""
         now = self._clock()
         while self._waiting:
-            turn, deadline, came, foretold = self._waiting.popleft()
+            turn, deadline, came, predicted = self._waiting.popleft()
             if turn.done():
                 continue
-            if foretold:
-                self.waits.add((now - came) / foretold)
+            if predicted:
+                self.waits.add((now - came) / predicted)
             if now + self.spans.mean > deadline:
                 reason = "the queue moved more slowly than predicted"
                 turn.set_exception(overloaded(self.name, self.expected_wait(), reason))

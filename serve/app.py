@@ -208,7 +208,7 @@ def find_route(exchange: Exchange) -> tuple[str, str, dict[str, str]]:
     """The route that a request is for: its name, who answers, and the words of the path.
 
     Raises:
-        Refused: EDGE-SERVE-016, there is none of that path, or not by that method.
+        RequestRejected: EDGE-SERVE-016, there is none of that path, or not by that method.
     """
     parts = exchange.parts
     asked = len(parts) == 4 and exchange.method == "POST" and parts[:2] == ("v2", "models")

@@ -57,7 +57,7 @@ class ApiKeys:
         Every key is compared, whichever fits, so that time tells nothing.
 
         Raises:
-            Refused: EDGE-SERVE-023 no key or a wrong one, -022 its quota is used up.
+            RequestRejected: EDGE-SERVE-023 no key or a wrong one, -022 its quota is used up.
         """
         if not self._keys:
             return ""

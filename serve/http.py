@@ -33,7 +33,7 @@ class InflightBytes:
         """Take so many more.
 
         Raises:
-            Refused: EDGE-SERVE-028, that would be too many.
+            RequestRejected: EDGE-SERVE-028, that would be too many.
         """
         if self.held + count > self._most:
             error = ServeError(
@@ -75,7 +75,7 @@ class Exchange:
         """A header that is a whole number; None: it is not there.
 
         Raises:
-            Refused: EDGE-SERVE-012, it is something else.
+            RequestRejected: EDGE-SERVE-012, it is something else.
         """
         value = self.headers.get(name)
         if value is None:
@@ -93,7 +93,7 @@ class Exchange:
         """The body, unpacked.
 
         Raises:
-            Refused: EDGE-SERVE-013 too long, -014 it cannot be unpacked, -015 too slow, -028.
+            RequestRejected: EDGE-SERVE-013 too long, -014 damaged, -015 too slow, -028.
         """
         declared = self.number(b"content-length")
         if declared is not None and declared > limit:
@@ -201,7 +201,7 @@ def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
     """Unpack gzip or deflate, making no more than ``limit`` bytes whatever comes.
 
     Raises:
-        Refused: EDGE-SERVE-014 another encoding or damaged data, -013 more than ``limit``.
+        RequestRejected: EDGE-SERVE-014 another encoding or damaged data, -013 more than ``limit``.
     """
     bits = {b"gzip": 31, b"deflate": 15}.get(encoding)
     if bits is None:

@@ -66,7 +66,7 @@ def infer(
     """Answer an inference request of the protocol.
 
     Raises:
-        Refused: EDGE-SERVE-010, the body is no such request.
+        RequestRejected: EDGE-SERVE-010, the body is no such request.
         EdgeError: the model's own: EDGE-INPUT-... for what does not fit its signature.
     """
     start = time.perf_counter()
@@ -289,16 +289,16 @@ class DynamicBatcher:
         """Answer an inference request, its run shared with others.
 
         Raises:
-            Refused: as `edgeserve.serve.inference.infer`, and by the lane.
+            RequestRejected: as `edgeserve.serve.inference.infer`, and by the queue.
         """
-        hosted.lane.admit(deadline)
+        hosted.admission.admit(deadline)
         loop = asyncio.get_running_loop()
         came = time.monotonic()
         fed: Future[Arrays] = Future()
         ran: Future[tuple[Arrays, float, float, int]] = Future()
 
         def run(feed: Arrays) -> Arrays:
-            """Called in a thread that reads the request; the batch runs in one of the lane."""
+            """Called in a thread that reads the request; the batch runs in one of the queue's."""
             fed.set_result(feed)
             return ran.result()[0]
 
@@ -359,7 +359,7 @@ class DynamicBatcher:
         feed = {name: np.concatenate([item.feed[name] for item in items]) for name in items[0].feed}
         try:
             deadline = max(item.deadline for item in items)
-            ran = await hosted.lane.run(lambda: _run(hosted, feed), deadline)
+            ran = await hosted.admission.run(lambda: _run(hosted, feed), deadline)
         except BaseException as error:
             for item in items:
                 if not item.answer.done():

@@ -35,12 +35,12 @@ _MAX_ELEMENTS = 1 << 28
 
 
 class LoadedModel:
-    """An open model. Requests of one model run in its own lane, so that none starves another.
+    """An open model. Each model has its own queue and threads, so that no model starves another.
 
     Attributes:
         path: What it was opened from.
         name, version, model_id: What answers say of it.
-        lane: The queue and the threads.
+        admission: The queue and the threads.
         figures: What was counted.
         plan: Threads and runs side by side.
         cold_ms: What opening it took.
@@ -63,7 +63,7 @@ class LoadedModel:
         self.name, self.version = first.manifest.name, str(first.manifest.version)
         self.model_id, self.ran_on = first.manifest.model_id, first.ran_on
         self.medium = first.medium
-        self.lane = AdmissionQueue(self.name, plan.workers, options.queue, pace.seconds)
+        self.admission = AdmissionQueue(self.name, plan.workers, options.queue, pace.seconds)
         self.figures = ModelStatistics()
         self.pace, self.cold_ms = pace, 0.0
         self.memory = self.least = len(wrappers) * _artifact_bytes(first)
@@ -103,7 +103,7 @@ class LoadedModel:
                 self._close()
 
     def _close(self) -> None:
-        self.lane.close()
+        self.admission.close()
         for wrapper in self._all:
             wrapper.close()
 

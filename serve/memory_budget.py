@@ -1,4 +1,4 @@
-"""`MemoryBudget`: the memory budget: what is put out for whom, and who does not fit at all."""
+"""`MemoryBudget`: which model is evicted for another, and which fits in no case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ModelSlot:
         hosted: The open model; None: not loaded.
         wanted: Whether it may be loaded by a request (False after an unload).
         trouble: Why it could not be loaded.
-        measured: The most that it was found to take, bytes: kept when it is put out, since a model
+        measured: The most that it was found to take, bytes: kept when it is evicted, since a model
             that is loaded again finds the room it left and seems to take none.
         lock: Held while it is being loaded, so that it is loaded once.
     """
@@ -45,9 +45,9 @@ class MemoryBudget:
 
     Args:
         budget_mb: What all loaded models may take; None: no limit.
-        pinned: Names of models that are never put out.
+        pinned: Names of models that are never evicted.
         places: The models by name.
-        on_evict: Called with who was put out, and for whom.
+        on_evict: Called with the evicted model and the model that needs its memory.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class MemoryBudget:
         """Put out what was used longest ago, until there is room for one more.
 
         Raises:
-            Refused: EDGE-SERVE-027, who is left is in use or pinned.
+            RequestRejected: EDGE-SERVE-027, who is left is in use or pinned.
         """
         if self._mb is None:
             return
@@ -91,7 +91,7 @@ class MemoryBudget:
             Bytes of all loaded models where they are above the budget by the estimate; else 0.
 
         Raises:
-            Refused: EDGE-SERVE-027, it does not fit and is closed again.
+            RequestRejected: EDGE-SERVE-027, it does not fit and is closed again.
         """
         if place.hosted is not None and place.hosted.model_id != hosted.model_id:
             place.measured = 0  # of another model

@@ -1,4 +1,4 @@
-"""`Repository`: the models of an endpoint: loaded, put out for others, or swapped while in use."""
+"""`Repository`: the models of an endpoint: loaded, evicted for others, or swapped while in use."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Repository:
         """The model of a name.
 
         Raises:
-            Refused: EDGE-SERVE-017, there is none, or not of this version.
+            RequestRejected: EDGE-SERVE-017, there is none, or not of this version.
         """
         place = self.places.get(name)
         if place is None or (version and place.hosted and place.hosted.version != version):
@@ -101,7 +101,7 @@ class Repository:
         """Hold a model while the block runs; also the milliseconds that loading it took just now.
 
         Raises:
-            Refused: EDGE-SERVE-017 unknown, -018 not loaded, -027 no room for it.
+            RequestRejected: EDGE-SERVE-017 unknown, -018 not loaded, -027 no room for it.
         """
         place = self.place(name, version)
         cold = 0.0
@@ -130,7 +130,7 @@ class Repository:
         """Load a model, or in place of it what lies at its path by now; requests go on meanwhile.
 
         Raises:
-            Refused: EDGE-SERVE-017 unknown; -018 it could not be loaded: what was there stays.
+            RequestRejected: EDGE-SERVE-017 unknown; -018 it cannot be loaded: the old one stays.
         """
         place = self.place(name)
         place.wanted = True
@@ -170,7 +170,7 @@ class Repository:
     async def drain(self) -> None:
         """Wait for what runs, then close everything."""
         for hosted in self.loaded():
-            await hosted.lane.idle()
+            await hosted.admission.idle()
         for place in self.places.values():
             self._room.evict(place)
 

@@ -51,7 +51,7 @@ class Service:
         return not self.draining and self.repository.ready
 
     def model_ready(self, name: str, version: str | None = None) -> bool:
-        """Whether this model can be asked (Refused: EDGE-SERVE-017)."""
+        """Whether this model can be asked (RequestRejected: EDGE-SERVE-017)."""
         place = self.repository.place(name, version)
         return not self.draining and (
             place.hosted is not None or (self.options.lazy and place.wanted)
@@ -105,7 +105,7 @@ class Service:
         }
 
     async def load(self, name: str, parameters: object = None) -> None:
-        """Load or reload (Refused: EDGE-SERVE-024 not allowed, -025 with a configuration)."""
+        """Load or reload (RequestRejected: EDGE-SERVE-024 not allowed, -025 a configuration)."""
         self._controlled()
         if parameters:
             error = ServeError(
@@ -138,7 +138,7 @@ class Service:
         place = self.repository.places.get(name)
         if place and place.hosted:
             self.lag.watch()
-            place.hosted.lane.admit(deadline - self.lag.seconds)
+            place.hosted.admission.admit(deadline - self.lag.seconds)
 
     async def infer(
         self,
@@ -154,7 +154,9 @@ class Service:
             if self._batcher.applies(hosted):
                 running = self._batcher.infer(hosted, body, head, deadline)
             else:
-                running = hosted.lane.run(lambda: inference.infer(hosted, body, head), deadline)
+                running = hosted.admission.run(
+                    lambda: inference.infer(hosted, body, head), deadline
+                )
             ran = await self._run(request_id, hosted, running)
             return self._counted(ran, hosted), hosted, cold
 
@@ -163,7 +165,7 @@ class Service:
     ) -> tuple[inference.InferenceResult, LoadedModel, float]:
         """Answer one raw input."""
         async with self.repository.use(name, version) as (hosted, cold):
-            running = hosted.lane.run(lambda: inference.predict(hosted, body), deadline)
+            running = hosted.admission.run(lambda: inference.predict(hosted, body), deadline)
             ran = await self._run(request_id, hosted, running)
             return self._counted(ran, hosted), hosted, cold
 
@@ -176,7 +178,7 @@ class Service:
         write: Callable[[oip.InferResponse], T],
         deadline: float,
     ) -> tuple[T, LoadedModel, float]:
-        """Answer a request in another's clothes, which are taken off and put on in the thread."""
+        """Answer a request of another protocol; the thread converts it and its answer."""
         async with self.repository.use(name, version) as (hosted, cold):
 
             def job() -> tuple[T, inference.InferenceResult]:
@@ -189,7 +191,7 @@ class Service:
                     b"", None, dataclasses.replace(times, after=after), samples
                 )
 
-            ran = await self._run(request_id, hosted, hosted.lane.run(job, deadline))
+            ran = await self._run(request_id, hosted, hosted.admission.run(job, deadline))
             made, done = ran.result
             self._counted(JobResult(done, ran.queued, ran.worked), hosted)
             return made, hosted, cold

@@ -67,7 +67,7 @@ class Log:
     def request(self, exchange: Any, route: str, model: str, key: str) -> None:
         """One request: which route and model, for whom, how it ended and how long it took.
 
-        In a flood those that are turned away are told once a second, with their number.
+        In a flood, rejected requests are logged once a second, with their number.
         """
         if exchange.status == 503:
             self._shed += 1
@@ -197,11 +197,11 @@ class Metrics:
             registry=held,
         )
         self.sheds = Counter(
-            "edgeserve_sheds", "Requests turned away, by code", ("model", "code"), registry=held
+            "edgeserve_sheds", "Requests rejected, by code", ("model", "code"), registry=held
         )
         self.loads = Counter("edgeserve_loads", "Models loaded", ("model",), registry=held)
         self.evictions = Counter(
-            "edgeserve_evictions", "Models put out for others", ("model",), registry=held
+            "edgeserve_evictions", "Models evicted for others", ("model",), registry=held
         )
         self.spans = Histogram(
             "edgeserve_seconds",
@@ -247,10 +247,10 @@ class Metrics:
         from prometheus_client import generate_latest
 
         for hosted in repository.loaded():
-            self.queue.labels(hosted.name).set(hosted.lane.waiting)
-            self.in_flight.labels(hosted.name).set(hosted.lane.active)
+            self.queue.labels(hosted.name).set(hosted.admission.waiting)
+            self.in_flight.labels(hosted.name).set(hosted.admission.active)
             if self._price:
-                seconds = hosted.lane.spans.mean / hosted.lane.workers
+                seconds = hosted.admission.spans.mean / hosted.admission.workers
                 self.cost.labels(hosted.name).set(self._price / 3600 * seconds * 1000)
         return bytes(generate_latest(self.registry))
 

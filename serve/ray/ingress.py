@@ -127,7 +127,7 @@ class IngressApp(App):
         """One request to a model, wherever it runs.
 
         Raises:
-            Refused: EDGE-SERVE-042, no replica answered in time; -043, too many wait.
+            RequestRejected: EDGE-SERVE-042, no replica answered in time; -043, too many wait.
         """
 
         def call(handle: Any, left: float) -> Any:
@@ -151,7 +151,7 @@ class IngressApp(App):
             deadline: On the monotonic clock.
 
         Raises:
-            Refused: as `request`.
+            RequestRejected: as `request`.
         """
         from ray.serve.exceptions import BackPressureError
 

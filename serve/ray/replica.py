@@ -138,7 +138,9 @@ class ModelReplica:
         app, deadline = await self._app(name), time.monotonic() + deadline_ms / 1e3
         try:
             async with app.service.repository.use(name) as (hosted, _):
-                ran = await hosted.lane.run(lambda: _answer_crops(hosted, photo, boxes), deadline)
+                ran = await hosted.admission.run(
+                    lambda: _answer_crops(hosted, photo, boxes), deadline
+                )
         except (RequestRejected, InputError) as error:
             return _rejection_reply(rejection_of(error, name), request_id)
         except EdgeError as error:

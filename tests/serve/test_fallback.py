@@ -116,7 +116,7 @@ def test_an_overloaded_endpoint_is_left_alone(
     """It says how long, and the device answers meanwhile."""
     end = live(tagger)
     places = end.running.app.service.repository.places
-    places["tagger"].hosted.lane.spans.mean = 30.0
+    places["tagger"].hosted.admission.spans.mean = 30.0
     with Wrapper(tagger, fallback=contract(end, when="always")) as tagged:
         notes = [tagged.predict(models.pixels(3)).ran_on.note for _ in range(3)]
     assert "503 (EDGE-SERVE-020)" in notes[0]
