@@ -17,7 +17,7 @@ NEARLY_ALL_FUNCTIONS = 50
 #: Of the product, which is what the wheel holds.
 MOST_FILES = 440
 LOWEST_MEDIAN = 140
-MOST_LINES = 74_000
+MOST_LINES = 72_500
 
 #: Modules of one folder, without ``__init__.py``. A family has one module a kind of the same thing.
 MOST_MODULES = 25
