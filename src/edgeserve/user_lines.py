@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import edgeserve
@@ -116,7 +117,12 @@ def _text(error: BaseException) -> str:
 
 def is_user_frame(frame: traceback.FrameSummary) -> bool:
     """Whether a frame is of a person's or a package's code, not of torch's, Python's or ours."""
-    path = Path(frame.filename)
-    if frame.filename.startswith("<") or path.is_relative_to(_STDLIB):
-        return _is_package(frame.filename)
+    return _is_user_file(frame.filename)
+
+
+@cache  # torch asks for every frame of every op of an export
+def _is_user_file(name: str) -> bool:
+    path = Path(name)
+    if name.startswith("<") or path.is_relative_to(_STDLIB):
+        return _is_package(name)
     return not any(map(path.is_relative_to, _OWN_FOLDERS)) and not _is_machinery(path)

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import edgeserve
+
 __all__ = ["TutorialRun", "run_tutorial"]
 
 ROOT = Path(__file__).parents[3]
@@ -32,9 +34,8 @@ def run_tutorial(page: str, folder: Path) -> TutorialRun:
     """
     text = (ROOT / "docs" / "tutorials" / page).read_text("utf-8")
     package = folder / "src" / "edgeserve"
-    shutil.copytree(
-        ROOT / "src" / "edgeserve", package, ignore=shutil.ignore_patterns("__pycache__")
-    )
+    installed = Path(edgeserve.__file__).parent
+    shutil.copytree(installed, package, ignore=shutil.ignore_patterns("__pycache__"))
     added, lines, tests = [], 0, []
     for name, body in _BLOCK.findall(text):
         path = folder / name
