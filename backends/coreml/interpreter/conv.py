@@ -9,8 +9,7 @@ How much is padded before and after each spatial axis, by the name of the rule:
 - ``valid``: nothing.
 - ``custom``: ``pad`` holds before and after of the first spatial axis, then of the second, ...
 - ``same``: as much as makes the output ``ceil(size / stride)`` long; where the amount is odd,
-  the
-  extra element goes behind. ``same_lower`` (from iOS 16) puts it in front.
+  the extra element goes behind. ``same_lower`` (from iOS 16) puts it in front.
 """
 
 from __future__ import annotations

@@ -8,11 +8,9 @@ to ``end`` (for a whole axis 0 and size - 1). With ``length = end - start``:
 - ``ALIGN_CORNERS``: the same, but a single one in the middle.
 - ``DEFAULT``: ``(length + 1) / count`` apart, from ``start`` on.
 - ``UNALIGN_CORNERS``: the centres of ``count`` equal pieces, as pixels have their centre in
-  their
-  middle (half-pixel centers).
+  their middle (half-pixel centers).
 - ``OFFSET_CORNERS``: the centres of ``count`` equal pieces of the interval itself, which is
-  taken
-  to be at least 1 long: what RoI align uses.
+  taken to be at least 1 long: what RoI align uses.
 
 Points are held inside the interval. They are computed in float64.
 """
@@ -110,7 +108,7 @@ def resize_bilinear(
     target_size_width: Tensor | int = 1,
     sampling_mode: str = "DEFAULT",
 ) -> Tensor:
-    """The last two axes at a given size, linearly interpolated at the points of `sampling.grid`."""
+    """The last two axes at a given size, linearly interpolated at the points of `grid`."""
     tall = _linear_along(x, -2, integer(target_size_height), sampling_mode)
     return _linear_along(tall, -1, integer(target_size_width), sampling_mode)
 
@@ -142,8 +140,8 @@ def resize(
         x: Any rank.
         shape: Sizes, aligned at the right; may be computed. 0 leaves an axis as it is.
         resized_dims: How many axes are resized.
-        interpolation_mode: "LINEAR" or "NEAREST_NEIGHBOR" (see `sampling.nearest_indices`).
-        sampling_mode: See `sampling`.
+        interpolation_mode: "LINEAR" or "NEAREST_NEIGHBOR" (see `_nearest_indices`).
+        sampling_mode: See the top of this module.
     """
     count, wanted = integer(resized_dims), ints(shape)
     sizes = tuple(
@@ -259,7 +257,7 @@ def crop_resize_rois(
         normalized_coordinates: Whether coordinates run from 0 to 1.
         spatial_scale: A factor for coordinates.
         box_coordinate_mode: What the four numbers of a box are.
-        sampling_mode: See `sampling`.
+        sampling_mode: See the top of this module.
         pad_value: What lies outside the image (always 0 before iOS 16).
 
     Returns:
@@ -296,7 +294,7 @@ def crop_resize(
     sampling_mode: str = "DEFAULT",
     pad_value: Tensor | float = 0.0,
 ) -> Tensor:
-    """Boxes out of images, linearly interpolated at the points of `sampling.grid`.
+    """Boxes out of images, linearly interpolated at the points of `grid`.
 
     A point outside the image is ``pad_value``, as TensorFlow's ``crop_and_resize`` has it. A box
     may be turned round: its crop is mirrored.
@@ -312,7 +310,7 @@ def crop_resize(
         spatial_scale: A factor for coordinates (of RoI align).
         box_coordinate_mode: "CORNERS_..." is start and end, "CENTER_SIZE_..." middle and extent;
             "..._HEIGHT_FIRST" or "..._WIDTH_FIRST" says whose coordinate comes first.
-        sampling_mode: See `sampling`.
+        sampling_mode: See the top of this module.
         pad_value: What lies outside the image.
 
     Returns:

@@ -1,6 +1,6 @@
 """Pooling over one, two or three spatial axes of [N, C, *spatial].
 
-The padding rules are those of `padding`. With ``ceil_mode`` (one or two axes, even padding) the
+The rules of padding stand in ``conv.py``. With ``ceil_mode`` (one or two axes, even padding) the
 last window may hang over the end, so that each size is
 ``ceil((size + padding - kernel) / stride) + 1``, less one where that window would begin in the
 padding behind.
