@@ -22,8 +22,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from edgeserve.bundle import workspace as folder
 from edgeserve.convert.in_memory import read_given
 from edgeserve.convert.options import OPTION_KEYS
@@ -33,9 +31,9 @@ from edgeserve.pipeline import convert as stage_convert
 from edgeserve.pipeline import measure as stage_measure
 from edgeserve.pipeline import publish as stage_publish
 from edgeserve.pipeline import validate as stage_validate
+from edgeserve.pipeline.judge import stored_report
 from edgeserve.pipeline.result_table import ResultTable, result_table
 from edgeserve.pipeline.stage_context import QUIET, PlainProgress, Ui
-from edgeserve.types.base import decode
 from edgeserve.types.options import (
     ConvertOptions,
     MeasureOptions,
@@ -179,16 +177,8 @@ class Workspace:
     @property
     def reports(self) -> dict[str, Report]:
         """The report of the validation of each artifact, by ``{format}-{precision}``."""
-        found = {}
-        for artifact in self.manifest.artifacts:
-            path = self.path / "reports" / f"{artifact.name}.validate.json"
-            try:
-                report = decode(path.read_bytes(), Report)
-            except (OSError, msgspec.MsgspecError):
-                continue
-            if report.artifact_sha256 == artifact.sha256:
-                found[artifact.name] = report
-        return found
+        found = ((each.name, stored_report(self.path, each)) for each in self.manifest.artifacts)
+        return {name: report for name, report in found if report is not None}
 
     @property
     def ok(self) -> bool:

@@ -108,14 +108,20 @@ def _judged(artifact: Artifact, root: Path, report: Report, key: str) -> JudgedA
     return JudgedArtifact(judged, root, report, key)
 
 
-def _judged_before(bench: StageContext, artifact: Artifact, key: str) -> Report | None:
-    if not bench.stages.done(f"judge {artifact.name}", key):
-        return None
+def stored_report(root: Path, artifact: Artifact) -> Report | None:
+    """The report in a workspace on an artifact; None where none can be read, or on other bytes."""
     try:
-        data = (bench.root / "reports" / f"{artifact.name}.validate.json").read_bytes()
+        data = (root / "reports" / f"{artifact.name}.validate.json").read_bytes()
         report = decode(data, Report)
     except (OSError, msgspec.MsgspecError):
         return None
-    if any(reason.code == "EDGE-CHECK-015" for reason in report.judgement.reasons):
-        return None  # a fault of the judging, which may be gone
     return report if report.artifact_sha256 == artifact.sha256 else None
+
+
+def _judged_before(bench: StageContext, artifact: Artifact, key: str) -> Report | None:
+    if not bench.stages.done(f"judge {artifact.name}", key):
+        return None
+    report = stored_report(bench.root, artifact)
+    if report and any(reason.code == "EDGE-CHECK-015" for reason in report.judgement.reasons):
+        return None  # a fault of the judging, which may be gone
+    return report

@@ -44,7 +44,7 @@ def expand_all(options: ConvertOptions) -> tuple[ConvertOptions, dict[str, str]]
     to = tuple(word for word in options.to if word != ALL)
     precision = tuple(word for word in options.precision if word != ALL)
     if ALL in options.to:
-        missing = {b.format: b.missing_tools() or b.missing() for b in backends.installed()}
+        missing = {b.format: _install_hint(b) for b in backends.installed()}
         left = {format: f"not installed: {hint}" for format, hint in missing.items() if hint}
         to += tuple(format for format in missing if format not in left)
         if not to:
@@ -60,14 +60,18 @@ def expand_all(options: ConvertOptions) -> tuple[ConvertOptions, dict[str, str]]
     return dataclasses.replace(options, to=to, precision=precision), left
 
 
+def _install_hint(backend: backends.Backend) -> str | None:
+    """What to install before artifacts of a format can be made and run, or None."""
+    return backend.missing_tools() or backend.missing()
+
+
 def check_installed(format: str) -> None:
     """See that a format's packages are installed.
 
     Raises:
         BackendError: EDGE-BACKEND-004.
     """
-    backend = backends.get(format)
-    if missing := backend.missing_tools() or backend.missing():
+    if missing := _install_hint(backends.get(format)):
         raise BackendError(
             "EDGE-BACKEND-004",
             f"format {format}",
