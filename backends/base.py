@@ -56,6 +56,9 @@ class Backend(ABC):
     extra: ClassVar[str] = ""
     #: Distributions that run it: with another version of them the proof on a device is made again.
     packages: ClassVar[tuple[str, ...]] = ()
+    #: Modules (or ``module:function`` that imports) that take its conversions a second or more to
+    #: import: on Linux, workers are forked from a process that did so once.
+    slow_imports: ClassVar[tuple[str, ...]] = ()
     #: Platforms that run it: what ``package --target`` keeps it for.
     targets: ClassVar[tuple[Target, ...]] = ()
     #: Whether several threads gain by running one session at the same time.

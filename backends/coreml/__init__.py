@@ -40,6 +40,10 @@ class CoremlBackend(Backend):
     suffixes: ClassVar[tuple[str, ...]] = (".mlpackage",)
     extra: ClassVar[str] = "coreml"
     packages: ClassVar[tuple[str, ...]] = ("coremltools", "torch")
+    slow_imports: ClassVar[tuple[str, ...]] = (
+        "edgeserve.backends.coreml.coremltools_import:coremltools",
+        "coremltools.converters.mil.frontend.torch",
+    )
     targets: ClassVar[tuple[Target, ...]] = ("ios",)
     plain: ClassVar[PlainConversion | None] = PlainConversion(
         "import sys\nimport coremltools\nimport torch",

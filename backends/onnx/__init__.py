@@ -49,6 +49,11 @@ class OnnxBackend(Backend):
     suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
     extra: ClassVar[str] = "onnx"
     packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnxruntime-gpu")
+    slow_imports: ClassVar[tuple[str, ...]] = (
+        "torch.onnx._internal.exporter._core",
+        "onnxscript.function_libs.torch_lib.ops",
+        "onnxscript.rewriter",
+    )
     targets: ClassVar[tuple[Target, ...]] = ("android", "ios", "linux", "web")
     thread_safe: ClassVar[bool] = True
     all_delegates: ClassVar[tuple[str, ...]] = tuple(PROVIDERS)

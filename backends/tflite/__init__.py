@@ -36,6 +36,7 @@ class TfliteBackend(Backend):
     suffixes: ClassVar[tuple[str, ...]] = (".tflite",)
     extra: ClassVar[str] = "tflite"
     packages: ClassVar[tuple[str, ...]] = ("ai-edge-litert",)
+    slow_imports: ClassVar[tuple[str, ...]] = ("litert_torch",)
     targets: ClassVar[tuple[Target, ...]] = ("android", "linux", "web")
     plain: ClassVar[PlainConversion | None] = PlainConversion(
         "import litert_torch\nimport torch",

@@ -1,7 +1,7 @@
 """Run a room's verb in a worker process: files in, files out, nothing left running.
 
-`run` starts ``python -P -m edgeserve.worker JOB/job.json`` with the job folder as working
-directory, in a process group of its own. The worker decodes the verb's request, runs it and writes
+`run` starts `edgeserve.worker` on ``JOB/job.json`` with the job folder as working directory, in a
+process group of its own. The worker decodes the verb's request, runs it and writes
 ``result.json`` or ``error.json``; its output goes to ``log.txt``, its progress to
 ``progress.jsonl``. No pickles.
 
@@ -22,8 +22,6 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,9 +30,11 @@ from typing import TypeVar
 
 import msgspec
 
+from edgeserve import worker_process
 from edgeserve.errors import EdgeError, WorkerError, revive
 from edgeserve.files import unwritable, write_atomic
 from edgeserve.types.base import Value, decode, encode
+from edgeserve.worker_process import WorkerProcess
 
 R = TypeVar("R", bound=Value)
 
@@ -44,7 +44,6 @@ PROGRESS = "EDGESERVE_PROGRESS"
 _CALLS = "EDGESERVE_CALLS"
 _LENGTH = struct.Struct("<Q")
 
-_COMMAND = (sys.executable, "-P", "-m", "edgeserve.worker")
 _POLL = 0.02
 #: Free bytes below which a worker without an answer is put down to the full disk.
 _FULL = 1 << 16
@@ -85,6 +84,7 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
     answer: Callable[[bytes], bytes] | None = None,
+    imports: Sequence[str] | None = None,
 ) -> R:
     """Run ``verb(request)`` in a worker process and return its result.
 
@@ -99,6 +99,9 @@ def run(
         stop: Once set, the worker is ended.
         answer: Answers `ask_parent` in the worker. It is called in this thread, one call at a
             time, and its time does not count towards ``timeout``; what it raises ends the worker.
+        imports: Slow modules that the verb will import. The worker is then forked, on Linux, from a
+            process that has imported them for all workers of this process; None: its process is
+            new, as one whose memory or start is measured has to be.
 
     Raises:
         EdgeError: the same error that the verb raised in the worker.
@@ -113,7 +116,10 @@ def run(
         (folder / stale).unlink(missing_ok=True)  # no answer of an earlier run counts as this one's
     stop = stop or threading.Event()
     with _Calls(answer) as calls:
-        code = _wait(_start(folder, calls), folder, timeout, on_progress, verb, stop, calls)
+        if imports is not None:
+            imports = (*imports, verb.partition(":")[0])
+        worker = _start(folder, calls, imports)
+        code = _wait(worker, folder, timeout, on_progress, verb, stop, calls)
     if (folder / "error.json").exists():
         raise revive(decode((folder / "error.json").read_bytes(), dict[str, str | None]))
     if code != 0 or not (folder / "result.json").exists():
@@ -180,9 +186,9 @@ class _Calls:
                 end.close()
 
     @property
-    def inherited(self) -> tuple[int, ...]:
+    def inherited(self) -> int | None:
         """The descriptor that the worker inherits."""
-        return (self._theirs.fileno(),) if self._theirs else ()
+        return self._theirs.fileno() if self._theirs else None
 
     def started(self) -> None:
         """The worker holds its end by now: drop ours of it, so that its death can be seen."""
@@ -218,30 +224,19 @@ def stopped(verb: str) -> WorkerError:
     return WorkerError("EDGE-WORKER-006", verb, wanted="to go on", got=got, hint=hint)
 
 
-def _start(folder: Path, calls: _Calls) -> subprocess.Popen[bytes]:
+def _start(folder: Path, calls: _Calls, imports: Sequence[str] | None) -> WorkerProcess:
     # OpenMP threads that spin while they wait cost torch fifteen times the CPU when others run.
-    ours = {PROGRESS: str(folder / "progress.jsonl"), "HF_HUB_OFFLINE": "1"}
-    ours |= {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
-    environment = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ | ours
-    if calls.inherited:
-        environment[_CALLS] = str(calls.inherited[0])
-    with open(folder / "log.txt", "wb") as log:
-        process = subprocess.Popen(
-            [*_COMMAND, str(folder / "job.json")],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-            pass_fds=calls.inherited,
-        )
+    every = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ
+    every |= {"HF_HUB_OFFLINE": "1", "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
+    added = {PROGRESS: str(folder / "progress.jsonl")}
+    channel = (_CALLS, calls.inherited) if calls.inherited is not None else None
+    worker = worker_process.start(folder / "job.json", every, added, channel, imports)
     calls.started()
-    return process
+    return worker
 
 
 def _wait(
-    process: subprocess.Popen[bytes],
+    worker: WorkerProcess,
     folder: Path,
     timeout: float,
     on_progress: Callable[[Progress], None] | None,
@@ -253,7 +248,7 @@ def _wait(
     deadline = time.monotonic() + timeout
     seen = 0
     try:
-        while not _ended(process):
+        while not worker.ended():
             seen = _report(folder, seen, on_progress)
             if stop.is_set():
                 raise stopped(verb)
@@ -264,30 +259,22 @@ def _wait(
                 raise WorkerError("EDGE-WORKER-003", verb, wanted=wanted, got=got, hint=hint)
             deadline += calls.serve(_POLL)
     finally:
-        _end(process)
+        code = _end(worker)
     _report(folder, seen, on_progress)
-    return process.returncode
+    return code
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the worker has ended; it stays unreaped, so that its group's number stays its own."""
-    if sys.platform == "darwin":  # no waitid before Python 3.13
-        return process.poll() is not None
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(worker: WorkerProcess) -> int:
     """Kill what is left of the worker's process group, and wait until it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stdin:
-        process.stdin.close()
+        os.killpg(worker.pid, signal.SIGKILL)
+    code = worker.reap()
     # Grandchildren die by the same signal, but init buries them: give it a moment, not for ever.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         for _ in range(100):
-            os.killpg(process.pid, 0)
+            os.killpg(worker.pid, 0)
             time.sleep(0.01)
+    return code
 
 
 def _report(folder: Path, seen: int, on_progress: Callable[[Progress], None] | None) -> int:

@@ -116,17 +116,36 @@ def _note_usage(folder: Path, began: float) -> None:
         write_atomic(folder / "usage.json", encode(usage))
 
 
-def _leave(code: int) -> NoReturn:
-    """End the process. Python would wait for threads that the user's code left running."""
+def run(argv: list[str]) -> NoReturn:
+    """Run the job, and end the process as the interpreter would after `main`.
+
+    Python would wait for threads that the user's code left running, and take long to tear down
+    libraries whose memory goes back to the system all the same.
+    """
+    try:
+        code = main(argv)
+    except SystemExit as leaving:
+        code = _exit_code(leaving)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
     main_thread = threading.main_thread()
     left = [t.name for t in threading.enumerate() if t is not main_thread and not t.daemon]
     if left:
         print(f"threads are left running, and end with the job: {left}", flush=True)
-        atexit._run_exitfuncs()
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError):  # the log lies on a full disk
+        sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    os._exit(code)
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None or isinstance(leaving.code, int):
+        return (leaving.code or 0) & 0xFF
+    print(leaving.code, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":
-    _leave(main(sys.argv))
+    run(sys.argv)

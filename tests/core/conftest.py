@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from testkit.modules import load
 
-from edgeserve import jobs
+from edgeserve import worker_process
 from edgeserve.files import Fs
 
 
@@ -29,7 +29,9 @@ def _verbs() -> Iterator[ModuleType]:
 def verbs(_verbs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module of test verbs; workers started during the test know it too."""
     starter = str(Path(__file__).with_name("start_worker.py"))
-    monkeypatch.setattr(jobs, "_COMMAND", (sys.executable, "-P", starter))
+    for name, module in (("_ALONE", "worker"), ("_SERVER", "fork_server")):
+        command = (sys.executable, "-P", starter, f"edgeserve.{module}")
+        monkeypatch.setattr(worker_process, name, command)
     return _verbs
 
 

@@ -1,10 +1,11 @@
-"""The real worker, to which one module of edgeserve is added: the tests' verbs.
+"""The real worker or fork server, to which one module of edgeserve is added: the tests' verbs.
 
 Verbs lie in edgeserve's own modules and nowhere else, and no switch of the product opens that rule;
 so the tests' verbs become such a module here, in the tests' own process.
 """
 
 import importlib.util
+import runpy
 import sys
 from pathlib import Path
 
@@ -17,6 +18,4 @@ if __name__ == "__main__":
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
 
-    from edgeserve.worker import main
-
-    sys.exit(main(sys.argv))
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)

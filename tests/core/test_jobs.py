@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from edgeserve import jobs
+from edgeserve import jobs, worker_process
 from edgeserve.errors import BundleError, EdgeError, FilesError, UnsupportedOp, WorkerError
 from edgeserve.jobs import Progress, log_tail
 
@@ -27,12 +27,19 @@ Run = Callable[..., Any]
 Gone = Callable[[list[int]], bool]
 
 
+@pytest.fixture(params=[None, ("xml.dom.minidom", "no_such_module")], ids=["spawned", "forked"])
+def imports(request: pytest.FixtureRequest) -> Any:
+    """What the fork server imports; None: none is used."""
+    return request.param
+
+
 @pytest.fixture
-def run(verbs: ModuleType, tmp_path: Path) -> Run:
+def run(verbs: ModuleType, tmp_path: Path, imports: Any) -> Run:
     """``run(verb, number)``: the verb's `Answer` from a worker; its folder is ``tmp_path/job``."""
 
     def go(verb: str, number: int = 0, **options: Any) -> Any:
         ask = verbs.Ask(number=number, folder=str(tmp_path))
+        options.setdefault("imports", imports)
         return jobs.run(VERBS + verb, ask, verbs.Answer, tmp_path / "job", **options)
 
     return go
@@ -41,7 +48,7 @@ def run(verbs: ModuleType, tmp_path: Path) -> Run:
 @pytest.fixture
 def real_command() -> tuple[str, ...]:
     """How a worker is started where no test changes it."""
-    return jobs._COMMAND
+    return worker_process._ALONE
 
 
 def test_a_verb_answers(run: Run, tmp_path: Path) -> None:
@@ -59,7 +66,7 @@ def test_the_real_command_starts_the_real_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without the tests' starter: the worker knows edgeserve's own modules only."""
-    monkeypatch.setattr(jobs, "_COMMAND", real_command)
+    monkeypatch.setattr(worker_process, "_ALONE", real_command)
     with pytest.raises(WorkerError) as error:
         jobs.run(VERBS + "double", verbs.Ask(), verbs.Answer, tmp_path)
     assert error.value.code == "EDGE-WORKER-001"
@@ -215,7 +222,7 @@ def test_an_error_of_who_watches_the_progress_kills_the_group(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_worker_dies_with_its_parent_however_that_dies(
-    tmp_path: Path, gone: Gone, number: signal.Signals
+    tmp_path: Path, gone: Gone, imports: Any, number: signal.Signals
 ) -> None:
     """No code of the parent's runs on SIGKILL, and none on SIGTERM where nobody handles it."""
     parent = subprocess.Popen(
@@ -226,16 +233,19 @@ def test_the_worker_dies_with_its_parent_however_that_dies(
             textwrap.dedent(f"""
         import sys, importlib.util
         from pathlib import Path
-        from edgeserve import jobs
+        from edgeserve import jobs, worker_process
         here = Path({str(Path(__file__).parent)!r})
         name = "edgeserve.verbs_for_tests"
         spec = importlib.util.spec_from_file_location(name, here / "verbs.py")
         verbs = importlib.util.module_from_spec(spec)
         sys.modules[name] = verbs
         spec.loader.exec_module(verbs)
-        jobs._COMMAND = (sys.executable, "-P", str(here / "start_worker.py"))
+        start = (sys.executable, "-P", str(here / "start_worker.py"))
+        worker_process._ALONE = (*start, "edgeserve.worker")
+        worker_process._SERVER = (*start, "edgeserve.fork_server")
         folder = Path({str(tmp_path)!r})
-        jobs.run("{VERBS}hang", verbs.Ask(folder=str(folder)), verbs.Answer, folder / "job")
+        ask = verbs.Ask(folder=str(folder))
+        jobs.run("{VERBS}hang", ask, verbs.Answer, folder / "job", imports={imports})
     """),
         ]
     )
@@ -327,12 +337,12 @@ def test_a_job_folder_that_cannot_be_made(verbs: ModuleType, tmp_path: Path) -> 
     assert error.value.code == "EDGE-FILES-001"
 
 
-def test_many_workers_at_once(run: Run, verbs: ModuleType, tmp_path: Path) -> None:
+def test_many_workers_at_once(verbs: ModuleType, tmp_path: Path, imports: Any) -> None:
     found: dict[int, Any] = {}
 
     def one(n: int) -> None:
         ask = verbs.Ask(number=n)
-        found[n] = jobs.run(VERBS + "double", ask, verbs.Answer, tmp_path / str(n))
+        found[n] = jobs.run(VERBS + "double", ask, verbs.Answer, tmp_path / str(n), imports=imports)
 
     threads = [threading.Thread(target=one, args=(n,)) for n in range(4)]
     for thread in threads:

@@ -51,6 +51,12 @@ def surroundings(ask: Ask) -> Answer:
     return Answer(text="|".join(where), numbers=(os.getpid(), os.getpgrp(), os.getsid(0)))
 
 
+def loaded(ask: Ask) -> Answer:
+    """Whether a module was imported before the worker was, and who started this process."""
+    text = f"{'xml.dom.minidom' in sys.modules} {os.environ.get('OMP_NUM_THREADS')}"
+    return Answer(text=text, numbers=(os.getppid(),))
+
+
 def ask_often(ask: Ask) -> Answer:
     """Ask the parent about each number; the last message is large."""
     answers = tuple(int(ask_parent(str(i).encode())) for i in range(ask.number))

@@ -212,7 +212,7 @@ def test_without_children_a_candidate_that_crashes_is_left_alone_at_last(
 def test_where_no_child_can_be_started_the_trials_are_made_here(
     make: Any, npu: Npu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgeserve.jobs._COMMAND", ("/nowhere/python", "-P"))
+    monkeypatch.setattr("edgeserve.worker_process._ALONE", ("/nowhere/python", "-P"))
     with opened(make.workspace(npu("wrong"))) as (attempts, candidates):
         outcomes = attempts.outcomes(candidates)
     assert [outcomes[c.key].state for c in candidates] == ["refused", "accepted"]
@@ -222,7 +222,7 @@ def test_where_a_child_lacks_edgeserve_the_trials_are_made_here(
     make: Any, npu: Npu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolated = (sys.executable, "-I", "-S", "-m", "edgeserve.worker")
-    monkeypatch.setattr("edgeserve.jobs._COMMAND", isolated)
+    monkeypatch.setattr("edgeserve.worker_process._ALONE", isolated)
     with opened(make.workspace(npu(""))) as (attempts, candidates):
         outcomes = attempts.outcomes(candidates)
     assert [outcomes[c.key].state for c in candidates] == ["accepted", "accepted"]

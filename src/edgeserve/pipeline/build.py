@@ -23,7 +23,7 @@ from edgeserve.errors import (
 )
 from edgeserve.files import describe
 from edgeserve.pipeline.scheduler import check_resources
-from edgeserve.pipeline.stage_context import HEAVY, StageContext, Variant, stage_key
+from edgeserve.pipeline.stage_context import HEAVY, TORCH, StageContext, Variant, stage_key
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.source import Exported
 
@@ -149,7 +149,8 @@ class ArtifactBuilder:
         )
         title, log = f"convert {cell.name}", f"convert-{cell.name}"
         memory = HEAVY + _COPIES * self._exported.program.size
-        return self._bench.work(title, _VERB, request, Artifact, log, memory)
+        imports = (*TORCH, *backends.get(cell.format).slow_imports)
+        return self._bench.work(title, _VERB, request, Artifact, log, memory, imports=imports)
 
 
 def _refused_with_parent(cell: Variant, parent: Refused) -> Refused:

@@ -29,7 +29,15 @@ from edgeserve.pipeline.judge import JudgedArtifact, ask_reference, gate
 from edgeserve.pipeline.options import check_convert_options, check_installed, expand_all, limits_of
 from edgeserve.pipeline.promote import gate_refusal, golden_for, promote
 from edgeserve.pipeline.result import StageResult
-from edgeserve.pipeline.stage_context import HEAVY, QUIET, StageContext, Ui, Variant, open_stage
+from edgeserve.pipeline.stage_context import (
+    HEAVY,
+    QUIET,
+    TORCH,
+    StageContext,
+    Ui,
+    Variant,
+    open_stage,
+)
 from edgeserve.types.artifact import Refused
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.options import ConvertOptions
@@ -125,9 +133,9 @@ def _search(bench: StageContext, format: str, script: str) -> BisectResult:
     )
     (bench.root / script).parent.mkdir(exist_ok=True)
     try:
-        return bench.work(
-            f"bisect {format}", _BISECT_VERB, request, BisectResult, f"bisect-{format}", HEAVY
-        )
+        title, imports = f"bisect {format}", (*TORCH, *backends.get(format).slow_imports)
+        log = f"bisect-{format}"
+        return bench.work(title, _BISECT_VERB, request, BisectResult, log, HEAVY, imports=imports)
     except EdgeError as error:
         if error.code == "EDGE-WORKER-006":  # the command is ending
             raise

@@ -19,7 +19,7 @@ from edgeserve.convert.options import describe_invalid_value
 from edgeserve.errors import UsageError
 from edgeserve.files import staged, write_atomic
 from edgeserve.options import narrow
-from edgeserve.pipeline.stage_context import HEAVY, StageContext
+from edgeserve.pipeline.stage_context import HEAVY, TORCH, StageContext
 from edgeserve.processing import normalize_from
 from edgeserve.processing.steps.center_crop import CenterCrop
 from edgeserve.processing.steps.decode import Decode
@@ -137,7 +137,9 @@ def export(
             source=source, out=str(stage), settings=narrow(ExportSettings, options)
         )
         if given is None:
-            exported = bench.work("export", _VERB, request, Exported, "export", HEAVY)
+            exported = bench.work(
+                "export", _VERB, request, Exported, "export", HEAVY, imports=TORCH
+            )
         else:
             exported = _export_here(bench, request, given)
         for note in exported.notes:

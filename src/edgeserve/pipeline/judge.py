@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from edgeserve.errors import WorkerError
-from edgeserve.pipeline.stage_context import HEAVY, StageContext, stage_key
+from edgeserve.pipeline.stage_context import HEAVY, TORCH, StageContext, stage_key
 from edgeserve.types.artifact import Artifact, Judgement
 from edgeserve.types.base import decode
 from edgeserve.types.reports import Limits, Report
@@ -72,7 +72,7 @@ def ask_reference(
         caller=bench.caller.name if bench.caller else "",
     )
     return bench.work(
-        "reference answers", COLLECT_VERB, request, Answers, "answers", HEAVY, on_start
+        "reference answers", COLLECT_VERB, request, Answers, "answers", HEAVY, on_start, TORCH
     )
 
 

@@ -15,7 +15,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -122,6 +122,8 @@ R = TypeVar("R", bound=Value)
 
 #: Bytes that a worker takes before it has seen a model: an engine, or torch and a converter.
 LIGHT, HEAVY = 500 << 20, 2 << 30
+#: What every worker that exports a model or runs its program imports: most of its CPU time.
+TORCH = ("torch._dynamo", "torch.export._trace")
 
 
 @dataclass(frozen=True)
@@ -173,10 +175,12 @@ class StageContext:
         log: str,
         memory: int = LIGHT,
         on_start: Callable[[], None] | None = None,
+        imports: Sequence[str] = (),
     ) -> R:
         """Run a room's verb in a worker whose log is ``OUT/logs/{log}``, showing its progress.
 
         It starts when a core is free and ``memory`` bytes are; ``on_start`` is called then.
+        ``imports`` are the slow modules that the verb needs, see `jobs.run`.
         """
         with self.crew.admitted(title, memory), self.ui.stage(title) as tell:
             if on_start:
@@ -191,6 +195,7 @@ class StageContext:
                 on_progress=tell,
                 stop=self.crew.stop,
                 answer=self.caller.answer if self.caller else None,
+                imports=imports,
             )
 
 
