@@ -7,7 +7,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from edgeserve.pipeline.export import export, write_identity
 from edgeserve.pipeline.judge import JudgedArtifact, ask_reference, gate
 from edgeserve.pipeline.options import check_convert_options, check_installed, expand_all, limits_of
 from edgeserve.pipeline.promote import gate_refusal, golden_for, promote
+from edgeserve.pipeline.proof import hold_to_golden
 from edgeserve.pipeline.result import StageResult
 from edgeserve.pipeline.stage_context import (
     HEAVY,
@@ -258,15 +259,23 @@ def _work(
     remove_repro_scripts(bench, plan.options.to)
     repros = _bisect_failed(bench, refused, judged) if plan.options.bisect else {}
     manifest = _start(bench, plan, exported, model_id)
-    reports = {j.artifact.name: j.report for j in judged}
-    if plan.options.all_or_nothing and (refused or any(j.failed for j in judged)):
+    whole = plan.options.all_or_nothing
+    if whole and (refused or any(j.failed for j in judged)):
         refused += [gate_refusal(j) for j in judged if j.failed]
-        return manifests.replace_targets(manifest, (), refused), reports, repros
+        return manifests.replace_targets(manifest, (), refused), _reports(judged), repros
     golden = golden_for(bench, judged, answers, None, manifest.golden)
+    judged = hold_to_golden(bench, manifest, judged, golden)
+    if whole and any(j.failed for j in judged):
+        refused = [gate_refusal(j) for j in judged if j.failed]
+        return promote(bench, manifest, (), refused, golden, answers), _reports(judged), repros
     manifest = promote(bench, manifest, judged, refused, golden, answers)
     for each in candidates:
         bench.stages.finish(f"make {each.cell.name}", each.key)
-    return manifest, reports, repros
+    return manifest, _reports(judged), repros
+
+
+def _reports(judged: Sequence[JudgedArtifact]) -> dict[str, Report]:
+    return {j.artifact.name: j.report for j in judged}
 
 
 def _with_formats_that_passed(refused: Refused, judged: list[JudgedArtifact]) -> Refused:

@@ -17,6 +17,7 @@ from edgeserve.pipeline.export import read_exported
 from edgeserve.pipeline.judge import ask_reference, gate
 from edgeserve.pipeline.options import limits_of
 from edgeserve.pipeline.promote import golden_for, promote
+from edgeserve.pipeline.proof import hold_to_golden
 from edgeserve.pipeline.regression import compare_reports, model_id_at, reports_at
 from edgeserve.pipeline.result import StageResult, check_writable, write_junit
 from edgeserve.pipeline.stage_context import QUIET, StageContext, Ui, open_stage
@@ -95,8 +96,9 @@ def validate(
         ]
         bench.crew.finish()
         judged = [future.result() for future in judging]
-        reports = {j.artifact.name: j.report for j in judged}
         golden = golden_for(bench, judged, answers, options.golden, manifest.golden)
+        judged = hold_to_golden(bench, manifest, judged, golden)
+        reports = {j.artifact.name: j.report for j in judged}
         manifest = promote(bench, manifest, judged, (), golden, answers)
     other = was if was != manifest.model_id else None
     changes = () if before is None else compare_reports(before, reports, other)
