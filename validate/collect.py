@@ -7,6 +7,7 @@ asked for again.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from edgeserve.backends.batching import in_batches
 from edgeserve.data import Feed, Reader, input_sha256, read_arrays, scan, split
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.files import sha256_bytes, staged
+from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import encode, number
@@ -40,6 +42,12 @@ from edgeserve.validate.inputs.generate import (
     edge_inputs,
     media_inputs,
 )
+from edgeserve.validate.reference.preprocessing_search import (
+    AskedPicture,
+    describe_difference,
+    distance,
+    swapped_labels,
+)
 from edgeserve.validate.reference.python_callable import PT2, check_reference, reference_key
 from edgeserve.validate.reference.reference import Reference, ReferenceAnswer
 from edgeserve.validate.reference_store import (
@@ -53,6 +61,7 @@ from edgeserve.validate.reference_store import (
     write_synthetic,
 )
 from edgeserve.validate.requests import Answers, AnswersRequest, StoredCandidate, SyntheticInput
+from edgeserve.validate.verdict import drift_limit
 
 #: Golden candidates are drawn until there are enough that are this many times as sure as needed.
 _MARGIN_FACTOR = 4.0
@@ -80,6 +89,18 @@ class _Collected:
     notes: list[str] = field(default_factory=list)
     natural: list[Feed] = field(default_factory=list)  # the first of them
     mixes: bool = False
+    pictures: list[AskedPicture] = field(default_factory=list)  # synthetic ones
+    apart: float = 0.0  # largest difference of the program from the server on the data
+    labels: Counter[tuple[str, str]] = field(default_factory=Counter)  # server's and program's
+
+    def note_difference(self, oracle: Reference, answered: ReferenceAnswer) -> None:
+        """Note how far the program is from a server's decision on an input of the data."""
+        record, program = answered.record, answered.program
+        if answered.own or record is None or program is None:
+            return
+        self.apart = max(self.apart, distance(oracle, answered, answered))
+        if isinstance(record, Classification) and isinstance(program, Classification):
+            self.labels[record.label, program.label] += 1
 
 
 def collect_answers(request: AnswersRequest) -> Answers:
@@ -172,6 +193,11 @@ def _collect(
     apart = time.process_time() - started
     answers, vectors = split_arrays(stage, collected.answers)
     candidates, candidates_file = _candidates(request, oracle, stage)
+    agrees = bool(data.samples) and collected.apart <= drift_limit(oracle.exported.task)
+    findings = (
+        swapped_labels(collected.labels),
+        describe_difference(oracle, collected.pictures, agrees),
+    )
     return Answers(
         program_key=keys[0],
         reference_key=keys[2],
@@ -186,7 +212,7 @@ def _collect(
         chunks=tuple(writer.chunks),
         fillers=tuple(collected.fillers),
         fillers_file=file,
-        notes=tuple(collected.notes),
+        notes=(*filter(None, findings), *collected.notes),
         vectors=vectors,
         candidates=candidates,
         candidates_file=candidates_file,
@@ -194,6 +220,7 @@ def _collect(
         invariant_seconds=number(apart),
         least_score=None if oracle.least_score is None else number(oracle.least_score),
         mixes=collected.mixes,
+        findings=tuple(filter(None, findings)),
     )
 
 
@@ -211,6 +238,7 @@ def _over_data(
             answers = oracle.answer([s.id for s in samples], raws, feeds)
             for i, answered in zip(batch, answers, strict=True):
                 _check_decides(oracle, answered, data.samples[i].id)
+                collected.note_difference(oracle, answered)
                 yield answered, data.hashes[i]
             jobs.progress("reference", batch.stop, len(data.samples))
 
@@ -324,6 +352,7 @@ def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> Refe
     if each.natural and each.raw is not None:
         (answered,) = oracle.answer([each.name], [each.raw], [each.feed])
         collected.own.add(answered.own)
+        collected.pictures.append(AskedPicture(each.raw, each.feed, answered))
         return answered
     return oracle.program_answer(oracle.run([each.feed])[0], each.feed)
 
@@ -355,6 +384,8 @@ def _candidates(
     except BackendError:  # golden cases are a stage of their own, which says what is wrong
         return (), None
     if tasks.decides(task) and not tasks.needs_neighbours(task):
+        close = [each for each in drawn if each.drift <= drift_limit(task) / 2]
+        drawn = close if len(close) >= request.golden else drawn
         drawn = select_by_margin(drawn, 2 * request.golden, lambda _: least)
     elif tasks.decides(task):
         drawn = [each for each in drawn if each.record is not None]

@@ -85,6 +85,7 @@ class StoredCandidate(Value, frozen=True):
         margin: How far it is from flipping; of an embedding 0, it depends on the others chosen.
         program: Of an embedding, the exported program's.
         size: Length of the longest free dimension, so that cases of several lengths are chosen.
+        drift: How far the exported program's answer is from ``record``.
     """
 
     thing: str
@@ -93,6 +94,7 @@ class StoredCandidate(Value, frozen=True):
     margin: Number = 0.0
     program: AnyRecord | None = None
     size: int = 0
+    drift: Number = 0.0
 
 
 class Answers(Value, frozen=True):
@@ -126,6 +128,7 @@ class Answers(Value, frozen=True):
         invariant_seconds: CPU seconds that generated inputs and inner tensors took.
         least_score: Of a detector with a server: the least score of a box that it listed.
         mixes: A row gets another answer within a batch than alone, from the reference itself.
+        findings: What the user has to know of the server beside the program, a sentence each.
     """
 
     program_key: str
@@ -150,6 +153,7 @@ class Answers(Value, frozen=True):
     invariant_seconds: Number = 0.0
     least_score: Number | None = None
     mixes: bool = False
+    findings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.answers):

@@ -66,6 +66,8 @@ class GoldenCandidate:
         program: Of an embedding, the exported program's.
         outputs: Output tensors.
         size: Length of the longest dynamic dimension, batch left out.
+        drift: How far the exported program's answer is from ``record``, as `tasks.gap` counts it;
+            of an embedding 0, see ``program``.
         error: How far an artifact moves the decision on this input; None: not known, the largest
             error on any input stands for it.
         answers: What each artifact answered, where it was asked and embeds.
@@ -79,6 +81,7 @@ class GoldenCandidate:
     program: Record | None
     outputs: Feed
     size: int
+    drift: float = 0.0
     error: float | None = None
     answers: tuple[Embedding | None, ...] = ()
 
@@ -186,6 +189,7 @@ def ask_reference(oracle: Reference, inputs: Sequence[_Asked]) -> list[GoldenCan
             answered.program if isinstance(record, Embedding) else None,
             answered.outputs,
             _dynamic_size(oracle.exported, feed),
+            0.0 if record is None else answer_drift(oracle.rule, record, answered.program),
         )
         for thing, raw, suffix, answered, feed in zip(
             things, raws, suffixes, answers, feeds, strict=True
@@ -200,9 +204,31 @@ def _agreed_record(rule: DecisionRule, answered: ReferenceAnswer) -> Record | No
         return None
     if isinstance(record, Embedding):  # whether both agree is known among the others only
         return record
-    if decides_otherwise(rule, record, program):
+    held = record if answered.scored else program
+    if decides_otherwise(rule, record, program) or not is_close(rule, held, program):
         return None
-    return record if answered.scored else program
+    return held
+
+
+#: Boxes and poses of a golden case overlap by so much at least, on average.
+_LEAST_OVERLAP = 0.9
+
+
+def answer_drift(rule: DecisionRule, record: Record, answer: Record | None) -> float:
+    """How far an answer is from the record; infinite where a golden case would not allow it."""
+    if isinstance(record, Embedding):
+        return 0.0
+    if not isinstance(answer, type(record)):
+        return float("inf")
+    units, of = tasks.compare(rule, record, answer), tasks.schema(rule.task)
+    flipped = of.most_flips is not None and units.flips > of.most_flips * units.n
+    apart = units.figures.get(of.overlap, 1.0) < _LEAST_OVERLAP
+    return float("inf") if flipped or apart else tasks.gap(rule, record, answer)
+
+
+def is_close(rule: DecisionRule, record: Record, program: Record) -> bool:
+    """Whether the exported program answers so closely that artifacts can hold the case as well."""
+    return answer_drift(rule, record, program) <= tasks.schema(rule.task).most_drift / 2
 
 
 def decides_otherwise(
@@ -262,6 +288,7 @@ def save_candidates(
             record=None if each.record is None else tasks.detach_arrays(each.record),
             program=each.program,
             size=each.size,
+            drift=number(each.drift),
         )
         for each in drawn
     )
@@ -287,6 +314,7 @@ def load_candidates(answers: Answers, folder: Path, signature: Signature) -> lis
             margin=plain(each.margin),
             program=each.program,
             size=each.size,
+            drift=plain(each.drift),
             outputs={
                 n: arrays[f"{i}.out.{j}"] for j, n in enumerate(names) if f"{i}.out.{j}" in arrays
             },

@@ -91,11 +91,12 @@ def _select_cases(
     enough = max(1, request.count // 2)
     best: list[GoldenCandidate] = []
     asked, surest = request.count, -1.0
+    ask_first = rule.many or (rule.wide and bool(request.artifacts))
     for ask_for in (_stored_candidates, _new_candidates):
         found = ask_for(request, exported, rule)
         surest = max((surest, *(each.margin for each in found if each.record is not None)))
         asked = len(found) if request.given else request.count
-        for try_them in (True,) if rule.many else (False, True):
+        for try_them in (True,) if ask_first else (False, True):
             if try_them and request.artifacts and found and tasks.decides(exported.task):
                 found = measure_artifact_errors(found, request.artifacts, exported, processor)
             chosen = _choose(found, request, rule)
@@ -112,6 +113,7 @@ def _choose(
     count = None if request.given is not None else request.count
     if not rule.decides:
         return found[:count]
+    found = [each for each in found if rule.holds(each)]
     if tasks.needs_neighbours(rule.task):
         return select_embeddings(found, count, rule)
     return select_by_margin(found, count, lambda each: rule.wanted(each.error))
@@ -187,7 +189,23 @@ def _margin(rule: SelectionRule) -> str:
 
 
 def _note(chosen: Sequence[GoldenCandidate], asked: int, rule: SelectionRule) -> str:
-    if len(chosen) >= asked or not rule.decides:
+    if not rule.decides:
+        return ""
+    return "; ".join(filter(None, (_few(chosen, asked, rule), _wide(chosen, rule))))
+
+
+def _wide(chosen: Sequence[GoldenCandidate], rule: SelectionRule) -> str:
+    """Tolerances beyond half of what a case may have at most."""
+    widest = max(rule.tolerance(each.error) for each in chosen)
+    if widest <= rule.most_drift / 2:
+        return ""
+    what = "cosines" if tasks.needs_neighbours(rule.task) else "scores"
+    most = f"at most {rule.most_drift:g}"
+    return f"{what} may differ by up to {widest:.2g} from the reference's ({most})"
+
+
+def _few(chosen: Sequence[GoldenCandidate], asked: int, rule: SelectionRule) -> str:
+    if len(chosen) >= asked:
         return ""
     few = "; give better ones with --golden DIR" if len(chosen) < _FEW_CASES else ""
     own = any(each.error is not None for each in chosen)

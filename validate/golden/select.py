@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,7 +33,12 @@ from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Task
 from edgeserve.validate.flips.embeddings import as_matrix, cosine_gaps
-from edgeserve.validate.golden.candidates import SAFETY_FACTOR, GoldenCandidate, decides_otherwise
+from edgeserve.validate.golden.candidates import (
+    SAFETY_FACTOR,
+    GoldenCandidate,
+    answer_drift,
+    decides_otherwise,
+)
 from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.requests import LocatedArtifact
 from edgeserve.validate.verdict import drift_limit
@@ -65,13 +71,31 @@ class SelectionRule:
         """An answer holds many decisions."""
         return has_many_decisions(self.task)
 
+    @property
+    def most_drift(self) -> float:
+        """The largest tolerance that a case may have."""
+        return tasks.schema(self.task).most_drift if self.decides else float("inf")
+
+    def holds(self, each: GoldenCandidate) -> bool:
+        """Whether program and artifacts answer within the tolerance that the case would have."""
+        if tasks.needs_neighbours(self.task):
+            return True  # known among the others only
+        near = each.drift <= self.tolerance(each.error) / 2
+        return near and (each.error is None or self._three(each.error) <= self.most_drift)
+
+    @property
+    def wide(self) -> bool:
+        """The largest error is more than a case may allow: artifacts have to be asked on each."""
+        return self._three(None) > self.most_drift
+
     def wanted(self, error: float | None) -> float:
         """The margin that an input with this error must exceed."""
         return max(self._three(error), tasks.sure_margin(self.task))
 
     def tolerance(self, error: float | None) -> float:
         """See `edgeserve.types.samples.GoldenCase.tolerance`."""
-        return max(self._three(error), drift_limit(self.task) if self.decides else _RELATIVE)
+        least = drift_limit(self.task) if self.decides else _RELATIVE
+        return min(max(self._three(error), least), self.most_drift)
 
     def _three(self, error: float | None) -> float:
         return SAFETY_FACTOR * (self.error if error is None else error)
@@ -307,7 +331,9 @@ def _with_error(
         return dataclasses.replace(each, answers=vectors)
     if record is None:
         return dataclasses.replace(each, margin=-1.0)
-    error = max(tasks.gap(rule, record, answer) for answer in answers)
+    error = max(answer_drift(rule, record, answer) for answer in answers)
+    if not math.isfinite(error):
+        return dataclasses.replace(each, margin=-1.0)
     each_answer = (answer for pair in pairs for answer in pair)
     if any(decides_otherwise(rule, record, a, SAFETY_FACTOR * error) for a in each_answer):
         return dataclasses.replace(each, margin=-1.0)

@@ -71,9 +71,12 @@ def ask_reference(
         folder=bench.path[0],
         caller=bench.caller.name if bench.caller else "",
     )
-    return bench.work(
+    answers = bench.work(
         "reference answers", COLLECT_VERB, request, Answers, "answers", HEAVY, on_start, TORCH
     )
+    for finding in answers.findings:
+        bench.ui.note(finding)
+    return answers
 
 
 def gate(

@@ -38,6 +38,10 @@ class TaskSchema:
             read from one output as it is.
         truths: What is known of an input where the data tell more than a label.
         overlap: The figure that says how well matched units overlap, 1 at best; empty: none does.
+        most_drift: How far from the reference's the answer to a golden case may be at most, in the
+            measure of `RecordComparison.gap`.
+        most_flips: The share of its units that may be decided otherwise all the same; None: as
+            many as are not decided.
         reads_places: An answer is places in the text that the model was given.
         predicts_next: A position's answer is the token that comes next.
     """
@@ -50,6 +54,8 @@ class TaskSchema:
     steps: tuple[type[TaskOutput], ...] = ()
     truths: tuple[type, ...] = ()
     overlap: str = ""
+    most_drift: float = 0.1
+    most_flips: float | None = None
     reads_places: bool = False
     predicts_next: bool = False
 

@@ -69,11 +69,11 @@ def held(made: Golden, vectors: np.ndarray, wanted: float) -> None:
 
 
 def test_generated_cases_hold_in_another_runtime(embedder: Any, tmp_path: Path) -> None:
-    made = golden(embedder, tmp_path, error=0.01)
+    made = golden(embedder, tmp_path, error=0.001)
     assert (made.origin, len(made.cases), made.note) == ("generated", 8, "")
     assert {case.medium for case in made.cases} == {"text"}
     assert [case.input.path for case in made.cases][:2] == ["golden/001.txt", "golden/002.txt"]
-    assert [case.tolerance for case in made.cases] == [pytest.approx(0.03)] * 8
+    assert [case.tolerance for case in made.cases] == [pytest.approx(0.003)] * 8
     held(made, answers_of(embedder, tmp_path, made), wanted=0.03)
     known = {text for both in paraphrases() for text in both}
     lengths = set()

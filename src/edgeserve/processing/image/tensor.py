@@ -54,6 +54,11 @@ class ToTensor:
         elif len(affine) == 1 and is_affine:
             self._fill = self._compute
 
+    @property
+    def affine(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and bias of each channel, float32 [3]; 1 and 0 where no step has any."""
+        return self._scale, self._bias
+
     def __call__(self, image: PIL.Image.Image) -> np.ndarray:
         """Make the tensor of an RGB picture: [3, H, W] or [H, W, 3], fresh and contiguous."""
         height, width = image.height, image.width

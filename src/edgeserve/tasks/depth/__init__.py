@@ -34,4 +34,4 @@ class Depths(TaskOutput, frozen=True, tag_field="step", tag="depth/1"):
         return FieldKind("values")
 
 
-SCHEMA = TaskSchema(Depth, unit="pixels", sure=0.0, steps=(Depths,))
+SCHEMA = TaskSchema(Depth, unit="pixels", sure=0.0, steps=(Depths,), most_drift=0.05)

@@ -20,5 +20,10 @@ class Embedding(Record, frozen=True, kw_only=True, tag_field="record", tag="embe
 
 
 SCHEMA = TaskSchema(
-    Embedding, decisions="neighbours", sure=0.01, unit="inputs", answer="nearest neighbour"
+    Embedding,
+    decisions="neighbours",
+    sure=0.01,
+    unit="inputs",
+    answer="nearest neighbour",
+    most_drift=0.01,
 )

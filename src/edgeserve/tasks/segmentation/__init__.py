@@ -94,4 +94,6 @@ class MaskFile(Value, frozen=True, tag_field="truth", tag="mask"):
     sha256: str
 
 
-SCHEMA = TaskSchema(Segmentation, unit="pixels", steps=(Segment,), truths=(DrawnMask, MaskFile))
+SCHEMA = TaskSchema(
+    Segmentation, unit="pixels", steps=(Segment,), truths=(DrawnMask, MaskFile), most_flips=0.02
+)

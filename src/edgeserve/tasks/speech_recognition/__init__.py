@@ -7,4 +7,4 @@ from edgeserve.tasks.text_generation import Picks, Text
 
 __all__ = ["SCHEMA"]
 
-SCHEMA = TaskSchema(Text, unit="tokens", steps=(Picks,))
+SCHEMA = TaskSchema(Text, unit="tokens", steps=(Picks,), most_flips=0.0)

@@ -59,4 +59,4 @@ class TrueSegments(Value, frozen=True, tag_field="truth", tag="segments"):
     segments: tuple[tuple[float, float], ...]
 
 
-SCHEMA = TaskSchema(Voice, unit="frames", steps=(Frames,), truths=(TrueSegments,))
+SCHEMA = TaskSchema(Voice, unit="frames", steps=(Frames,), truths=(TrueSegments,), most_drift=0.2)
