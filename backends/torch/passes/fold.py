@@ -19,7 +19,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, is_mutable, tensor_of
+from edgeserve.backends.torch.passes.fx_utils import (
+    add_tensor,
+    is_mutable,
+    overloads,
+    read_instead,
+    tensor_of,
+)
 
 #: Larger results are not folded, and may be computed again in each run.
 MAX_FOLDED_BYTES = 4 << 20
@@ -112,17 +118,11 @@ def _store(module: fx.GraphModule, node: fx.Node, value: Any, known: dict[fx.Nod
         held.meta |= {key: kept for key, kept in node.meta.items() if key != "val"}
         node.replace_all_uses_with(held, delete_user_cb=lambda user: user not in known)
         return
-    for user in [user for user in node.users if user not in known]:
-        user.args = fx.map_arg(user.args, lambda read: value if read is node else read)
-        user.kwargs = fx.map_arg(user.kwargs, lambda read: value if read is node else read)
+    read_instead(node, value, [user for user in node.users if user not in known])
 
 
 _ATEN = torch.ops.aten
-_CONVOLUTIONS = {
-    overload
-    for packet in (_ATEN.conv1d, _ATEN.conv2d, _ATEN.conv3d)
-    for overload in (packet.default, packet.padding)
-}
+_CONVOLUTIONS = overloads("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")
 
 
 def fold_batch_norm(module: fx.GraphModule) -> bool:

@@ -211,7 +211,7 @@ def _pointwise(node: fx.Node) -> bool:
 
 def _called(node: fx.Node, change: Callable[[fx.Node], Any], **named: Any) -> fx.Node:
     """The same operator on other operands; ``named`` replaces arguments by name."""
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    names = list(arguments_of(node))
     args = list(fx.map_arg(node.args, change))
     kwargs = dict(fx.map_arg(node.kwargs, change))
     for name, value in named.items():
@@ -220,9 +220,7 @@ def _called(node: fx.Node, change: Callable[[fx.Node], Any], **named: Any) -> fx
             args[place] = value
         else:
             kwargs[name] = value
-    made = insert(node, node.target, *args)
-    made.kwargs = kwargs
-    return made
+    return insert(node, node.target, *args, **kwargs)
 
 
 def _reduce(node: fx.Node) -> bool:
@@ -295,9 +293,8 @@ def _pad(node: fx.Node) -> bool:
 
 
 def _full(node: fx.Node) -> bool:
-    made = insert(node, node.target, [math.prod(sizes_of(node))], *node.args[1:])
-    made.kwargs = dict(node.kwargs)
-    return _substitute(node, made)
+    size = [math.prod(sizes_of(node))]
+    return _substitute(node, insert(node, node.target, size, *node.args[1:], **node.kwargs))
 
 
 def _last_axes(node: fx.Node) -> bool:
