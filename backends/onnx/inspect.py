@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from edgeserve.backends.checks import unknown_taps
 from edgeserve.backends.graph import Graph, Op, WeightInfo
@@ -15,28 +15,16 @@ from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.errors import BackendError
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.tensors import IO, DType, TensorSpec
+from edgeserve.types.tensors import DTYPES, IO, DType, TensorSpec
 from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-_DTYPES: dict[str, DType] = {
-    "FLOAT": "float32",
-    "DOUBLE": "float64",
-    "FLOAT16": "float16",
-    "BFLOAT16": "bfloat16",
-    "BOOL": "bool",
-    "STRING": "string",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
+#: Our words for the names of ONNX's dtypes.
+_DTYPES: dict[str, DType] = {"FLOAT": "float32", "DOUBLE": "float64"} | {
+    word.upper(): cast("DType", word) for word in DTYPES if word not in ("float32", "float64")
 }
 
 

@@ -22,8 +22,8 @@ from edgeserve.backends.checks import (
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.backends.onnx.cpu_int8 import resolve_options
 from edgeserve.backends.onnx.fp16 import to_fp16
-from edgeserve.backends.onnx.inspect import io_of, read
-from edgeserve.backends.onnx.model_file import MODEL, check_model, file_entries, save
+from edgeserve.backends.onnx.inspect import read
+from edgeserve.backends.onnx.model_file import write_artifact
 from edgeserve.backends.onnx.qdq import quantize_static
 from edgeserve.backends.onnx.weight_only import quantize_weights
 from edgeserve.backends.versions import versions
@@ -96,16 +96,9 @@ def quantize_onnx(
     else:
         model = quantize_static(model, artifact, root, recipe, kept, samples)
         quantize_weights(model, kept)
-    save(model, out)
-    check_model(out, artifact.io.inputs, artifact.io.outputs)
-    return Artifact(
-        format="onnx",
-        precision=recipe.precision,
-        entry=MODEL,
-        files=file_entries(out),
-        io=io_of(read(out / MODEL)),
-        provenance=derived_provenance(artifact, recipe, versions("onnx", "onnx-ir", "onnxruntime")),
-    )
+    tools = versions("onnx", "onnx-ir", "onnxruntime")
+    provenance = derived_provenance(artifact, recipe, tools)
+    return write_artifact(model, out, artifact.io, provenance, recipe.precision)
 
 
 def _loaded(path: Path) -> ir.Model:
