@@ -85,13 +85,26 @@ def nothing_to_quantize(wanted: str, hint: str) -> QuantizeError:
     )
 
 
-def unknown_taps(taps: Sequence[str]) -> BackendError:
+def unreadable(
+    thing: str, wanted: str, got: str, hint: str = "make the artifact again from its source"
+) -> BackendError:
+    """The error for a file that cannot be read, or that its engine does not take."""
+    return BackendError("EDGE-BACKEND-012", thing, wanted=wanted, got=got, hint=hint)
+
+
+def unsupported_dtype(tensor: str, dtypes: Sequence[str], got: str, hint: str) -> BackendError:
+    """The error for an input or output of a dtype that edgeserve does not know."""
+    wanted = f"a dtype among {dtypes}"
+    return BackendError("EDGE-BACKEND-017", f"tensor {tensor!r}", wanted=wanted, got=got, hint=hint)
+
+
+def unknown_taps(taps: object) -> BackendError:
     """The error for taps that name no activation of the graph."""
     return BackendError(
         "EDGE-BACKEND-014",
         "taps",
         wanted="names of activations, as inspect shows them",
-        got=f"{list(taps)}",
+        got=f"{taps}",
         hint="run `edgeserve inspect` for the names",
     )
 

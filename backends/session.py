@@ -207,13 +207,12 @@ class Session(ABC):
         except EdgeError:
             raise
         except Exception as error:  # the border to the engine
-            raise BackendError(
-                "EDGE-BACKEND-013",
-                f"{self.runtime.name} {self.runtime.version}",
-                wanted="an answer",
-                got=_first_line(error),
-                hint=_COMPARE,
-            ) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> BackendError:
+        engine = f"{self.runtime.name} {self.runtime.version}"
+        got = first_line(error)
+        return BackendError("EDGE-BACKEND-013", engine, wanted="an answer", got=got, hint=_COMPARE)
 
     def inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, ActivationRange]:
         """What inner tensors range over on one feed, by source op; empty: not to be had here.
@@ -225,13 +224,7 @@ class Session(ABC):
         try:
             return self._inner(feed)
         except Exception as error:  # the border to the engine
-            raise BackendError(
-                "EDGE-BACKEND-013",
-                f"{self.runtime.name} {self.runtime.version}",
-                wanted="an answer",
-                got=_first_line(error),
-                hint=_COMPARE,
-            ) from error
+            raise self._failed(error) from error
 
     def _bucket(self, feed: Mapping[str, np.ndarray]) -> int:
         """Which of `buckets` has a feed's shapes; the last where none has, whose check says so."""
@@ -268,6 +261,7 @@ class Session(ABC):
         """Drop what the engine holds; called once."""
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """An exception's type, and the first line of its message."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"

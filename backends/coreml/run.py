@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeserve import __version__
 from edgeserve.backends.base import check_files
-from edgeserve.backends.checks import check_unlisted_files
+from edgeserve.backends.checks import check_unlisted_files, unknown_taps, unreadable
 from edgeserve.backends.coreml.coremltools_import import coremltools, quiet
 from edgeserve.backends.coreml.spec import read_spec
 from edgeserve.backends.session import Session
@@ -127,13 +127,7 @@ def _interpreter(
 def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
     """The interpreter's error as an error of a backend."""
     if error.code == _NO_TAP:
-        return BackendError(
-            "EDGE-BACKEND-014",
-            "taps",
-            wanted="names of activations, as inspect shows them",
-            got=error.message,
-            hint="run `edgeserve inspect` for the names",
-        )
+        return unknown_taps(error.message)
     if error.code == _NO_OP:
         return BackendError(
             "EDGE-BACKEND-005",
@@ -143,13 +137,8 @@ def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
             hint="validate this artifact on a Mac, or convert by the route core-aten",
         )
     if error.code in _UNREADABLE:
-        return BackendError(
-            "EDGE-BACKEND-012",
-            f"package {artifact.entry!r}",
-            wanted="a program that can be run",
-            got=error.message,
-            hint="make the artifact again from its source",
-        )
+        wanted = "a program that can be run"
+        return unreadable(f"package {artifact.entry!r}", wanted, error.message)
     return error
 
 
@@ -176,13 +165,8 @@ class CoremlSession(Session):
         try:
             return coremltools().models.MLModel(self._path, function_name=function)
         except Exception as error:  # the system raises many kinds
-            raise BackendError(
-                "EDGE-BACKEND-012",
-                "model on coreml",
-                wanted="one that this system runs",
-                got=str(error).strip().partition("\n")[0],
-                hint="make the artifact again",
-            ) from error
+            got, hint = str(error).strip().partition("\n")[0], "make the artifact again"
+            raise unreadable("model on coreml", "one that this system runs", got, hint) from error
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         model = self._models[self.buckets[self._bucket(feed)].signature]

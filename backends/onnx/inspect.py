@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from edgeserve.backends.checks import unknown_taps
+from edgeserve.backends.checks import unknown_taps, unreadable, unsupported_dtype
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.errors import BackendError
@@ -43,13 +43,7 @@ def read(path: Path) -> ir.Model:
     try:
         return ir.load(path)
     except Exception as error:  # protobuf and onnx_ir raise many kinds
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"file {path.name!r}",
-            wanted="an ONNX model",
-            got=one_line(error),
-            hint="make the artifact again from its source",
-        ) from error
+        raise unreadable(f"file {path.name!r}", "an ONNX model", one_line(error)) from error
 
 
 def io_of(model: ir.Model) -> IO:
@@ -81,13 +75,8 @@ def dim_word(name: str) -> str:
 def _dtype(value: ir.Value) -> DType:
     word = value.dtype.name if value.dtype is not None else "none"
     if word not in _DTYPES:
-        raise BackendError(
-            "EDGE-BACKEND-017",
-            f"tensor {value.name!r}",
-            wanted=f"a dtype among {sorted(_DTYPES.values())}",
-            got=word.lower(),
-            hint="keep the file's inputs and outputs in float32 or an integer dtype",
-        )
+        hint = "keep the file's inputs and outputs in float32 or an integer dtype"
+        raise unsupported_dtype(str(value.name), sorted(_DTYPES.values()), word.lower(), hint)
     return _DTYPES[word]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.checks import check_unlisted_files, unreadable
 from edgeserve.backends.onnx import PROVIDERS
 from edgeserve.backends.session import Session
 from edgeserve.environment import usable_cores
@@ -92,8 +93,6 @@ def _model(artifact: Artifact, root: Path, taps: tuple[str, ...], options: Any) 
     path = root / artifact.entry
     folder = Path(_NO_FOLDER)
     if len(artifact.files) > 1:
-        from edgeserve.backends.checks import check_unlisted_files
-
         folder = path.parent
         check_unlisted_files(artifact, root, folder)
     options.add_session_config_entry(
@@ -116,13 +115,9 @@ def _open(model: bytes | str, options: Any, delegate: str) -> Any:
         engine = onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:  # the engine raises many kinds
         text = str(error).strip().splitlines()
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"model on {delegate}",
-            wanted=f"one that ONNX Runtime {onnxruntime.__version__} runs",
-            got=text[0] if text else type(error).__name__,
-            hint="make the artifact again from its source",
-        ) from error
+        wanted = f"one that ONNX Runtime {onnxruntime.__version__} runs"
+        got = text[0] if text else type(error).__name__
+        raise unreadable(f"model on {delegate}", wanted, got) from error
     if wanted not in engine.get_providers():
         raise _not_used(delegate, f"ONNX Runtime fell back to {engine.get_providers()[0]}")
     engine.disable_fallback()
@@ -161,10 +156,5 @@ def _check_io(engine: Any, artifact: Artifact) -> None:
     wanted_in = [spec.name for spec in artifact.io.inputs]
     wanted_out = [spec.name for spec in artifact.io.outputs]
     if inputs != wanted_in or outputs[: len(wanted_out)] != wanted_out:
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"file {artifact.entry!r}",
-            wanted=f"{wanted_in} -> {wanted_out}",
-            got=f"{inputs} -> {outputs}",
-            hint="make the artifact again from its source",
-        )
+        wanted = f"{wanted_in} -> {wanted_out}"
+        raise unreadable(f"file {artifact.entry!r}", wanted, f"{inputs} -> {outputs}")

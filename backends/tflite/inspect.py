@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from edgeserve.backends.checks import unsupported_dtype
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.tflite.schema import (
@@ -22,7 +23,7 @@ from edgeserve.backends.tflite.schema import (
     tensors_of,
 )
 from edgeserve.backends.tflite.tensor_names import SINGLE, source_of
-from edgeserve.errors import BackendError, ConvertError
+from edgeserve.errors import ConvertError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import DTYPES, IO, DType, Signature, TensorSpec
 
@@ -81,13 +82,8 @@ def _spec(each: Any, graph: Any) -> TensorSpec:
 def _dtype(each: Any, tensor: Any) -> DType:
     word = tensor_dtype(tensor)
     if word not in DTYPES:
-        raise BackendError(
-            "EDGE-BACKEND-017",
-            f"tensor {each.name.decode()!r}",
-            wanted=f"a dtype among {DTYPES}",
-            got=word,
-            hint="keep the file's inputs and outputs in float32 or an integer dtype",
-        )
+        hint = "keep the file's inputs and outputs in float32 or an integer dtype"
+        raise unsupported_dtype(each.name.decode(), DTYPES, word, hint)
     return cast("DType", word)
 
 

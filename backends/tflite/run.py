@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgeserve.backends.checks import unknown_taps, unreadable
 from edgeserve.backends.session import Session
 from edgeserve.backends.tflite.schema import check_head
 from edgeserve.environment import usable_cores
-from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import IO
@@ -109,13 +109,9 @@ def _open(path: Path, threads: int, plain: bool, keep: bool) -> Any:
         )
         engine.allocate_tensors()
     except (RuntimeError, ValueError) as error:
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            "model on cpu",
-            got=str(error).strip().partition("\n")[0],
-            wanted=f"one that {runtime_of('cpu').name} {runtime_of('cpu').version} runs",
-            hint="make the artifact again from its source",
-        ) from error
+        wanted = f"one that {runtime_of('cpu').name} {runtime_of('cpu').version} runs"
+        got = str(error).strip().partition("\n")[0]
+        raise unreadable("model on cpu", wanted, got) from error
     return engine
 
 
@@ -134,13 +130,7 @@ def check_signatures(
     }
     seen = {key: (set(each["inputs"]), set(each["outputs"])) for key, each in found.items()}
     if declared != seen:
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"file {entry!r}",
-            wanted=f"signatures {declared}",
-            got=f"{seen}",
-            hint="make the artifact again from its source",
-        )
+        raise unreadable(f"file {entry!r}", f"signatures {declared}", f"{seen}")
     return keys
 
 
@@ -172,7 +162,6 @@ def _tap_locations(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _TapL
     """
     if not taps:
         return {}
-    from edgeserve.backends.checks import unknown_taps
     from edgeserve.backends.tflite.inspect import definition_of, shown_names
     from edgeserve.backends.tflite.schema import read_model
 

@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edgeserve.errors import BackendError, ConvertError
+from edgeserve.backends.checks import unreadable
+from edgeserve.errors import ConvertError
 from edgeserve.user_lines import one_line
 
 #: Name of an artifact's file.
 MODEL = "model.tflite"
 
 _MAGIC = b"TFL3"
+_READABLE = "a TFLite model"
 
 #: Bytes between which weights start: what vector instructions load at once.
 _ALIGNMENT = 16
@@ -33,17 +35,7 @@ def check_head(path: Path) -> None:
     with path.open("rb") as file:
         head, size = file.read(8), path.stat().st_size
     if len(head) < 8 or head[4:] != _MAGIC or not 8 <= struct.unpack("<I", head[:4])[0] < size - 4:
-        raise _unreadable(path, "a file with a different header")
-
-
-def _unreadable(path: Path, got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-012",
-        f"file {path.name!r}",
-        wanted="a TFLite model",
-        got=got,
-        hint="make the artifact again from its source",
-    )
+        raise unreadable(f"file {path.name!r}", _READABLE, "a file with a different header")
 
 
 def read_model(path: Path) -> Any:
@@ -56,7 +48,7 @@ def read_model(path: Path) -> Any:
     try:
         return read_bytes(path.read_bytes())
     except Exception as error:  # the generated readers raise many kinds
-        raise _unreadable(path, one_line(error)) from error
+        raise unreadable(f"file {path.name!r}", _READABLE, one_line(error)) from error
 
 
 def read_bytes(data: bytes) -> Any:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import MAX_ELEMENTS
-from edgeserve.backends.coreml.interpreter.weight_files import BITS, WeightFiles
+from edgeserve.backends.coreml.interpreter.weight_files import WeightFiles
+from edgeserve.backends.coreml.spec import bits_of
 from edgeserve.errors import MilError
 
 #: How often the weight files may be referred to as a whole: sharing is rare inside one function.
@@ -94,7 +95,7 @@ class _Checker:
         if kind is None:
             raise self._lie(f"a constant of {where!r}", "no value at all")
         found = len(getattr(tensor, kind).values)
-        wanted = (elements * BITS.get(dtype, 8) + 7) // 8 if kind == "bytes" else elements
+        wanted = (elements * bits_of(dtype, 8) + 7) // 8 if kind == "bytes" else elements
         if found != wanted:
             raise self._lie(f"a constant of {where!r}", f"{found} values for {wanted} declared")
 

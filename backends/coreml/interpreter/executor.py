@@ -16,6 +16,7 @@ from edgeserve.backends.coreml.interpreter.plan_nodes import (
     Step,
     StepOutput,
 )
+from edgeserve.backends.session import first_line
 from edgeserve.errors import EdgeError, MilError
 
 
@@ -101,12 +102,11 @@ def _value(where: int | Constant, frame: list[Any]) -> Any:
 
 
 def _kernel_error(step: Step, error: Exception) -> MilError:
-    lines = str(error).strip().splitlines()
     return MilError(
         "EDGE-MIL-006",
         f"op {step.name!r} ({step.op_type})",
         wanted="inputs that the op can take",
-        got=f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
+        got=first_line(error),
         hint="compare the feed's shapes with those the package was converted for",
     )
 

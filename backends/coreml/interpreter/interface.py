@@ -17,6 +17,7 @@ from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 from coremltools.proto.FeatureTypes_pb2 import ArrayFeatureType, ImageFeatureType
 
 from edgeserve.backends.coreml.interpreter.values import NUMPY, dtype_name
+from edgeserve.backends.coreml.spec import ARRAY_DTYPES
 from edgeserve.errors import MilError
 from edgeserve.types.tensors import DType, Shape, TensorSpec
 
@@ -49,16 +50,6 @@ def tensor_of_image(pixels: np.ndarray, space: str) -> np.ndarray:
     planes = pixels[None] if grey else pixels.transpose(2, 0, 1)
     planes = planes[::-1] if space == "BGR" else planes
     return np.ascontiguousarray(planes[None], dtype=np.float32)
-
-
-#: What a caller sees of each array type of the description.
-_ARRAYS: dict[str, DType] = {
-    "FLOAT32": "float32",
-    "DOUBLE": "float64",
-    "INT32": "int32",
-    "INT8": "int8",
-    "FLOAT16": "float16",
-}
 
 
 @dataclass(frozen=True)
@@ -157,7 +148,7 @@ def _feature(feature: Any, var: Any) -> Feature:
 def _array_dtype(array: Any, var: Any) -> DType:
     known = ArrayFeatureType.ArrayDataType.Name(array.dataType)
     plain: Any = NUMPY.get(dtype_name(var.dtype), "float32")
-    found: DType = _ARRAYS.get(known, plain)
+    found: DType = ARRAY_DTYPES.get(known, plain)
     return found
 
 

@@ -30,6 +30,7 @@ from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 
 from edgeserve.backends.coreml.interpreter.checks import check_function
 from edgeserve.backends.coreml.interpreter.weight_files import EntryReader, WeightFiles
+from edgeserve.backends.session import first_line
 from edgeserve.errors import MilError
 
 #: The largest model file; protobuf itself ends at 2 GiB, and weights lie elsewhere.
@@ -231,11 +232,10 @@ def _large(kind: Any) -> bool:
 
 def reader_error(package: str, error: BaseException) -> MilError:
     """What the reader, or a step on its program, threw: as a coded error."""
-    lines = str(error).strip().splitlines()
     return MilError(
         "EDGE-MIL-005",
         f"package {package!r}",
         wanted="a program that coremltools reads",
-        got=f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
+        got=first_line(error),
         hint="make the package again with this version of coremltools",
     )

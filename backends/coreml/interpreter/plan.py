@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import (
-    MAX_ELEMENTS,
     MAX_LIVE,
     Block,
     CompiledFunction,
     Constant,
     Step,
     StepOutput,
+    check_shape,
     mark_last_uses,
     peak_elements,
 )
@@ -201,14 +201,7 @@ class _Planner:
     def _shape(self, var: Any) -> tuple[int, ...] | None:
         """The fixed shape of a variable, checked; None where it is dynamic."""
         known = [int(size) for size in var.shape if _is_fixed(size) and int(size) >= 0]
-        if math.prod(known) > MAX_ELEMENTS:
-            raise MilError(
-                "EDGE-MIL-004",
-                f"value {var.name!r} of package {self._package!r}",
-                wanted=f"at most {MAX_ELEMENTS} elements",
-                got=f"shape {known}",
-                hint="make the package again; no phone could hold this tensor",
-            )
+        check_shape(known, f"value {var.name!r} of package {self._package!r}")
         return tuple(known) if len(known) == len(var.shape) else None
 
 
