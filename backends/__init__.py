@@ -175,10 +175,6 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
 
 
 def _unknown(asked: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-001",
-        "format",
-        wanted=f"one of {', '.join(formats())}",
-        got=repr(asked),
-        hint="check the spelling, or install the package that registers this format",
-    )
+    wanted = f"one of {', '.join(formats())}"
+    hint = "check the spelling, or install the package that registers this format"
+    return BackendError("EDGE-BACKEND-001", "format", wanted=wanted, got=repr(asked), hint=hint)

@@ -307,12 +307,9 @@ class Backend(ABC):
             )
         most = max(16, 4 * usable_cores())  # thousands of threads stop the whole machine
         if threads is not None and not 1 <= threads <= most:
+            hint = "leave threads out to use all that this process may use"
             raise BackendError(
-                "EDGE-BACKEND-018",
-                "threads",
-                wanted=f"1 to {most}",
-                got=str(threads),
-                hint="leave threads out to use all that this process may use",
+                "EDGE-BACKEND-018", "threads", wanted=f"1 to {most}", got=str(threads), hint=hint
             )
         if not verified:
             check_files(artifact, root)
@@ -366,10 +363,5 @@ def check_file(entry: FileEntry, root: Path) -> None:
 
 
 def _changed(path: str, wanted: str, got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-011",
-        f"file {path!r}",
-        wanted=wanted,
-        got=got,
-        hint="make the artifact again, or copy it again from where it is whole",
-    )
+    hint = "make the artifact again, or copy it again from where it is whole"
+    return BackendError("EDGE-BACKEND-011", f"file {path!r}", wanted=wanted, got=got, hint=hint)

@@ -54,13 +54,9 @@ def unknown_keep_float(entry: str) -> QuantizeError:
 
 def no_samples() -> QuantizeError:
     """The error for a calibration without data."""
-    return QuantizeError(
-        "EDGE-QUANTIZE-001",
-        "calibration",
-        wanted="samples of real data",
-        got="none",
-        hint="give inputs as your users send them: --data FOLDER (docs/guide/data.md)",
-    )
+    wanted = "samples of real data"
+    hint = "give inputs as your users send them: --data FOLDER (docs/guide/data.md)"
+    return QuantizeError("EDGE-QUANTIZE-001", "calibration", wanted=wanted, got="none", hint=hint)
 
 
 def not_finite(tensor: str, sample: int, got: str) -> QuantizeError:
@@ -76,12 +72,9 @@ def not_finite(tensor: str, sample: int, got: str) -> QuantizeError:
 
 def nothing_to_quantize(wanted: str, hint: str) -> QuantizeError:
     """The error for a model in which no layer can be quantized."""
+    got = "no layer to quantize"
     return QuantizeError(
-        "EDGE-QUANTIZE-011",
-        "model",
-        wanted=wanted,
-        got="no layer to quantize",
-        hint=f"{hint}, or keep less in float",
+        "EDGE-QUANTIZE-011", "model", wanted=wanted, got=got, hint=f"{hint}, or keep less in float"
     )
 
 
@@ -100,13 +93,9 @@ def unsupported_dtype(tensor: str, dtypes: Sequence[str], got: str, hint: str) -
 
 def unknown_taps(taps: object) -> BackendError:
     """The error for taps that name no activation of the graph."""
-    return BackendError(
-        "EDGE-BACKEND-014",
-        "taps",
-        wanted="names of activations, as inspect shows them",
-        got=f"{taps}",
-        hint="run `edgeserve inspect` for the names",
-    )
+    wanted = "names of activations, as inspect shows them"
+    hint = "run `edgeserve inspect` for the names"
+    return BackendError("EDGE-BACKEND-014", "taps", wanted=wanted, got=f"{taps}", hint=hint)
 
 
 def check_unlisted_files(artifact: Artifact, root: Path, folder: Path) -> None:

@@ -98,22 +98,15 @@ class InputValidator:
 
     def _wrong_names(self, feed: Mapping[str, np.ndarray]) -> BackendError:
         wanted = [row.name for row in self._rows]
-        return BackendError(
-            "EDGE-BACKEND-008",
-            "inputs",
-            wanted=f"{wanted}",
-            got=f"{list(feed)}",
-            hint="feed one array for each input, by these names",
-        )
+        got = f"{list(feed)}"
+        hint = "feed one array for each input, by these names"
+        return BackendError("EDGE-BACKEND-008", "inputs", wanted=f"{wanted}", got=got, hint=hint)
 
     def _wrong_dtype(self, name: str, dtype: np.dtype[np.generic], got: object) -> BackendError:
         found = str(got.dtype) if isinstance(got, np.ndarray) else type(got).__name__
+        hint = f"convert it: numpy.asarray(x, dtype={str(dtype)!r})"
         return BackendError(
-            "EDGE-BACKEND-009",
-            f"input {name!r}",
-            wanted=f"a {dtype} array",
-            got=found,
-            hint=f"convert it: numpy.asarray(x, dtype={str(dtype)!r})",
+            "EDGE-BACKEND-009", f"input {name!r}", wanted=f"a {dtype} array", got=found, hint=hint
         )
 
     def _wrong_shape(self, name: str, got: tuple[int, ...]) -> BackendError:
@@ -194,13 +187,10 @@ class Session(ABC):
                 engine failed.
         """
         if self._closed:
-            raise BackendError(
-                "EDGE-BACKEND-007",
-                "session",
-                wanted="an open session",
-                got="a closed one",
-                hint="load the artifact again, or run inside its `with` block",
-            )
+            wanted = "an open session"
+            got = "a closed one"
+            hint = "load the artifact again, or run inside its `with` block"
+            raise BackendError("EDGE-BACKEND-007", "session", wanted=wanted, got=got, hint=hint)
         self._checks[self._bucket(feed)](feed)
         try:
             return self._run(feed)

@@ -137,10 +137,6 @@ def _relative_error(got: np.ndarray, right: np.ndarray) -> float:
 
 
 def _mismatch(dims: dict[str, int], got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-055",
-        f"package at {dims}",
-        wanted="the source's own outputs",
-        got=got,
-        hint="give fixed sizes: leave these dimensions out of dynamic_shapes",
-    )
+    wanted = "the source's own outputs"
+    hint = "give fixed sizes: leave these dimensions out of dynamic_shapes"
+    return ConvertError("EDGE-CONVERT-055", f"package at {dims}", wanted=wanted, got=got, hint=hint)

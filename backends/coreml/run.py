@@ -149,13 +149,10 @@ class CoremlSession(Session):
         self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
     ) -> None:
         if taps:
-            raise BackendError(
-                "EDGE-BACKEND-014",
-                "taps",
-                wanted="none, as Core ML exposes no activations",
-                got=f"{list(taps)}",
-                hint="ask for the delegate interpreter",
-            )
+            wanted = "none, as Core ML exposes no activations"
+            got = f"{list(taps)}"
+            hint = "ask for the delegate interpreter"
+            raise BackendError("EDGE-BACKEND-014", "taps", wanted=wanted, got=got, hint=hint)
         runtime = Runtime(name="coreml", version=platform.mac_ver()[0], delegate="coreml")
         super().__init__(artifact.io, runtime, threads or usable_cores(), artifact.buckets)
         self._path = str(root / artifact.entry)

@@ -132,13 +132,10 @@ def with_taps(path: Path, taps: tuple[str, ...]) -> bytes:
     try:
         import onnx_ir as ir
     except ImportError as error:
-        raise BackendError(
-            "EDGE-BACKEND-004",
-            "taps",
-            wanted="onnx_ir, which edits the graph",
-            got="not installed",
-            hint=install_command("convert"),
-        ) from error
+        wanted = "onnx_ir, which edits the graph"
+        got = "not installed"
+        hint = install_command("convert")
+        raise BackendError("EDGE-BACKEND-004", "taps", wanted=wanted, got=got, hint=hint) from error
     model = read(path)
     values = {
         value.name: value

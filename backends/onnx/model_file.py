@@ -67,13 +67,8 @@ def write_artifact(
 
 
 def _invalid(wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-023",
-        MODEL,
-        wanted=wanted,
-        got=got,
-        hint="this is a bug in the converter: report it with `edgeserve doctor --json`",
-    )
+    hint = "this is a bug in the converter: report it with `edgeserve doctor --json`"
+    return ConvertError("EDGE-CONVERT-023", MODEL, wanted=wanted, got=got, hint=hint)
 
 
 #: Oldest version of the file format in which weights need not be declared as inputs.

@@ -87,13 +87,9 @@ def check_optimum(kind: str) -> Path:
             folder.
     """
     if kind not in ("huggingface", "workspace"):
-        raise ConvertError(
-            "EDGE-CONVERT-083",
-            f"--via {NAME}",
-            wanted="a Hugging Face folder",
-            got=kind,
-            hint="omit --via, or give the model's folder as SOURCE",
-        )
+        wanted = "a Hugging Face folder"
+        hint = "omit --via, or give the model's folder as SOURCE"
+        raise ConvertError("EDGE-CONVERT-083", f"--via {NAME}", wanted=wanted, got=kind, hint=hint)
     return environment_python(NAME)
 
 
@@ -189,10 +185,5 @@ def _match_values(
 
 
 def _failed(wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-082",
-        "optimum-onnx",
-        wanted=wanted,
-        got=got,
-        hint="omit --via to use edgeserve's own export; the job's log has the details",
-    )
+    hint = "omit --via to use edgeserve's own export; the job's log has the details"
+    return ConvertError("EDGE-CONVERT-082", "optimum-onnx", wanted=wanted, got=got, hint=hint)

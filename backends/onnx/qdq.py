@@ -176,13 +176,10 @@ def quantize_static(
     """
     opset = model.opset_imports.get("", 0)
     if opset < _MIN_OPSET:
-        raise QuantizeError(
-            "EDGE-QUANTIZE-012",
-            "model",
-            wanted=f"ONNX operator set {_MIN_OPSET} or newer",
-            got=f"{opset}, which has no scale for each channel",
-            hint="export the model again with a newer operator set, or ask for --precision w8",
-        )
+        wanted = f"ONNX operator set {_MIN_OPSET} or newer"
+        got = f"{opset}, which has no scale for each channel"
+        hint = "export the model again with a newer operator set, or ask for --precision w8"
+        raise QuantizeError("EDGE-QUANTIZE-012", "model", wanted=wanted, got=got, hint=hint)
     nodes = quantizable_nodes(model, kept)
     if not nodes:
         raise nothing_to_quantize(

@@ -122,10 +122,6 @@ def _compile(path: Path) -> Any:
 
 
 def _gpu_error(got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-005",
-        "delegate 'gpu'",
-        wanted="a GPU that runs the whole model",
-        got=got,
-        hint="install a Vulkan driver for the GPU, or ask for cpu",
-    )
+    wanted = "a GPU that runs the whole model"
+    hint = "install a Vulkan driver for the GPU, or ask for cpu"
+    return BackendError("EDGE-BACKEND-005", "delegate 'gpu'", wanted=wanted, got=got, hint=hint)

@@ -104,13 +104,10 @@ def check_converted_io(
         for io, each in zip(made, sizes, strict=True)
     )
     if not right:
-        raise ConvertError(
-            "EDGE-CONVERT-041",
-            "model.tflite",
-            got=f"{list(found.values())}",
-            wanted=f"{[*signature.inputs, *signature.outputs]} at {[dict(s.dims) for s in sizes]}",
-            hint="this is a bug of edgeserve: report it with `edgeserve doctor --json`",
-        )
+        got = f"{list(found.values())}"
+        wanted = f"{[*signature.inputs, *signature.outputs]} at {[dict(s.dims) for s in sizes]}"
+        hint = "this is a bug of edgeserve: report it with `edgeserve doctor --json`"
+        raise ConvertError("EDGE-CONVERT-041", "model.tflite", got=got, wanted=wanted, hint=hint)
     return made
 
 

@@ -83,13 +83,10 @@ def write_model(model: Any) -> bytes:
     try:
         builder.Finish(model.Pack(builder), file_identifier=_MAGIC)
     except BuilderSizeError as error:
-        raise ConvertError(
-            "EDGE-CONVERT-043",
-            MODEL,
-            wanted="less than 2 GB",
-            got="a larger model than the format can hold",
-            hint="convert to onnx, or make another precision or fewer lengths",
-        ) from error
+        wanted = "less than 2 GB"
+        got = "a larger model than the format can hold"
+        hint = "convert to onnx, or make another precision or fewer lengths"
+        raise ConvertError("EDGE-CONVERT-043", MODEL, wanted=wanted, got=got, hint=hint) from error
     return bytes(builder.Output())
 
 

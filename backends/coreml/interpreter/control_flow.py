@@ -35,13 +35,9 @@ def while_loop(loop_vars: list[Any], run_block: Callable[..., list[Any]]) -> tup
         if not truth(going):
             return tuple(loop_vars)
         loop_vars = run_block(1, *loop_vars)
-    raise MilError(
-        "EDGE-MIL-011",
-        "while_loop",
-        wanted=f"an end within {MAX_TURNS} turns",
-        got="none",
-        hint="check the model's stop condition; it may never hold for this input",
-    )
+    wanted = f"an end within {MAX_TURNS} turns"
+    hint = "check the model's stop condition; it may never hold for this input"
+    raise MilError("EDGE-MIL-011", "while_loop", wanted=wanted, got="none", hint=hint)
 
 
 @kernel("select")

@@ -40,13 +40,9 @@ def tensor_of_image(pixels: np.ndarray, space: str) -> np.ndarray:
     grey = space.startswith("GRAYSCALE")
     wanted = "height x width" if grey else "height x width x 3"
     if pixels.ndim != (2 if grey else 3) or (not grey and pixels.shape[2] != 3):
-        raise MilError(
-            "EDGE-MIL-007",
-            "image",
-            wanted=wanted,
-            got=f"shape {pixels.shape}",
-            hint="give the decoded pixels, or the tensor that the package takes",
-        )
+        got = f"shape {pixels.shape}"
+        hint = "give the decoded pixels, or the tensor that the package takes"
+        raise MilError("EDGE-MIL-007", "image", wanted=wanted, got=got, hint=hint)
     planes = pixels[None] if grey else pixels.transpose(2, 0, 1)
     planes = planes[::-1] if space == "BGR" else planes
     return np.ascontiguousarray(planes[None], dtype=np.float32)
@@ -193,10 +189,5 @@ def check_feed(interface: Interface, feed: Mapping[str, np.ndarray]) -> None:
 
 
 def _unfit(thing: str, wanted: str, got: str) -> MilError:
-    return MilError(
-        "EDGE-MIL-007",
-        thing,
-        wanted=wanted,
-        got=got,
-        hint="give the tensors that the package takes, as `edgeserve inspect` shows them",
-    )
+    hint = "give the tensors that the package takes, as `edgeserve inspect` shows them"
+    return MilError("EDGE-MIL-007", thing, wanted=wanted, got=got, hint=hint)

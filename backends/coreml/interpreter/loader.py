@@ -129,13 +129,9 @@ def _handles(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _unreadable(package: str, got: str) -> MilError:
-    return MilError(
-        "EDGE-MIL-002",
-        f"package {package!r}",
-        wanted="a Core ML package with an ML program",
-        got=got,
-        hint="make the package again, or copy it again from where it is whole",
-    )
+    wanted = "a Core ML package with an ML program"
+    hint = "make the package again, or copy it again from where it is whole"
+    return MilError("EDGE-MIL-002", f"package {package!r}", wanted=wanted, got=got, hint=hint)
 
 
 _LOCK = threading.Lock()
@@ -232,10 +228,7 @@ def _large(kind: Any) -> bool:
 
 def reader_error(package: str, error: BaseException) -> MilError:
     """What the reader, or a step on its program, threw: as a coded error."""
-    return MilError(
-        "EDGE-MIL-005",
-        f"package {package!r}",
-        wanted="a program that coremltools reads",
-        got=first_line(error),
-        hint="make the package again with this version of coremltools",
-    )
+    wanted = "a program that coremltools reads"
+    got = first_line(error)
+    hint = "make the package again with this version of coremltools"
+    return MilError("EDGE-MIL-005", f"package {package!r}", wanted=wanted, got=got, hint=hint)

@@ -104,13 +104,9 @@ class _Planner:
 
     def _check_taps(self, taps: tuple[str, ...], names: dict[str, int | Constant]) -> None:
         if unknown := [tap for tap in taps if tap not in names]:
-            raise MilError(
-                "EDGE-MIL-008",
-                "taps",
-                wanted="names of values in the program's outer block",
-                got=str(unknown),
-                hint="run `edgeserve inspect` for the names",
-            )
+            wanted = "names of values in the program's outer block"
+            hint = "run `edgeserve inspect` for the names"
+            raise MilError("EDGE-MIL-008", "taps", wanted=wanted, got=str(unknown), hint=hint)
 
     def _block(self, block: Any, inputs: Iterable[Any]) -> Block:
         slots = tuple(self._output(var, "").slot for var in inputs)

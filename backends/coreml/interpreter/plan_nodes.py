@@ -160,10 +160,6 @@ def check_shape(shape: Iterable[int], what: str) -> None:
     """
     sizes = [int(size) for size in shape]
     if min(sizes, default=0) < 0 or math.prod(sizes) > MAX_ELEMENTS:
-        raise MilError(
-            "EDGE-MIL-004",
-            what,
-            wanted=f"at most {MAX_ELEMENTS} elements",
-            got=f"shape {sizes}",
-            hint="make the package again; no phone could hold this tensor",
-        )
+        wanted = f"at most {MAX_ELEMENTS} elements"
+        hint = "make the package again; no phone could hold this tensor"
+        raise MilError("EDGE-MIL-004", what, wanted=wanted, got=f"shape {sizes}", hint=hint)

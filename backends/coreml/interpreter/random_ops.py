@@ -95,11 +95,7 @@ def _generator(seed: Tensor | int, op: Any) -> torch.Generator:
     value = integer(seed)
     if value == -1:
         name, kind = getattr(op, "name", ""), getattr(op, "op_type", "random")
-        raise MilError(
-            "EDGE-MIL-031",
-            f"op {name!r} ({kind})",
-            wanted="a seed",
-            got="none (-1)",
-            hint="give the op a seed, or feed the noise to the model as an input",
-        )
+        got = "none (-1)"
+        hint = "give the op a seed, or feed the noise to the model as an input"
+        raise MilError("EDGE-MIL-031", f"op {name!r} ({kind})", wanted="a seed", got=got, hint=hint)
     return torch.Generator().manual_seed(value)
