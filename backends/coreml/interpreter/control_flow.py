@@ -7,7 +7,7 @@ a program reads and replaces.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,6 +50,7 @@ def select(cond: Tensor, a: Tensor, b: Tensor) -> Tensor:
 _MAX_LENGTH = 1 << 20
 
 
+@dataclass(frozen=True)
 class TensorList:
     """A list of tensors of one shape.
 
@@ -60,17 +61,10 @@ class TensorList:
         grows: Whether writing behind the end makes the list longer.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Tensor | None],
-        shape: Sequence[int | str],
-        dtype: torch.dtype,
-        grows: bool,
-    ) -> None:
-        self.items = tuple(items)
-        self.shape = tuple(shape)
-        self.dtype = dtype
-        self.grows = grows
+    items: tuple[Tensor | None, ...]
+    shape: tuple[int | str, ...]
+    dtype: torch.dtype
+    grows: bool
 
     def read(self, index: int) -> Tensor:
         """One element."""
@@ -87,7 +81,7 @@ class TensorList:
         items = [*self.items, *(None,) * (end - len(self.items))]
         for place, value in zip(places, values, strict=True):
             items[place] = value
-        return TensorList(items, self.shape, self.dtype, self.grows)
+        return replace(self, items=tuple(items))
 
     def _zeros(self) -> Tensor:
         known = next((item for item in self.items if item is not None), None)
@@ -114,7 +108,7 @@ def make_list(
         raise ValueError(f"a list of {length}")
     shape = [size if isinstance(size, str) else integer(size) for size in elem_shape]
     held = held_as(types.string_to_builtin(dtype)) or torch.float32
-    return TensorList([None] * length, shape, held, truth(dynamic_length))
+    return TensorList((None,) * length, tuple(shape), held, truth(dynamic_length))
 
 
 @kernel("list_length")

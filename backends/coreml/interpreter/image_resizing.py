@@ -240,11 +240,7 @@ def crop_resize_rois(
     roi: Tensor,
     target_height: Tensor | int = 1,
     target_width: Tensor | int = 1,
-    normalized_coordinates: Tensor | bool = False,
-    spatial_scale: Tensor | float = 1.0,
-    box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
-    sampling_mode: str = "DEFAULT",
-    pad_value: Tensor | float = 0.0,
+    **options: Any,
 ) -> Tensor:
     """`crop_resize` as it was before iOS 17, with an axis for the images.
 
@@ -254,11 +250,7 @@ def crop_resize_rois(
             and a box of it.
         target_height: As all that follow, see `crop_resize`.
         target_width: Columns of each result.
-        normalized_coordinates: Whether coordinates run from 0 to 1.
-        spatial_scale: A factor for coordinates.
-        box_coordinate_mode: What the four numbers of a box are.
-        sampling_mode: See the top of this module.
-        pad_value: What lies outside the image (always 0 before iOS 16).
+        options: The others (``pad_value`` is always 0 before iOS 16).
 
     Returns:
         [N, B, C, target_height, target_width]; with image indices [N, 1, C, ...].
@@ -266,18 +258,8 @@ def crop_resize_rois(
     rows = roi.reshape(len(roi), -1)
     each = torch.arange(len(x)).expand(len(rows), -1)
     images = rows[:, :1].long() if rows.shape[1] == 5 else each
-    crops = crop_resize(
-        x,
-        rows[:, -4:].repeat_interleave(images.shape[1], 0),
-        images.flatten(),
-        target_height,
-        target_width,
-        normalized_coordinates,
-        spatial_scale,
-        box_coordinate_mode,
-        sampling_mode,
-        pad_value,
-    )
+    boxes = rows[:, -4:].repeat_interleave(images.shape[1], 0)
+    crops = crop_resize(x, boxes, images.flatten(), target_height, target_width, **options)
     return crops.reshape(*images.shape, *crops.shape[1:])
 
 

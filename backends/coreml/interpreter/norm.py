@@ -1,4 +1,4 @@
-"""Normalizations. ``gamma`` scales the result and ``beta`` is added, where given."""
+"""Normalizations and softmax. ``gamma`` scales the result, ``beta`` is added, where given."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def instance_norm(
     """
     axes = list(range(2, x.ndim))
     return _scaled(_normal(x, axes, epsilon), gamma, beta, [-1] + [1] * len(axes))
+
+
+@kernel("softmax")
+def softmax(x: Tensor, axis: Tensor | int = -1) -> Tensor:
+    """Exponentials along ``axis``, divided by their sum."""
+    return torch.softmax(x, integer(axis))
 
 
 @kernel("l2_norm")

@@ -10,7 +10,6 @@ Indices that repeat are written in their order: the last one wins, sums add all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -147,18 +146,14 @@ def _batch_grid(sizes: Any, rank: int) -> list[Tensor]:
     ]
 
 
-def _divide(integral: bool) -> Any:
-    return np.floor_divide if integral else np.divide
-
-
 #: numpy's functions whose ``at`` treats repeated indices one after another.
-_MODES: dict[str, Callable[[bool], Any]] = {
-    "add": lambda _: np.add,
-    "sub": lambda _: np.subtract,
-    "mul": lambda _: np.multiply,
-    "div": _divide,
-    "max": lambda _: np.maximum,
-    "min": lambda _: np.minimum,
+_MODES: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
 }
 
 
@@ -169,5 +164,7 @@ def _written(data: Tensor, places: tuple[Any, ...], updates: Tensor, mode: str) 
     if mode == "update":
         view[places] = updates.numpy()
     else:
-        _MODES[mode](not data.is_floating_point()).at(view, places, updates.numpy())
+        whole = mode == "div" and not data.is_floating_point()
+        combine = np.floor_divide if whole else _MODES[mode]
+        combine.at(view, places, updates.numpy())
     return made

@@ -15,21 +15,14 @@ from torch import Tensor
 
 #: How torch holds each MIL type, by coremltools' name of the type.
 TORCH: dict[str, torch.dtype] = {
-    "fp16": torch.float32,
-    "fp32": torch.float32,
-    "fp64": torch.float32,
+    **dict.fromkeys(("fp16", "fp32", "fp64"), torch.float32),
+    **dict.fromkeys(("uint1", "uint2", "uint3", "uint4", "uint6", "uint8"), torch.uint8),
     "bool": torch.bool,
     "int4": torch.int8,
     "int8": torch.int8,
     "int16": torch.int16,
     "int32": torch.int32,
     "int64": torch.int64,
-    "uint1": torch.uint8,
-    "uint2": torch.uint8,
-    "uint3": torch.uint8,
-    "uint4": torch.uint8,
-    "uint6": torch.uint8,
-    "uint8": torch.uint8,
     "uint16": torch.int32,
     "uint32": torch.int64,
     "uint64": torch.int64,
@@ -37,18 +30,8 @@ TORCH: dict[str, torch.dtype] = {
 
 #: What a caller gets and gives for each MIL type.
 NUMPY: dict[str, str] = {
-    "fp16": "float16",
-    "fp32": "float32",
-    "fp64": "float64",
-    "bool": "bool",
-    "int8": "int8",
-    "int16": "int16",
-    "int32": "int32",
-    "int64": "int64",
-    "uint8": "uint8",
-    "uint16": "uint16",
-    "uint32": "uint32",
-    "string": "string",
+    name: name.replace("fp", "float")
+    for name in "fp16 fp32 fp64 bool int8 int16 int32 int64 uint8 uint16 uint32 string".split()
 }
 
 
