@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from edgeserve.backends.coreml.interpreter.plan_nodes import MAX_ELEMENTS
+from edgeserve.backends.coreml.interpreter.plan_nodes import MAX_ELEMENTS, malformed
 from edgeserve.backends.coreml.interpreter.weight_files import WeightFiles
 from edgeserve.backends.coreml.spec import bits_of
 from edgeserve.errors import MilError
@@ -60,13 +60,8 @@ class _Checker:
         while pending:
             current, depth = pending.pop()
             if depth > _MAX_DEPTH:
-                raise MilError(
-                    "EDGE-MIL-005",
-                    f"package {self._package!r}",
-                    wanted=f"at most {_MAX_DEPTH} blocks inside each other",
-                    got="more",
-                    hint="make the package again from its source",
-                )
+                wanted = f"at most {_MAX_DEPTH} blocks inside each other"
+                raise malformed(self._package, wanted, "more")
             for operation in current.operations:
                 self._operation(operation)
                 pending += [(inner, depth + 1) for inner in operation.blocks]

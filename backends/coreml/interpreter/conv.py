@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints
+from edgeserve.backends.coreml.interpreter.values import Int, integer, ints
 from edgeserve.errors import MilError
 
 #: Elements before and after each spatial axis.
@@ -101,7 +101,7 @@ def conv(
     pad_type: str = "valid",
     pad: Tensor | None = None,
     dilations: Tensor | None = None,
-    groups: Tensor | int = 1,
+    groups: Int = 1,
 ) -> Tensor:
     """Cross-correlation: the kernel is not flipped.
 
@@ -137,7 +137,7 @@ def conv_quantized(
     quant_bias: Tensor,
     quantization_type: str,
     bias: Tensor | None = None,
-    nbits: Tensor | int = 8,
+    nbits: Int = 8,
     op: Any = None,
     **others: Any,
 ) -> Tensor:
@@ -173,7 +173,7 @@ def conv_transpose(
     pad_type: str = "valid",
     strides: Tensor | None = None,
     dilations: Tensor | None = None,
-    groups: Tensor | int = 1,
+    groups: Int = 1,
 ) -> Tensor:
     """The gradient of `conv` in its input: each element of ``x`` strews a kernel.
 

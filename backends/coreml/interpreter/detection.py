@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, number, truth
+from edgeserve.backends.coreml.interpreter.values import Bool, integer, number, truth
 
 
 @kernel("non_maximum_suppression")
@@ -23,7 +23,7 @@ def suppression(
     iou_threshold: Tensor,
     score_threshold: Tensor,
     max_boxes: Tensor,
-    per_class_suppression: Tensor | bool = False,
+    per_class_suppression: Bool = False,
 ) -> tuple[Tensor, ...]:
     """Up to iOS 16: boxes n x B x 4, scores n x B x K; the fourth result counts the boxes."""
     least = number(score_threshold)
@@ -36,7 +36,7 @@ def suppression_boxes_last(
     scores: Tensor,
     iou_threshold: Tensor,
     max_boxes: Tensor,
-    per_class_suppression: Tensor | bool = False,
+    per_class_suppression: Bool = False,
 ) -> tuple[Tensor, ...]:
     """From iOS 17 on: boxes n x 4 x B, scores n x K x B, no score threshold, no count."""
     least = -float("inf")
@@ -50,7 +50,7 @@ def _suppressed(
     iou_threshold: Tensor,
     least: float,
     max_boxes: Tensor,
-    per_class: Tensor | bool,
+    per_class: Bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (batch, _, classes), most = scores.shape, integer(max_boxes)
     kept_boxes = torch.zeros(batch, most, 4)

@@ -24,7 +24,15 @@ from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints, number, truth
+from edgeserve.backends.coreml.interpreter.values import (
+    Bool,
+    Float,
+    Int,
+    integer,
+    ints,
+    number,
+    truth,
+)
 from edgeserve.errors import MilError
 
 
@@ -104,8 +112,8 @@ def _nearest_indices(size: int, count: int, mode: str) -> Tensor:
 @kernel("resize_bilinear")
 def resize_bilinear(
     x: Tensor,
-    target_size_height: Tensor | int = 1,
-    target_size_width: Tensor | int = 1,
+    target_size_height: Int = 1,
+    target_size_width: Int = 1,
     sampling_mode: str = "DEFAULT",
 ) -> Tensor:
     """The last two axes at a given size, linearly interpolated at the points of `grid`."""
@@ -160,10 +168,10 @@ def resize(
 @kernel("upsample_bilinear")
 def upsample_bilinear(
     x: Tensor,
-    scale_factor_height: Tensor | float = 1,
-    scale_factor_width: Tensor | float = 1,
-    align_corners: Tensor | bool = True,
-    half_pixel_centers: Tensor | bool | None = None,
+    scale_factor_height: Float = 1,
+    scale_factor_width: Float = 1,
+    align_corners: Bool = True,
+    half_pixel_centers: Bool | None = None,
     op: Any = None,
 ) -> Tensor:
     """The last two axes ``floor(size * factor)`` long, linearly interpolated.
@@ -194,7 +202,7 @@ def upsample_bilinear(
 
 @kernel("upsample_nearest_neighbor")
 def upsample_nearest_neighbor(
-    x: Tensor, scale_factor_height: Tensor | float = 1, scale_factor_width: Tensor | float = 1
+    x: Tensor, scale_factor_height: Float = 1, scale_factor_width: Float = 1
 ) -> Tensor:
     """The last two axes ``floor(size * factor)`` long.
 
@@ -209,7 +217,7 @@ def upsample_nearest_neighbor(
     return x
 
 
-def _scaled(size: int, factor: Tensor | float) -> int:
+def _scaled(size: int, factor: Float) -> int:
     """``floor(size * factor)``, multiplied in float32 as the op's type is inferred."""
     return int(torch.floor(torch.as_tensor(factor) * size).item())
 
@@ -236,11 +244,7 @@ def crop(x: Tensor, crop_height: Tensor, crop_width: Tensor) -> Tensor:
 
 @kernel("crop_resize")
 def crop_resize_rois(
-    x: Tensor,
-    roi: Tensor,
-    target_height: Tensor | int = 1,
-    target_width: Tensor | int = 1,
-    **options: Any,
+    x: Tensor, roi: Tensor, target_height: Int = 1, target_width: Int = 1, **options: Any
 ) -> Tensor:
     """`crop_resize` as it was before iOS 17, with an axis for the images.
 
@@ -268,13 +272,13 @@ def crop_resize(
     x: Tensor,
     boxes: Tensor,
     box_indices: Tensor | None = None,
-    target_height: Tensor | int = 1,
-    target_width: Tensor | int = 1,
-    normalized_coordinates: Tensor | bool = False,
-    spatial_scale: Tensor | float = 1.0,
+    target_height: Int = 1,
+    target_width: Int = 1,
+    normalized_coordinates: Bool = False,
+    spatial_scale: Float = 1.0,
     box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
     sampling_mode: str = "DEFAULT",
-    pad_value: Tensor | float = 0.0,
+    pad_value: Float = 0.0,
 ) -> Tensor:
     """Boxes out of images, linearly interpolated at the points of `grid`.
 

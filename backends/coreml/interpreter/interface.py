@@ -16,6 +16,7 @@ import numpy as np
 from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 from coremltools.proto.FeatureTypes_pb2 import ArrayFeatureType, ImageFeatureType
 
+from edgeserve.backends.coreml.interpreter.plan_nodes import malformed
 from edgeserve.backends.coreml.interpreter.values import NUMPY, dtype_name
 from edgeserve.backends.coreml.spec import ARRAY_DTYPES
 from edgeserve.errors import MilError
@@ -108,13 +109,9 @@ def describe(spec: Any, function: Any, name: str, package: str) -> Interface:
     made = {var.name: var for var in function.outputs}
     wanted = {feature.name for feature in (*description.input, *description.state)}
     if wanted != set(given) or not {f.name for f in description.output} <= set(made):
-        raise MilError(
-            "EDGE-MIL-005",
-            f"package {package!r}",
-            wanted=f"the described {sorted(wanted)} -> {[f.name for f in description.output]}",
-            got=f"a program that takes {sorted(given)} and gives {sorted(made)}",
-            hint="make the package again from its source",
-        )
+        described = f"the described {sorted(wanted)} -> {[f.name for f in description.output]}"
+        got = f"a program that takes {sorted(given)} and gives {sorted(made)}"
+        raise malformed(package, described, got)
     return Interface(
         tuple(_feature(feature, given[feature.name]) for feature in description.input),
         tuple(_feature(feature, made[feature.name]) for feature in description.output),

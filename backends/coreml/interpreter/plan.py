@@ -19,6 +19,7 @@ from edgeserve.backends.coreml.interpreter.plan_nodes import (
     Step,
     StepOutput,
     check_shape,
+    malformed,
     mark_last_uses,
     peak_elements,
 )
@@ -176,13 +177,8 @@ class _Planner:
         if var not in self._slots:
             if var.op is not None and var.op.op_type == "const":
                 return self._constants.setdefault(var, _constant(var))
-            raise MilError(
-                "EDGE-MIL-005",
-                f"package {self._package!r}",
-                wanted="values made before their use",
-                got=f"{var.name!r}, read before any op makes it",
-                hint="make the package again from its source",
-            )
+            got = f"{var.name!r}, read before any op makes it"
+            raise malformed(self._package, "values made before their use", got)
         return self._slots[var]
 
     def _output(self, var: Any, op_type: str) -> StepOutput:

@@ -148,6 +148,12 @@ def peak_elements(block: Block, alive: int = 0) -> int:
     return most
 
 
+def malformed(package: str, wanted: str, got: str) -> MilError:
+    """The error for a program that contradicts itself, or its package's description."""
+    hint = "make the package again from its source"
+    return MilError("EDGE-MIL-005", f"package {package!r}", wanted=wanted, got=got, hint=hint)
+
+
 def check_shape(shape: Iterable[int], what: str) -> None:
     """See that a tensor is worth making.
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from edgeserve.backends.coreml.interpreter.conv import is_even, pad_spatial, spatial_pads
 from edgeserve.backends.coreml.interpreter.registry import register_functions
-from edgeserve.backends.coreml.interpreter.values import ints, truth
+from edgeserve.backends.coreml.interpreter.values import Bool, ints, truth
 
 _AVERAGE: Any = {n: getattr(functional, f"avg_pool{n}d") for n in (1, 2, 3)}
 _MAXIMUM: Any = {n: getattr(functional, f"max_pool{n}d") for n in (1, 2, 3)}
@@ -119,8 +119,8 @@ def _pooling(pool: Callable[[Tensor, _Windows, bool], Tensor]) -> Callable[..., 
         pad_type: str,
         strides: Tensor | None = None,
         pad: Tensor | None = None,
-        exclude_padding_from_average: Tensor | bool = False,
-        ceil_mode: Tensor | bool = False,
+        exclude_padding_from_average: Bool = False,
+        ceil_mode: Bool = False,
     ) -> Tensor:
         sizes, sides, ceil = x.shape[2:], ints(kernel_sizes), truth(ceil_mode)
         steps = [1] * len(sides) if strides is None else ints(strides)

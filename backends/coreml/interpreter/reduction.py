@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.registry import register_functions
-from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
+from edgeserve.backends.coreml.interpreter.values import Bool, Int, integer, ints, truth
 
 #: Reduces the named axes of a tensor and keeps them at size 1, or not.
 _Reduce = Callable[[Tensor, list[int], bool], Tensor]
@@ -59,7 +59,7 @@ def _reduction(reduce: _Reduce) -> Callable[..., Tensor]:
     reduced by itself.
     """
 
-    def compute(x: Tensor, axes: Tensor | None = None, keep_dims: Tensor | bool = False) -> Tensor:
+    def compute(x: Tensor, axes: Tensor | None = None, keep_dims: Bool = False) -> Tensor:
         wanted = list(range(x.ndim)) if axes is None else ints(axes)
         if not wanted:
             return reduce(x.unsqueeze(-1), [-1], False)
@@ -75,10 +75,7 @@ def _place(find: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
 
     def compute(
-        x: Tensor,
-        axis: Tensor | int = -1,
-        keep_dims: Tensor | bool = False,
-        output_dtype: str = "int32",
+        x: Tensor, axis: Int = -1, keep_dims: Bool = False, output_dtype: str = "int32"
     ) -> Tensor:
         return find(x, integer(axis), keepdim=truth(keep_dims))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, number, truth
+from edgeserve.backends.coreml.interpreter.values import Bool, Float, integer, number, truth
 
 
 @kernel("resample")
@@ -17,9 +17,9 @@ def resample(
     coordinates: Tensor,
     sampling_mode: str,
     padding_mode: str,
-    padding_value: Tensor | float,
+    padding_value: Float,
     coordinates_mode: str,
-    align_corners: Tensor | bool,
+    align_corners: Bool,
 ) -> Tensor:
     """``x`` at given points.
 
@@ -60,7 +60,7 @@ def affine(
     transform_matrix: Tensor,
     output_height: Tensor,
     output_width: Tensor,
-    align_corners: Tensor | bool,
+    align_corners: Bool,
     **sampling: Any,
 ) -> Tensor:
     """`resample` at the points that an affine map gives.

@@ -13,6 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+#: What a kernel gets for one number, whole number or truth value: the program's, or its default.
+Float = Tensor | float
+Int = Tensor | int
+Bool = Tensor | bool
+
 #: How torch holds each MIL type, by coremltools' name of the type.
 TORCH: dict[str, torch.dtype] = {
     **dict.fromkeys(("fp16", "fp32", "fp64"), torch.float32),
@@ -60,22 +65,22 @@ def tensor_of(value: Any, builtin: Any) -> Tensor:
     return tensor if target is None else tensor.to(target)
 
 
-def ints(value: Tensor | int) -> list[int]:
+def ints(value: Int) -> list[int]:
     """An integer tensor of rank 0 or 1 as a list of ints."""
     found = value.tolist() if isinstance(value, Tensor) else value
     return [int(each) for each in found] if isinstance(found, list) else [int(found)]
 
 
-def integer(value: Tensor | int) -> int:
+def integer(value: Int) -> int:
     """A tensor of one element as an int."""
     return int(value.item()) if isinstance(value, Tensor) else int(value)
 
 
-def number(value: Tensor | float) -> float:
+def number(value: Float) -> float:
     """A tensor of one element as a float."""
     return float(value.item()) if isinstance(value, Tensor) else float(value)
 
 
-def truth(value: Tensor | bool) -> bool:
+def truth(value: Bool) -> bool:
     """A tensor of one element as a bool."""
     return bool(value.item()) if isinstance(value, Tensor) else bool(value)
