@@ -20,13 +20,14 @@ from types import MappingProxyType
 
 from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph, Op, WeightInfo
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.errors import BackendError
 from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT, check_word
 
 __all__ = [
     "Backend",
     "Graph",
+    "LoadOptions",
     "Op",
     "Session",
     "WeightInfo",

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import sha256_file
@@ -23,6 +23,10 @@ from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Target
 
 __all__ = ["Backend", "PlainConversion", "Session", "check_file", "check_files"]
+
+
+#: Feeds to calibrate with.
+Samples = Iterable[Mapping[str, np.ndarray]]
 
 
 class PlainConversion(NamedTuple):
@@ -106,16 +110,8 @@ class Backend(ABC):
         """Convert by one route. ``exported.program`` has been checked; ``out`` exists."""
 
     @abstractmethod
-    def _load(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> Session:
-        """Load checked files on a delegate that is one of `delegates`."""
+    def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
+        """Load checked files; ``how.delegate`` is one of `delegates`."""
 
     @abstractmethod
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
@@ -146,12 +142,7 @@ class Backend(ABC):
         return {}
 
     def _quantize(
-        self,
-        artifact: Artifact,
-        root: Path,
-        recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]],
-        out: Path,
+        self, artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
     ) -> Artifact:
         """Make another precision. The base says that this version does not."""
         raise BackendError(
@@ -235,12 +226,7 @@ class Backend(ABC):
             )
 
     def quantize(
-        self,
-        artifact: Artifact,
-        root: Path,
-        recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]],
-        out: Path,
+        self, artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
     ) -> Artifact:
         """Derive another precision from a float artifact.
 
@@ -313,7 +299,7 @@ class Backend(ABC):
             )
         if not verified:
             check_files(artifact, root)
-        return self._load(artifact, root, taken, threads, tuple(taps), optimize)
+        return self._load(artifact, root, LoadOptions(taken, threads, tuple(taps), optimize))
 
     def inspect(self, artifact: Artifact, root: Path) -> Graph:
         """Look into an artifact without running it.

@@ -142,6 +142,22 @@ _COMPARE = (
 )
 
 
+class LoadOptions(NamedTuple):
+    """How an artifact is to be loaded, as `edgeserve.backends.Backend.load` has checked it.
+
+    Attributes:
+        delegate: One of the backend's delegates.
+        threads: Threads for one run; None: as many as this process may use.
+        taps: Inner tensors to return as well.
+        optimize: Let the engine rewrite its graph.
+    """
+
+    delegate: str = "cpu"
+    threads: int | None = None
+    taps: tuple[str, ...] = ()
+    optimize: bool = True
+
+
 class Session(ABC):
     """A loaded artifact, ready to run; a context manager. `run` may be called from several threads.
 

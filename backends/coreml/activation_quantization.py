@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.base import Samples
 from edgeserve.backends.checks import not_finite
 from edgeserve.backends.coreml.package import read_package
 from edgeserve.backends.coreml.spec import block_of, dtype_of, is_constant, operations_of
@@ -27,7 +28,7 @@ Ranges = dict[str, dict[str, float]]
 _MAX_TAP_BYTES = 256 << 20
 
 
-def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) -> Ranges:
+def measure_ranges(folder: Path, samples: Samples) -> Ranges:
     """Run samples through a package with one function, and record every floating point tensor.
 
     Tensors that hold infinities (masks do) are left out: 8 bits cannot hold those.

@@ -8,13 +8,11 @@ says ``compute: fp32``.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from edgeserve.backends.base import Samples
 from edgeserve.backends.checks import (
     check_precision,
     check_unlisted_files,
@@ -74,7 +72,7 @@ def quantize_coreml(
     artifact: Artifact,
     root: Path,
     recipe: Recipe,
-    samples: Iterable[Mapping[str, np.ndarray]],
+    samples: Samples,
     out: Path,
     tools: dict[str, str],
 ) -> Artifact:
@@ -161,9 +159,7 @@ class _KeepFloat:
         return list(self.origin.kept(self.function, block_of(function), self.keep))
 
 
-def _quantized(
-    folder: Path, keeping: _KeepFloat, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
-) -> Path:
+def _quantized(folder: Path, keeping: _KeepFloat, recipe: Recipe, samples: Samples) -> Path:
     """Quantize a package of one function; returns coremltools' folder with the result."""
     ct = coremltools()
     least = ct.target[TARGETS[1 if recipe.precision == "w8a8" else 0]].value

@@ -15,7 +15,7 @@ from edgeserve.backends.base import check_files
 from edgeserve.backends.checks import check_unlisted_files, unknown_taps, unreadable
 from edgeserve.backends.coreml.coremltools_import import coremltools, quiet
 from edgeserve.backends.coreml.spec import read_spec
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, MilError
 from edgeserve.types.artifact import Artifact
@@ -28,9 +28,7 @@ _UNREADABLE = {"EDGE-MIL-002", "EDGE-MIL-003", "EDGE-MIL-004", "EDGE-MIL-005", "
 _NO_TAP, _NO_OP = "EDGE-MIL-008", "EDGE-MIL-001"
 
 
-def open_session(
-    artifact: Artifact, root: Path, delegate: str, threads: int | None, taps: tuple[str, ...]
-) -> Session:
+def open_session(artifact: Artifact, root: Path, how: LoadOptions) -> Session:
     """Open a package whose files have been checked.
 
     Raises:
@@ -39,9 +37,9 @@ def open_session(
     """
     read_spec(artifact, root)
     check_unlisted_files(artifact, root, root / artifact.entry)
-    if delegate == "coreml":
-        return CoremlSession(artifact, root, threads, taps)
-    return InterpreterSession(artifact, root, threads, taps)
+    if how.delegate == "coreml":
+        return CoremlSession(artifact, root, how)
+    return InterpreterSession(artifact, root, how)
 
 
 class InterpreterSession(Session):
@@ -55,12 +53,10 @@ class InterpreterSession(Session):
 
     simulated = True
 
-    def __init__(
-        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
-    ) -> None:
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
         runtime = Runtime(name="edgeserve-mil", version=__version__, delegate="interpreter")
-        super().__init__(artifact.io, runtime, threads or usable_cores(), artifact.buckets)
-        self._artifact, self._root, self._taps = artifact, root, taps
+        super().__init__(artifact.io, runtime, how.threads or usable_cores(), artifact.buckets)
+        self._artifact, self._root, self._taps = artifact, root, how.taps
         self._lock = threading.Lock()
         self._loaded: dict[str | None, Any] = {}
         engine = self._engine(artifact.io.signature)
@@ -145,16 +141,14 @@ def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
 class CoremlSession(Session):
     """Runs a package with Core ML itself; follows Apple's documentation, untested on a Mac."""
 
-    def __init__(
-        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
-    ) -> None:
-        if taps:
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
+        if how.taps:
             wanted = "none, as Core ML exposes no activations"
-            got = f"{list(taps)}"
+            got = f"{list(how.taps)}"
             hint = "ask for the delegate interpreter"
             raise BackendError("EDGE-BACKEND-014", "taps", wanted=wanted, got=got, hint=hint)
         runtime = Runtime(name="coreml", version=platform.mac_ver()[0], delegate="coreml")
-        super().__init__(artifact.io, runtime, threads or usable_cores(), artifact.buckets)
+        super().__init__(artifact.io, runtime, how.threads or usable_cores(), artifact.buckets)
         self._path = str(root / artifact.entry)
         self._models = {io.signature: self._open(io.signature) for io in self.buckets}
 

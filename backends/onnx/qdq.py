@@ -25,9 +25,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from edgeserve.backends.base import Samples
 from edgeserve.backends.checks import no_samples, not_finite, nothing_to_quantize
 from edgeserve.backends.onnx.graph_values import add_constant, float_data, is_float, producer
 from edgeserve.backends.onnx.run import OnnxSession
+from edgeserve.backends.session import LoadOptions
 from edgeserve.errors import QuantizeError
 from edgeserve.types.artifact import Artifact, Recipe
 
@@ -107,7 +109,7 @@ def collect_ranges(
     artifact: Artifact,
     root: Path,
     names: Sequence[str],
-    samples: Iterable[Mapping[str, np.ndarray]],
+    samples: Samples,
     threads: int | None = None,
 ) -> dict[str, Range]:
     """Smallest and largest value of each tensor over all samples.
@@ -129,7 +131,7 @@ def collect_ranges(
     taps = tuple(name for name in names if name not in ends)
     low, high = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
     index = -1
-    with OnnxSession(artifact, root, "cpu", threads, taps, optimize=True) as session:
+    with OnnxSession(artifact, root, LoadOptions(threads=threads, taps=taps)) as session:
         for index, feed in enumerate(samples):
             found = {**feed, **session.run(feed)}
             for name in names:
@@ -155,7 +157,7 @@ def quantize_static(
     root: Path,
     recipe: Recipe,
     kept: set[str],
-    samples: Iterable[Mapping[str, np.ndarray]],
+    samples: Samples,
 ) -> ir.Model:
     """Quantize the nodes of `quantizable_nodes`.
 

@@ -5,13 +5,12 @@ Nodes that came from the ops or modules in a recipe's ``keep_float`` stay float.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, ShapeInferencePass
 
+from edgeserve.backends.base import Samples
 from edgeserve.backends.checks import (
     check_precision,
     derived_provenance,
@@ -55,11 +54,7 @@ PRECISIONS = ("fp16", "w8", "w8a8")
 
 
 def quantize_onnx(
-    artifact: Artifact,
-    root: Path,
-    recipe: Recipe,
-    samples: Iterable[Mapping[str, np.ndarray]],
-    out: Path,
+    artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
 ) -> Artifact:
     """Derive another precision of ``artifact`` into ``out/model.onnx``.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeserve.backends.checks import check_unlisted_files, unreadable
 from edgeserve.backends.onnx import PROVIDERS
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
@@ -39,26 +39,18 @@ class OnnxSession(Session):
             this version does not tell.
     """
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> None:
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
         import onnxruntime
 
-        count = threads or usable_cores()
-        runtime = Runtime(name="onnxruntime", version=onnxruntime.__version__, delegate=delegate)
+        count, version = how.threads or usable_cores(), onnxruntime.__version__
+        runtime = Runtime(name="onnxruntime", version=version, delegate=how.delegate)
         super().__init__(artifact.io, runtime, count)
-        self._names = [*(spec.name for spec in artifact.io.outputs), *taps]
-        options = _options(count, optimize)
-        model = _model(artifact, root, taps, options)
-        self._engine: Any = _open(model, options, delegate)
+        self._names = [*(spec.name for spec in artifact.io.outputs), *how.taps]
+        options = _options(count, how.optimize)
+        model = _model(artifact, root, how.taps, options)
+        self._engine: Any = _open(model, options, how.delegate)
         self.placement = _placement(self._engine)
-        _check_placement(self.placement, delegate)
+        _check_placement(self.placement, how.delegate)
         _check_io(self._engine, artifact)
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -10,13 +10,14 @@ that alone flipped 27 to 41 of 183 confident decisions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from edgeserve.backends.base import Samples
 from edgeserve.backends.checks import check_precision, derived_provenance, no_samples, not_finite
 from edgeserve.backends.tflite.inspect import fit_to_spec, read_signatures
 from edgeserve.backends.tflite.quantization_plan import OpQuantization, plan_quantization
@@ -36,9 +37,7 @@ from edgeserve.types.tensors import IO
 from edgeserve.user_lines import one_line
 
 
-def calibrate(
-    data: bytes, buckets: Sequence[IO], samples: Iterable[Mapping[str, np.ndarray]], manager: Any
-) -> dict[str, Any]:
+def calibrate(data: bytes, buckets: Sequence[IO], samples: Samples, manager: Any) -> dict[str, Any]:
     """Run the file on samples, each at every one of its sizes.
 
     Args:
@@ -81,7 +80,7 @@ def quantize_tflite(
     artifact: Artifact,
     root: Path,
     recipe: Recipe,
-    samples: Iterable[Mapping[str, np.ndarray]],
+    samples: Samples,
     out: Path,
     tools: dict[str, str],
 ) -> Artifact:
@@ -126,9 +125,7 @@ def quantize_tflite(
     )
 
 
-def _quantized(
-    data: bytes, artifact: Artifact, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
-) -> Any:
+def _quantized(data: bytes, artifact: Artifact, recipe: Recipe, samples: Samples) -> Any:
     """The quantized model, with tensors under edgeserve's names."""
     from ai_edge_quantizer.quantizer import Quantizer
 

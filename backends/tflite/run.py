@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgeserve.backends.checks import unknown_taps, unreadable
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.backends.tflite.schema import check_head
 from edgeserve.environment import usable_cores
 from edgeserve.types.artifact import Artifact
@@ -22,14 +22,7 @@ from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import IO
 
 
-def open_session(
-    artifact: Artifact,
-    root: Path,
-    delegate: str,
-    threads: int | None,
-    taps: tuple[str, ...],
-    optimize: bool,
-) -> Session:
+def open_session(artifact: Artifact, root: Path, how: LoadOptions) -> Session:
     """Open a file whose hash has been checked.
 
     Raises:
@@ -37,11 +30,11 @@ def open_session(
             unknown tap.
     """
     check_head(root / artifact.entry)
-    if delegate == "gpu":
+    if how.delegate == "gpu":
         from edgeserve.backends.tflite.gpu import GpuSession
 
-        return GpuSession(artifact, root, threads, taps, optimize)
-    return TfliteSession(artifact, root, threads, taps, optimize)
+        return GpuSession(artifact, root, how)
+    return TfliteSession(artifact, root, how)
 
 
 def runtime_of(delegate: str) -> Runtime:
@@ -54,19 +47,12 @@ def runtime_of(delegate: str) -> Runtime:
 class TfliteSession(Session):
     """Runs a file on the CPU; one run at a time, as the engine keeps its tensors between calls."""
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        root: Path,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> None:
-        count = threads or usable_cores()
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
+        count, taps = how.threads or usable_cores(), how.taps
         super().__init__(artifact.io, runtime_of("cpu"), count, artifact.buckets)
         self._lock = threading.Lock()
         self._engine: Any = _open(
-            root / artifact.entry, count, plain=bool(taps) or not optimize, keep=bool(taps)
+            root / artifact.entry, count, plain=bool(taps) or not how.optimize, keep=bool(taps)
         )
         keys = check_signatures(self._engine.get_signature_list(), self.buckets, artifact.entry)
         self._runners = [self._engine.get_signature_runner(key) for key in keys]
