@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 
 #: Our words for the names of ONNX's dtypes.
-_DTYPES: dict[str, DType] = {"FLOAT": "float32", "DOUBLE": "float64"} | {
-    word.upper(): cast("DType", word) for word in DTYPES if word not in ("float32", "float64")
-}
+_DTYPES: dict[str, DType] = {"FLOAT": "float32", "DOUBLE": "float64"}
+_DTYPES |= {w.upper(): cast("DType", w) for w in DTYPES if w not in ("float32", "float64")}
 
 
 #: Valid names of dimensions.

@@ -16,7 +16,7 @@ import torch
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.export.check_program import describe_difference
-from edgeserve.backends.torch.export.flat_module import FlatModule
+from edgeserve.backends.torch.export.flat_module import FlatModule, ModuleOutputs, Tensors
 from edgeserve.backends.torch.module_state.assignment_lines import assignment_line
 from edgeserve.backends.torch.module_state.rng import RngRecorder, preserve_rng, rng_used, seed_all
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot, ModuleSnapshot
@@ -62,7 +62,8 @@ def check_deterministic(flat: FlatModule, folder: Path) -> FirstRun:
     state, buffers = ModuleSnapshot(flat.module), BufferSnapshot(flat.module)
     with preserve_rng():
         start = seed_all(0)
-        names, first = _first_run(flat, folder)
+        outputs = _first_run(flat, folder)
+        first = outputs.tensors
         drawn = rng_used(start)
         attributes = state.changed()
         seed_all(0)
@@ -88,10 +89,12 @@ def check_deterministic(flat: FlatModule, folder: Path) -> FirstRun:
         raise stateful_module_error(
             flat, kept, "state left by one call changes the next output", folder
         )
-    return FirstRun(names, first, state, tuple(_notes(flat, restored, filled, untold, folder)))
+    return FirstRun(
+        outputs.names, first, state, tuple(_notes(flat, restored, filled, untold, folder))
+    )
 
 
-def _first_run(flat: FlatModule, folder: Path) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
+def _first_run(flat: FlatModule, folder: Path) -> ModuleOutputs:
     try:
         return flat.run(flat.examples)
     except EdgeError:
@@ -107,10 +110,10 @@ def _first_run(flat: FlatModule, folder: Path) -> tuple[tuple[str, ...], tuple[t
         ) from error
 
 
-def _rerun_difference(flat: FlatModule, first: Sequence[torch.Tensor]) -> str:
+def _rerun_difference(flat: FlatModule, first: Tensors) -> str:
     """The difference of another call on the examples from the first, in words; empty if none."""
     try:
-        answers = flat.run(flat.examples)[1]
+        answers = flat.run(flat.examples).tensors
     except Exception as error:  # it worked once
         return one_line(error)
     if len(answers) != len(first):
@@ -119,10 +122,7 @@ def _rerun_difference(flat: FlatModule, first: Sequence[torch.Tensor]) -> str:
 
 
 def _is_lazy_fill(
-    flat: FlatModule,
-    first: Sequence[torch.Tensor],
-    buffers: BufferSnapshot,
-    left: dict[str, torch.Tensor],
+    flat: FlatModule, first: Tensors, buffers: BufferSnapshot, left: dict[str, torch.Tensor]
 ) -> bool:
     """Restore lazily filled buffers if an attribute marks them as filled already."""
     seed_all(0)
@@ -134,9 +134,7 @@ def _is_lazy_fill(
     return True
 
 
-def _reject_random(
-    flat: FlatModule, first: Sequence[torch.Tensor], drawn: Sequence[str], folder: Path
-) -> None:
+def _reject_random(flat: FlatModule, first: Tensors, drawn: Sequence[str], folder: Path) -> None:
     """Reject a module whose outputs depend on the seed; the error names the op and its line."""
     seed_all(1)
     with RngRecorder(flat.module, folder) as draws:
@@ -187,9 +185,7 @@ def _is_tensor(module: torch.nn.Module, name: str) -> bool:
     return not isinstance(value, torch.nn.Parameter)
 
 
-def _carried_state(
-    flat: FlatModule, first: Sequence[torch.Tensor], names: Sequence[str]
-) -> tuple[str, ...]:
+def _carried_state(flat: FlatModule, first: Tensors, names: Sequence[str]) -> tuple[str, ...]:
     """The changed tensors through which one call's inputs influence the next call's outputs.
 
     Two calls with the same inputs do not show it: a cache gets the same entry written again. So the
@@ -219,10 +215,7 @@ def _carried_state(
 
 
 def _input_dependent_setup(
-    flat: FlatModule,
-    first: Sequence[torch.Tensor],
-    state: ModuleSnapshot,
-    attributes: Sequence[str],
+    flat: FlatModule, first: Tensors, state: ModuleSnapshot, attributes: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Attributes that the first call sets from its inputs, and those for which it is unknown.
 
@@ -288,7 +281,7 @@ def reject_captured_inputs(
     program: ExportedProgram,
     flat: FlatModule,
     first: FirstRun,
-    inputs: Sequence[Sequence[torch.Tensor]],
+    inputs: Sequence[Tensors],
     folder: Path,
 ) -> None:
     """Reject a program with a constant that equals an input of its trace or of the first call.

@@ -30,7 +30,7 @@ from edgeserve.backends.torch.export.dynamic_shapes import (
     min_size_examples,
     parse_dynamic_shapes,
 )
-from edgeserve.backends.torch.export.flat_module import FlatModule, flatten_module
+from edgeserve.backends.torch.export.flat_module import FlatModule, Tensors, flatten_module
 from edgeserve.backends.torch.export.pytree import replace_tensors, tree_leaves, unique_names
 from edgeserve.backends.torch.export.relax_dynamic_dims import (
     DeclaredDims,
@@ -126,7 +126,7 @@ class ExportOptions:
     dynamic_shapes: object = None
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
-    probes: tuple[Sequence[torch.Tensor], ...] = ()
+    probes: tuple[Tensors, ...] = ()
     shapes: Literal["auto", "dynamic"] = "dynamic"
 
 
@@ -186,10 +186,7 @@ def _traced(
 
 
 def _checked(
-    declared: DeclaredDims,
-    first: FirstRun,
-    axes: tuple[Axes, ...],
-    probes: Sequence[Sequence[torch.Tensor]],
+    declared: DeclaredDims, first: FirstRun, axes: tuple[Axes, ...], probes: Sequence[Tensors]
 ) -> Traced:
     """Traced with these axes dynamic, and compared with the module on all inputs that fit."""
     flat, folder = declared.flat, declared.folder
