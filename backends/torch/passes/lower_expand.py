@@ -12,6 +12,7 @@ product (multi-query attention has all of that). A concatenation is not moved.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,13 +30,12 @@ def remove_expand(module: fx.GraphModule) -> bool:
 
     The graph's values must have fixed sizes (`with_sizes`).
     """
-    return replace_each(
-        module, _EXPANSIONS, lambda node: node.args[0] if _is_redundant(node) else None
-    )
 
+    def lower(node: fx.Node) -> Any:
+        redundant = node.users and all(_same_without(user, node) for user in node.users)
+        return node.args[0] if redundant else None
 
-def _is_redundant(node: fx.Node) -> bool:
-    return bool(node.users) and all(_same_without(user, node) for user in node.users)
+    return replace_each(module, _EXPANSIONS, lower)
 
 
 def _same_without(user: fx.Node, expansion: fx.Node) -> bool:

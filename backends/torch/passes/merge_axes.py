@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -170,10 +171,6 @@ def _substitute(node: fx.Node, made: fx.Node) -> bool:
     return True
 
 
-def _view(node: fx.Node) -> bool:
-    return _substitute(node, node.args[0])  # type: ignore[arg-type]
-
-
 def _permute_op(node: fx.Node) -> bool:
     x: Any = node.args[0]
     rank = len(sizes_of(x))
@@ -184,10 +181,6 @@ def _permute_op(node: fx.Node) -> bool:
     else:
         order = list(node.args[1])  # type: ignore[arg-type]
     return _substitute(node, _permuted(node, x, order, MAX_AXES))
-
-
-def _expand(node: fx.Node) -> bool:
-    return _substitute(node, expanded(node, node.args[0], sizes_of(node)))  # type: ignore[arg-type]
 
 
 def _pointwise(node: fx.Node) -> bool:
@@ -205,15 +198,16 @@ def _pointwise(node: fx.Node) -> bool:
             read: reshaped(node, read, [math.prod(full[read][a] for a in axes) for axes in groups])
             for read in reads
         }
-    made = _called(node, lambda arg: low.get(arg, arg))
-    return _substitute(node, made)
+    return _substitute(node, _called(node, low))
 
 
-def _called(node: fx.Node, change: Callable[[fx.Node], Any], **named: Any) -> fx.Node:
+def _called(
+    node: fx.Node, operands: Mapping[fx.Node, fx.Node] = MappingProxyType({}), **named: Any
+) -> fx.Node:
     """The same operator on other operands; ``named`` replaces arguments by name."""
     names = list(arguments_of(node))
-    args = list(fx.map_arg(node.args, change))
-    kwargs = dict(fx.map_arg(node.kwargs, change))
+    args = list(fx.map_arg(node.args, lambda each: operands.get(each, each)))
+    kwargs = dict(fx.map_arg(node.kwargs, lambda each: operands.get(each, each)))
     for name, value in named.items():
         place = names.index(name)
         if place < len(args):
@@ -229,9 +223,7 @@ def _reduce(node: fx.Node) -> bool:
     sizes = sizes_of(x)
     dims = arguments_of(node).get("dim")
     if dims in (None, []):
-        return _substitute(
-            node, _called(node, lambda arg: reshaped(node, x, [-1]) if arg is x else arg)
-        )
+        return _substitute(node, _called(node, {x: reshaped(node, x, [-1])}))
     listed = isinstance(dims, list | tuple)
     gone = {int(axis) % len(sizes) for axis in (dims if listed else [dims])}
     runs = grouped([axis in gone for axis in range(len(sizes))])
@@ -239,8 +231,7 @@ def _reduce(node: fx.Node) -> bool:
         return False
     low = reshaped(node, x, [math.prod(sizes[axis] for axis in axes) for _, axes in runs])
     places = [place for place, (pattern, _) in enumerate(runs) if pattern]
-    made = _called(node, lambda arg: low if arg is x else arg, dim=places if listed else places[0])
-    return _substitute(node, made)
+    return _substitute(node, _called(node, {x: low}, dim=places if listed else places[0]))
 
 
 def _along_one(node: fx.Node) -> bool:
@@ -250,8 +241,7 @@ def _along_one(node: fx.Node) -> bool:
     if axis is None:  # over all elements
         return _reduce(node)
     low = reshaped(node, x, around(sizes_of(x), int(axis)))
-    made = _called(node, lambda arg: low if arg is x else arg, dim=1)
-    return _handed_on(node, made)
+    return _handed_on(node, _called(node, {x: low}, dim=1))
 
 
 def _handed_on(node: fx.Node, made: fx.Node) -> bool:
@@ -292,18 +282,13 @@ def _pad(node: fx.Node) -> bool:
     return _substitute(node, made)
 
 
-def _full(node: fx.Node) -> bool:
-    size = [math.prod(sizes_of(node))]
-    return _substitute(node, insert(node, node.target, size, *node.args[1:], **node.kwargs))
-
-
 def _last_axes(node: fx.Node) -> bool:
     """Linear layers and normalisation over last axes: all axes before them become one."""
     x: Any = node.args[0]
     sizes = sizes_of(x)
     kept = len(node.args[1]) if isinstance(node.args[1], list | tuple) else 1
     low = reshaped(node, x, [math.prod(sizes[:-kept]), *sizes[-kept:]])
-    return _handed_on(node, _called(node, lambda arg: low if arg is x else arg))
+    return _handed_on(node, _called(node, {x: low}))
 
 
 def _matmul(node: fx.Node) -> bool:
@@ -330,16 +315,19 @@ _ALONG_ONE = tuple(
 )
 
 _TABLE: dict[str, Callable[[fx.Node], bool]] = {
-    **dict.fromkeys(_VIEWS, _view),
+    **dict.fromkeys(_VIEWS, lambda node: _substitute(node, node.args[0])),
     **dict.fromkeys(("permute", "permute_copy", "transpose", "transpose_copy"), _permute_op),
-    **dict.fromkeys(("expand", "expand_copy", "broadcast_to"), _expand),
+    **dict.fromkeys(
+        ("expand", "expand_copy", "broadcast_to"),
+        lambda node: _substitute(node, expanded(node, node.args[0], sizes_of(node))),
+    ),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(_ALONG_ONE, _along_one),
     **dict.fromkeys(("_to_copy", "to"), _pointwise),
     **dict.fromkeys(("layer_norm", "native_layer_norm", "linear", "rms_norm"), _last_axes),
     "cat": _cat,
     "constant_pad_nd": _pad,
-    "full": _full,
+    "full": lambda node: _substitute(node, _called(node, size=[math.prod(sizes_of(node))])),
     "matmul": _matmul,
 }
 
