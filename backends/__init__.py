@@ -149,30 +149,23 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
         check_word("format", name)
         made = getattr(importlib.import_module(module), attribute)()
     except Exception as error:  # a plugin may fail in any way
-        raise BackendError(
-            "EDGE-BACKEND-003",
-            f"backend {name!r} ({dotted})",
-            wanted="a backend that can be imported",
-            got=f"{type(error).__name__}: {error}",
-            hint="reinstall or remove the package that registers it",
-        ) from error
+        wanted, got = "a backend that can be imported", f"{type(error).__name__}: {error}"
+        hint = "reinstall or remove the package that registers it"
+        raise _broken(name, dotted, wanted, got, hint) from error
     if not isinstance(made, Backend):
-        raise BackendError(
-            "EDGE-BACKEND-003",
-            f"backend {name!r} ({dotted})",
-            wanted="a subclass of edgeserve.backends.Backend",
-            got=type(made).__name__,
-            hint="see docs/tutorials/add-a-format.md for what an entry point must name",
-        )
+        wanted = "a subclass of edgeserve.backends.Backend"
+        hint = "see docs/tutorials/add-a-format.md for what an entry point must name"
+        raise _broken(name, dotted, wanted, type(made).__name__, hint)
     if made.format != name:
-        raise BackendError(
-            "EDGE-BACKEND-003",
-            f"backend {name!r} ({dotted})",
-            wanted=f"one whose format is {name!r}, as the entry point says",
-            got=repr(made.format),
-            hint="give the entry point and the class the same word",
-        )
+        wanted = f"one whose format is {name!r}, as the entry point says"
+        hint = "give the entry point and the class the same word"
+        raise _broken(name, dotted, wanted, repr(made.format), hint)
     return made
+
+
+def _broken(name: str, dotted: str, wanted: str, got: str, hint: str) -> BackendError:
+    backend = f"backend {name!r} ({dotted})"
+    return BackendError("EDGE-BACKEND-003", backend, wanted=wanted, got=got, hint=hint)
 
 
 def _unknown(asked: str) -> BackendError:

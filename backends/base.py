@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
+from edgeserve.backends.checks import refused_precision
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
@@ -145,12 +146,9 @@ class Backend(ABC):
         self, artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
     ) -> Artifact:
         """Make another precision. The base says that this version does not."""
-        raise BackendError(
-            "EDGE-BACKEND-006",
-            f"{self.format} {recipe.precision}",
-            wanted="fp32",
-            got=f"{recipe.precision}, which is not made in this version",
-            hint="ask for --precision fp32",
+        got = f"{recipe.precision}, which is not made in this version"
+        raise refused_precision(
+            self.format, recipe.precision, "fp32", got, "ask for --precision fp32"
         )
 
     def export(
@@ -209,13 +207,9 @@ class Backend(ABC):
 
     def _check_options(self, precision: str, options: Mapping[str, str]) -> None:
         if precision not in self.native:
-            raise BackendError(
-                "EDGE-BACKEND-006",
-                f"{self.format} {precision}",
-                wanted=f"one of {list(self.native)}, which are made from the source itself",
-                got=precision,
-                hint="make fp32 first and quantize that",
-            )
+            wanted = f"one of {list(self.native)}, which are made from the source itself"
+            hint = "make fp32 first and quantize that"
+            raise refused_precision(self.format, precision, wanted, precision, hint)
         if unknown := sorted(set(options) - set(self.options)):
             raise BackendError(
                 "EDGE-BACKEND-040",

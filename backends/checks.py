@@ -16,13 +16,17 @@ def check_precision(format: str, precision: str, precisions: Sequence[str]) -> N
         BackendError: EDGE-BACKEND-006.
     """
     if precision not in precisions:
-        raise BackendError(
-            "EDGE-BACKEND-006",
-            f"{format} {precision}",
-            wanted=", ".join(precisions),
-            got="a precision that this format does not derive from fp32",
-            hint=f"ask for --precision {precisions[-1]}",
-        )
+        got = "a precision that this format does not derive from fp32"
+        hint = f"ask for --precision {precisions[-1]}"
+        raise refused_precision(format, precision, ", ".join(precisions), got, hint)
+
+
+def refused_precision(
+    format: str, precision: str, wanted: str, got: str, hint: str
+) -> BackendError:
+    """The error for a precision that a format does not make, or not in this way."""
+    thing = f"{format} {precision}"
+    return BackendError("EDGE-BACKEND-006", thing, wanted=wanted, got=got, hint=hint)
 
 
 def derived_provenance(artifact: Artifact, recipe: Recipe, tools: dict[str, str]) -> Provenance:

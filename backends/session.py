@@ -54,10 +54,10 @@ class InputValidator:
     """Compares feeds with an `IO`: names, dtypes, ranks, fixed sizes, one size for one name."""
 
     def __init__(self, io: IO) -> None:
-        self._io = io
         names = {dim for spec in io.inputs for dim in spec.shape if isinstance(dim, str)}
         self._slots = {name: slot for slot, name in enumerate(sorted(names))}
         self._rows = tuple(self._row(spec) for spec in io.inputs)
+        self._shapes = {spec.name: spec.shape for spec in io.inputs}
 
     def _row(self, spec: TensorSpec) -> _InputSpec:
         axes = list(enumerate(spec.shape))
@@ -110,25 +110,19 @@ class InputValidator:
         )
 
     def _wrong_shape(self, name: str, got: tuple[int, ...]) -> BackendError:
-        spec = next(spec for spec in self._io.inputs if spec.name == name)
-        return BackendError(
-            "EDGE-BACKEND-010",
-            f"input {name!r}",
-            wanted=f"shape {_shape_text(spec.shape)}",
-            got=f"shape {_shape_text(got)}",
-            hint="a word in the shape may be any size, a number may not",
-        )
+        wanted = f"shape {_shape_text(self._shapes[name])}"
+        hint = "a word in the shape may be any size, a number may not"
+        return _refused_shape(name, wanted, got, hint)
 
     def _unequal(self, name: str, axis: int, got: tuple[int, ...], size: int) -> BackendError:
-        spec = next(spec for spec in self._io.inputs if spec.name == name)
-        dim = spec.shape[axis]
-        return BackendError(
-            "EDGE-BACKEND-010",
-            f"input {name!r}",
-            got=f"shape {_shape_text(got)}",
-            wanted=f"{size} for {dim!r} (axis {axis}), as in the other inputs",
-            hint=f"give every input the same size of {dim!r}",
-        )
+        dim = self._shapes[name][axis]
+        wanted = f"{size} for {dim!r} (axis {axis}), as in the other inputs"
+        return _refused_shape(name, wanted, got, f"give every input the same size of {dim!r}")
+
+
+def _refused_shape(name: str, wanted: str, shape: tuple[int, ...], hint: str) -> BackendError:
+    thing, got = f"input {name!r}", f"shape {_shape_text(shape)}"
+    return BackendError("EDGE-BACKEND-010", thing, wanted=wanted, got=got, hint=hint)
 
 
 def _shape_text(shape: tuple[int | str, ...]) -> str:

@@ -105,23 +105,13 @@ def _convert_and_write(
         arrays = [examples[spec.name] for spec in request.exported.signature.inputs]
         program, signature = source.program, request.exported.signature
         check_dynamic_ranges(out / ENTRY, program, signature, sizes[0], arrays, request.precision)
-    return Artifact(
-        format="coreml",
-        precision=request.precision,
-        entry=ENTRY,
-        files=files,
-        io=ios[-1],
-        buckets=ios if len(ios) > 1 else (),
-        provenance=_provenance(request, spec.specificationVersion, parts[-1].rewrites, tools),
-    )
-
-
-def _provenance(
-    request: CoremlExportRequest, version: int, rewrites: tuple[str, ...], tools: dict[str, str]
-) -> Provenance:
-    target = coremltools().target(version).name
+    target = coremltools().target(spec.specificationVersion).name
     recipe = Recipe(precision=request.precision, options={**request.options, "target": target})
-    return Provenance(route=request.route, tools=tools, recipe=recipe, rewrites=rewrites)
+    provenance = Provenance(
+        route=request.route, tools=tools, recipe=recipe, rewrites=parts[-1].rewrites
+    )
+    buckets = ios if len(ios) > 1 else ()
+    return Artifact("coreml", request.precision, ENTRY, files, ios[-1], buckets, provenance)
 
 
 @dataclass(frozen=True)

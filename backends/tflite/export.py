@@ -29,12 +29,11 @@ from edgeserve.backends.tflite.inspect import (
     read_signatures,
 )
 from edgeserve.backends.tflite.lowerings import register_decompositions
-from edgeserve.backends.tflite.schema import MODEL, op_type, read_bytes, write_model
+from edgeserve.backends.tflite.schema import op_type, read_bytes, write_artifact, write_model
 from edgeserve.backends.tflite.tensor_names import SINGLE, path_of, rename, source_of, tag_sources
 from edgeserve.backends.torch import load_examples, passes, reference_artifact
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.program.io import load_program, log_warnings
-from edgeserve.files import describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import IO, Signature
@@ -125,20 +124,15 @@ def export_tflite(
     except Exception as error:  # the converter raises many kinds
         raise translator.convert_error(error) from error
     model = read_bytes(converted.data)
-    _rename(model, exported.signature, sizes, converted.outputs)
+    inputs = [spec.name for spec in exported.signature.inputs]
+    outputs = [spec.name for spec in exported.signature.outputs]
+    sources = list(zip(outputs, converted.outputs, strict=True))
+    rename(model, sizes[-1].name or SINGLE, inputs, sources)
     buckets = check_converted_io(read_signatures(model), exported.signature, sizes)
     data = write_model(model)
     smoke_run(data, model, buckets[0], examples, translator)
-    write_atomic(out / MODEL, data)
-    return Artifact(
-        format="tflite",
-        precision="fp32",
-        entry=MODEL,
-        files=(describe(out, MODEL),),
-        io=buckets[-1],
-        buckets=buckets if len(buckets) > 1 else (),
-        provenance=Provenance(route=route, rewrites=converted.rewrites, tools=tools),
-    )
+    provenance = Provenance(route=route, rewrites=converted.rewrites, tools=tools)
+    return write_artifact(data, out, buckets, provenance)
 
 
 @dataclass(frozen=True)
@@ -154,14 +148,6 @@ class _Made:
     data: bytes
     outputs: tuple[str, ...]
     rewrites: tuple[str, ...]
-
-
-def _rename(
-    model: Any, signature: Signature, sizes: Sequence[Sizes], sources: Sequence[str]
-) -> None:
-    inputs = [spec.name for spec in signature.inputs]
-    outputs = [spec.name for spec in signature.outputs]
-    rename(model, sizes[-1].name or SINGLE, inputs, list(zip(outputs, sources, strict=True)))
 
 
 def _convert(program: ExportedProgram, signature: Signature, sizes: Sequence[Sizes]) -> _Made:

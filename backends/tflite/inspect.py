@@ -100,7 +100,10 @@ def check_converted_io(
     """
     made = tuple(found[each.name or SINGLE] for each in sizes if (each.name or SINGLE) in found)
     right = len(found) == len(made) == len(sizes) and all(
-        _inputs_fit(io, signature, each) and _outputs_fit(io, signature)
+        [(s.name, _narrowed_dtype(s.dtype), each.of(s.shape)) for s in signature.inputs]
+        == [(s.name, s.dtype, s.shape) for s in io.inputs]
+        and [(s.name, _narrowed_dtype(s.dtype), len(s.shape)) for s in signature.outputs]
+        == [(s.name, s.dtype, len(s.shape)) for s in io.outputs]
         for io, each in zip(made, sizes, strict=True)
     )
     if not right:
@@ -109,16 +112,6 @@ def check_converted_io(
         hint = "this is a bug of edgeserve: report it with `edgeserve doctor --json`"
         raise ConvertError("EDGE-CONVERT-041", "model.tflite", got=got, wanted=wanted, hint=hint)
     return made
-
-
-def _inputs_fit(io: IO, signature: Signature, sizes: Sizes) -> bool:
-    wanted = [(s.name, _narrowed_dtype(s.dtype), sizes.of(s.shape)) for s in signature.inputs]
-    return wanted == [(s.name, s.dtype, s.shape) for s in io.inputs]
-
-
-def _outputs_fit(io: IO, signature: Signature) -> bool:
-    wanted = [(s.name, _narrowed_dtype(s.dtype), len(s.shape)) for s in signature.outputs]
-    return wanted == [(s.name, s.dtype, len(s.shape)) for s in io.outputs]
 
 
 def _narrowed_dtype(dtype: str) -> str:

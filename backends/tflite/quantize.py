@@ -22,16 +22,15 @@ from edgeserve.backends.checks import check_precision, derived_provenance, no_sa
 from edgeserve.backends.tflite.inspect import fit_to_spec, read_signatures
 from edgeserve.backends.tflite.quantization_plan import OpQuantization, plan_quantization
 from edgeserve.backends.tflite.schema import (
-    MODEL,
     read_bytes,
     tensor_dtype,
     tensors_of,
+    write_artifact,
     write_model,
 )
 from edgeserve.backends.tflite.tensor_names import SINGLE, names_of, rename_added
 from edgeserve.environment import usable_cores
 from edgeserve.errors import EdgeError, QuantizeError
-from edgeserve.files import describe, write_atomic
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.tensors import IO
 from edgeserve.user_lines import one_line
@@ -110,19 +109,11 @@ def quantize_tflite(
         ) from error
     _check_fp16_range(made)
     found = read_signatures(made)
-    buckets = tuple(found[io.signature or next(iter(found))] for io in artifact.buckets)
-    write_atomic(out / MODEL, write_model(made))
-    io = found[artifact.io.signature or next(iter(found))]
+    ios = artifact.buckets or (artifact.io,)
+    buckets = tuple(found[io.signature or next(iter(found))] for io in ios)
     recipe = msgspec.structs.replace(recipe, options=_resolve_options(recipe))
-    return Artifact(
-        format="tflite",
-        precision=recipe.precision,
-        entry=MODEL,
-        files=(describe(out, MODEL),),
-        io=io,
-        buckets=buckets,
-        provenance=derived_provenance(artifact, recipe, tools),
-    )
+    provenance = derived_provenance(artifact, recipe, tools)
+    return write_artifact(write_model(made), out, buckets, provenance, recipe.precision)
 
 
 def _quantized(data: bytes, artifact: Artifact, recipe: Recipe, samples: Samples) -> Any:

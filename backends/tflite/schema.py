@@ -14,6 +14,9 @@ from typing import Any
 
 from edgeserve.backends.checks import unreadable
 from edgeserve.errors import ConvertError
+from edgeserve.files import describe, write_atomic
+from edgeserve.types.artifact import Artifact, Provenance
+from edgeserve.types.tensors import IO
 from edgeserve.user_lines import one_line
 
 #: Name of an artifact's file.
@@ -88,6 +91,15 @@ def write_model(model: Any) -> bytes:
         hint = "convert to onnx, or make another precision or fewer lengths"
         raise ConvertError("EDGE-CONVERT-043", MODEL, wanted=wanted, got=got, hint=hint) from error
     return bytes(builder.Output())
+
+
+def write_artifact(
+    data: bytes, out: Path, buckets: tuple[IO, ...], provenance: Provenance, precision: str = "fp32"
+) -> Artifact:
+    """Write a file and describe it; ``buckets`` are its signatures, smallest first."""
+    write_atomic(out / MODEL, data)
+    files, several = (describe(out, MODEL),), buckets if len(buckets) > 1 else ()
+    return Artifact("tflite", precision, MODEL, files, buckets[-1], several, provenance)
 
 
 def tensors_of(model: Any) -> Iterator[tuple[Any, Any]]:

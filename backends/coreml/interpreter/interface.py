@@ -68,13 +68,11 @@ class Feature:
     def admits(self, shape: tuple[int, ...]) -> bool:
         """Whether an array of this shape fits."""
         fixed = self.spec.shape
-        if len(shape) != len(fixed):
+        if len(shape) != len(fixed) or (self.shapes and shape not in self.shapes):
             return False
         if any(
             isinstance(want, int) and want != got for want, got in zip(fixed, shape, strict=True)
         ):
-            return False
-        if self.shapes and shape not in self.shapes:
             return False
         pairs = zip(self.ranges, shape, strict=True) if self.ranges else ()
         return all(low <= got and (high is None or got <= high) for (low, high), got in pairs)
