@@ -17,19 +17,25 @@ from torch.export import ExportedProgram
 
 from edgeserve.backends.coreml.passes.decompose import decompose
 from edgeserve.backends.sizes import Sizes
-from edgeserve.backends.torch import passes, reference_artifact
+from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.diagnose.unsupported_op import mark_nodes
-from edgeserve.backends.torch.passes.canonicalize import (
-    canonicalize_clip_bounds,
-    canonicalize_relu6,
-    normalize_outputs,
-    outputs_need_sizes,
+from edgeserve.backends.torch.passes import (
+    Pass,
+    apply_passes,
+    canonicalize,
+    fold,
+    functionalize,
+    lower_arithmetic,
+    lower_convolution,
+    lower_data_movement,
+    lower_pooling,
+    lower_resize,
 )
-from edgeserve.backends.torch.passes.functionalize import functionalize_buffers
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
-from edgeserve.backends.torch.passes.lower_complex import has_complex
-from edgeserve.backends.torch.passes.merge_axes import has_many_axes
+from edgeserve.backends.torch.passes.lower_complex import has_complex, lower_complex
+from edgeserve.backends.torch.passes.merge_axes import has_many_axes, merge_axes
 from edgeserve.backends.torch.passes.specialize import specialize
+from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.types.source import Exported
@@ -38,37 +44,37 @@ from edgeserve.user_lines import one_line
 
 #: The passes for any sizes.
 _ANY_SIZES = (
-    passes.fold_batch_norm,
-    passes.remove_asserts,
-    passes.remove_noops,
-    functionalize_buffers,
-    passes.functionalize_inputs,
-    passes.lower_masked_write,
-    passes.canonicalize_ops,
-    passes.lower_alpha,
-    passes.lower_divisor,
-    passes.copy_contiguous,
-    passes.zero_fully_masked_rows,
-    canonicalize_clip_bounds,
+    fold.fold_batch_norm,
+    canonicalize.remove_asserts,
+    canonicalize.remove_noops,
+    functionalize.functionalize_buffers,
+    functionalize.functionalize_inputs,
+    functionalize.lower_masked_write,
+    canonicalize.canonicalize_ops,
+    lower_arithmetic.lower_alpha,
+    lower_pooling.lower_divisor,
+    canonicalize.copy_contiguous,
+    zero_fully_masked_rows,
+    canonicalize.canonicalize_clip_bounds,
 )
 
 #: The passes that need fixed sizes.
 _FIXED_SIZES = (
-    passes.lower_complex,
-    passes.lower_output_padded_conv3d,
-    passes.lower_adaptive_pool,
-    passes.pool_by_slices,
-    passes.unfold_by_convolution,
-    passes.roll_by_slices,
-    passes.resize_by_lookup,
-    passes.resize_by_matrices,
-    passes.fold_constants,
-    normalize_outputs,
+    lower_complex,
+    lower_convolution.lower_output_padded_conv3d,
+    lower_pooling.lower_adaptive_pool,
+    lower_pooling.pool_by_slices,
+    lower_data_movement.unfold_by_convolution,
+    lower_data_movement.roll_by_slices,
+    lower_resize.resize_by_lookup,
+    lower_resize.resize_by_matrices,
+    fold.fold_constants,
+    canonicalize.normalize_outputs,
 )
 
 
-def _passes(whole: bool) -> tuple[passes.Pass, ...]:
-    return (*_ANY_SIZES, canonicalize_relu6) if whole else _ANY_SIZES
+def _passes(whole: bool) -> tuple[Pass, ...]:
+    return (*_ANY_SIZES, canonicalize.canonicalize_relu6) if whole else _ANY_SIZES
 
 
 @dataclass(frozen=True)
@@ -125,11 +131,11 @@ class SourceProgram:
         examples = self._examples(sizes)
         with log_warnings():
             module: Any = self.program.module()
-            rewrites = passes.apply_passes(module, _passes(whole))
+            rewrites = apply_passes(module, _passes(whole))
             plain = functional(module, examples)
             again = () if plain is module else _passes(whole)
             module = with_sizes(plain, examples)
-            rewrites += passes.apply_passes(module, (*again, *_FIXED_SIZES))
+            rewrites += apply_passes(module, (*again, *_FIXED_SIZES))
             program = decompose(torch.export.export(module, examples), whole)
             return _limit_rank(FixedProgram(program, rewrites), examples, whole)
 
@@ -150,10 +156,10 @@ class SourceProgram:
         examples = self._examples(sizes[len(sizes) // 2])
         with log_warnings():
             module: Any = self.program.module()
-            rewrites = passes.apply_passes(module, _passes(whole))
-            if outputs_need_sizes(module) or has_complex(module):
+            rewrites = apply_passes(module, _passes(whole))
+            if canonicalize.outputs_need_sizes(module) or has_complex(module):
                 return None
-            rewrites += passes.apply_passes(module, (normalize_outputs,))
+            rewrites += apply_passes(module, (canonicalize.normalize_outputs,))
             try:
                 program = torch.export.export(module, examples, dynamic_shapes=dynamic)
                 return FixedProgram(decompose(program, whole), rewrites)
@@ -198,8 +204,8 @@ def _limit_rank(
         return fixed
     with log_warnings():
         module: Any = fixed.program.module()
-        passes.remove_asserts(module)
+        canonicalize.remove_asserts(module)
         module = with_sizes(module, examples)
-        rewrites = passes.apply_passes(module, (passes.lower_as_strided, passes.merge_axes))
+        rewrites = apply_passes(module, (lower_data_movement.lower_as_strided, merge_axes))
         program = decompose(torch.export.export(module, examples), whole)
     return FixedProgram(program, fixed.rewrites + rewrites)

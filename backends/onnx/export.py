@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from edgeserve.backends.onnx import OPSET
 from edgeserve.backends.onnx.clean import TRACE, all_nodes, clean
 from edgeserve.backends.onnx.model_file import save, write_artifact
-from edgeserve.backends.torch import passes, reference_artifact
+from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.decompositions.decompose import decompose_unsupported
 from edgeserve.backends.torch.decompositions.table import SPECIAL_RULES
 from edgeserve.backends.torch.diagnose.unsupported_op import (
@@ -27,7 +27,14 @@ from edgeserve.backends.torch.diagnose.unsupported_op import (
     mark_nodes,
     node_marks,
 )
+from edgeserve.backends.torch.passes import (
+    apply_passes_in_place,
+    canonicalize,
+    lower_arithmetic,
+    lower_pooling,
+)
 from edgeserve.backends.torch.passes.fx_utils import overloads
+from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.errors import EdgeError
@@ -84,14 +91,14 @@ def _source(chain: list[BaseException], traces: Mapping[str, str]) -> str | None
 
 
 _PASSES = (
-    passes.remove_asserts,
-    passes.remove_noops,
-    passes.canonicalize_ops,
-    passes.lower_divisor,
-    passes.lower_adaptive_pool,
-    passes.copy_contiguous,
-    passes.zero_fully_masked_rows,
-    passes.preserve_tiny_constants,
+    canonicalize.remove_asserts,
+    canonicalize.remove_noops,
+    canonicalize.canonicalize_ops,
+    lower_pooling.lower_divisor,
+    lower_pooling.lower_adaptive_pool,
+    canonicalize.copy_contiguous,
+    zero_fully_masked_rows,
+    lower_arithmetic.preserve_tiny_constants,
 )
 
 #: Operators with a rule of edgeserve that `torch.onnx.export` does not translate.
@@ -115,7 +122,7 @@ def export_onnx(
     program = decompose_unsupported(program, lambda target: target not in _UNTRANSLATED)
     modules = {node.name: module_path(node) for node in program.graph.nodes}
     traces = mark_nodes(program)
-    rewrites = passes.apply_passes_in_place(program, _PASSES)
+    rewrites = apply_passes_in_place(program, _PASSES)
     try:
         with log_warnings():
             made = torch.onnx.export(program, dynamo=True, verbose=False, opset_version=OPSET)

@@ -31,8 +31,22 @@ from edgeserve.backends.tflite.inspect import (
 from edgeserve.backends.tflite.lowerings import register_decompositions
 from edgeserve.backends.tflite.schema import op_type, read_bytes, write_artifact, write_model
 from edgeserve.backends.tflite.tensor_names import SINGLE, path_of, rename, source_of, tag_sources
-from edgeserve.backends.torch import load_examples, passes, reference_artifact
+from edgeserve.backends.torch import load_examples, reference_artifact
+from edgeserve.backends.torch.passes import (
+    apply_passes,
+    canonicalize,
+    fold,
+    functionalize,
+    lower_arithmetic,
+    lower_convolution,
+    lower_data_movement,
+    lower_expand,
+    lower_pooling,
+    lower_resize,
+)
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
+from edgeserve.backends.torch.passes.lower_complex import lower_complex
+from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
@@ -73,30 +87,30 @@ def _first_source(model: Any, io: IO, type: str) -> str | None:
 
 #: Passes for any sizes, and passes that need fixed sizes.
 _REWRITES = (
-    passes.remove_asserts,
-    passes.remove_noops,
-    passes.fold_batch_norm,
-    passes.canonicalize_ops,
-    passes.lower_alpha,
-    passes.lower_division,
-    passes.lower_divisor,
-    passes.lower_masked_write,
-    passes.copy_contiguous,
-    passes.zero_fully_masked_rows,
+    canonicalize.remove_asserts,
+    canonicalize.remove_noops,
+    fold.fold_batch_norm,
+    canonicalize.canonicalize_ops,
+    lower_arithmetic.lower_alpha,
+    lower_arithmetic.lower_division,
+    lower_pooling.lower_divisor,
+    functionalize.lower_masked_write,
+    canonicalize.copy_contiguous,
+    zero_fully_masked_rows,
 )
 _SIZED = (
-    passes.lower_complex,
-    passes.lower_conv_transpose3d,
-    passes.split_groups,
-    passes.lower_padding,
-    passes.lower_adaptive_pool,
-    passes.pool_by_slices,
-    passes.unfold_by_convolution,
-    passes.resize_by_lookup,
-    passes.resize_by_matrices,
-    passes.fold_constants,
-    passes.remove_expand,
-    passes.expand_to_cat,
+    lower_complex,
+    lower_convolution.lower_conv_transpose3d,
+    lower_convolution.split_groups,
+    lower_convolution.lower_padding,
+    lower_pooling.lower_adaptive_pool,
+    lower_pooling.pool_by_slices,
+    lower_data_movement.unfold_by_convolution,
+    lower_resize.resize_by_lookup,
+    lower_resize.resize_by_matrices,
+    fold.fold_constants,
+    lower_expand.remove_expand,
+    lower_expand.expand_to_cat,
 )
 
 
@@ -155,7 +169,7 @@ def _convert(program: ExportedProgram, signature: Signature, sizes: Sequence[Siz
 
     register_decompositions()
     module: Any = program.module(check_guards=False)
-    rewrites = dict.fromkeys(passes.apply_passes(module, _REWRITES))
+    rewrites = dict.fromkeys(apply_passes(module, _REWRITES))
     converter = litert_torch.Converter()
     for each in sizes:
         inputs = tuple(
@@ -179,7 +193,7 @@ def _sized(
     """
     plain = functional(module, inputs)
     sized = with_sizes(plain, inputs)
-    rewrites = passes.apply_passes(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
+    rewrites = apply_passes(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
     for part in sized.modules():
         part.training = False  # an exported module has no eval(); its trace is fixed anyway
     return sized, rewrites
