@@ -181,13 +181,10 @@ class Backend(ABC):
         route = route or self.routes()[0]
         known = (*self.routes(), *self.asked_routes)
         if route not in known:
-            raise BackendError(
-                "EDGE-BACKEND-015",
-                f"route of {self.format}",
-                wanted=f"one of {list(known)}",
-                got=repr(route),
-                hint="omit --via to try all exporters",
-            )
+            thing = f"route of {self.format}"
+            wanted = f"one of {list(known)}"
+            hint = "omit --via to try all exporters"
+            raise BackendError("EDGE-BACKEND-015", thing, wanted=wanted, got=repr(route), hint=hint)
         self._check_options(precision, options or {})
         self._check_source(exported)
         for entry in (exported.program, *exported.program_data):
@@ -310,13 +307,10 @@ class Backend(ABC):
 
 def _need(format: str, missing: str | None) -> None:
     if missing:
-        raise BackendError(
-            "EDGE-BACKEND-004",
-            f"format {format!r}",
-            wanted="its packages installed",
-            got="some missing or too old",
-            hint=missing,
-        )
+        thing = f"format {format!r}"
+        wanted = "its packages installed"
+        got = "some missing or too old"
+        raise BackendError("EDGE-BACKEND-004", thing, wanted=wanted, got=got, hint=missing)
 
 
 def check_files(artifact: Artifact, root: Path) -> None:

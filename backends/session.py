@@ -30,13 +30,10 @@ def numpy_dtype(dtype: DType, tensor: str) -> np.dtype[np.generic]:
         BackendError: EDGE-BACKEND-017, for bfloat16, which numpy does not have.
     """
     if dtype == "bfloat16":
-        raise BackendError(
-            "EDGE-BACKEND-017",
-            f"tensor {tensor!r}",
-            wanted="a dtype that numpy has",
-            got="bfloat16",
-            hint="cast this input or output to float32 inside the model",
-        )
+        thing = f"tensor {tensor!r}"
+        wanted = "a dtype that numpy has"
+        hint = "cast this input or output to float32 inside the model"
+        raise BackendError("EDGE-BACKEND-017", thing, wanted=wanted, got="bfloat16", hint=hint)
     return np.dtype(_SPECIAL.get(dtype, dtype))
 
 

@@ -125,13 +125,10 @@ def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
     if error.code == _NO_TAP:
         return unknown_taps(error.message)
     if error.code == _NO_OP:
-        return BackendError(
-            "EDGE-BACKEND-005",
-            f"interpreter for {artifact.name}",
-            wanted="a program whose operations it supports",
-            got=error.message,
-            hint="validate this artifact on a Mac, or convert by the route core-aten",
-        )
+        thing = f"interpreter for {artifact.name}"
+        wanted = "a program whose operations it supports"
+        hint = "validate this artifact on a Mac, or convert by the route core-aten"
+        return BackendError("EDGE-BACKEND-005", thing, wanted=wanted, got=error.message, hint=hint)
     if error.code in _UNREADABLE:
         wanted = "a program that can be run"
         return unreadable(f"package {artifact.entry!r}", wanted, error.message)

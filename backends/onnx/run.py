@@ -132,13 +132,10 @@ def _check_placement(placement: Mapping[str, int], delegate: str) -> None:
 
 
 def _not_used(delegate: str, got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-005",
-        f"delegate {delegate!r}",
-        wanted="the requested delegate",
-        got=got,
-        hint="install this delegate's driver and libraries, or ask for cpu",
-    )
+    thing = f"delegate {delegate!r}"
+    wanted = "the requested delegate"
+    hint = "install this delegate's driver and libraries, or ask for cpu"
+    return BackendError("EDGE-BACKEND-005", thing, wanted=wanted, got=got, hint=hint)
 
 
 def _check_io(engine: Any, artifact: Artifact) -> None:

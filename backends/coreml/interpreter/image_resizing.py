@@ -186,13 +186,10 @@ def upsample_bilinear(
     aligned = truth(align_corners)
     centered = not aligned if half_pixel_centers is None else truth(half_pixel_centers)
     if aligned and centered:
-        raise MilError(
-            "EDGE-MIL-030",
-            f"op {getattr(op, 'name', '')!r} (upsample_bilinear)",
-            wanted="align_corners or half_pixel_centers",
-            got="both",
-            hint="convert the model with one of the two",
-        )
+        thing = f"op {getattr(op, 'name', '')!r} (upsample_bilinear)"
+        wanted = "align_corners or half_pixel_centers"
+        hint = "convert the model with one of the two"
+        raise MilError("EDGE-MIL-030", thing, wanted=wanted, got="both", hint=hint)
     modes = {(True, False): "STRICT_ALIGN_CORNERS", (False, True): "UNALIGN_CORNERS"}
     mode = modes.get((aligned, centered), "DEFAULT")
     height = _scaled(x.shape[-2], scale_factor_height)

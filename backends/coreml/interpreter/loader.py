@@ -150,13 +150,10 @@ def choose_function(package: Package, function: str | None) -> str:
     default = package.spec.description.defaultFunctionName
     wanted = function or default or ("main" if "main" in names or len(names) != 1 else names[0])
     if wanted not in names:
-        raise MilError(
-            "EDGE-MIL-009",
-            f"function {wanted!r} of package {package.name!r}",
-            wanted=f"one of {sorted(names)}",
-            got="no such function",
-            hint="leave the function out to run the package's default",
-        )
+        thing = f"function {wanted!r} of package {package.name!r}"
+        got = "no such function"
+        hint = "leave the function out to run the package's default"
+        raise MilError("EDGE-MIL-009", thing, wanted=f"one of {sorted(names)}", got=got, hint=hint)
     return wanted
 
 

@@ -95,13 +95,10 @@ class _Planner:
 
     def _check_peak(self, elements: int) -> None:
         if elements > MAX_LIVE:
-            raise MilError(
-                "EDGE-MIL-004",
-                f"package {self._package!r}",
-                wanted=f"at most {MAX_LIVE} elements alive at a time",
-                got=str(elements),
-                hint="make the package again; no phone could hold these tensors",
-            )
+            thing = f"package {self._package!r}"
+            wanted = f"at most {MAX_LIVE} elements alive at a time"
+            hint = "make the package again; no phone could hold these tensors"
+            raise MilError("EDGE-MIL-004", thing, wanted=wanted, got=str(elements), hint=hint)
 
     def _check_taps(self, taps: tuple[str, ...], names: dict[str, int | Constant]) -> None:
         if unknown := [tap for tap in taps if tap not in names]:

@@ -114,11 +114,8 @@ def find(op_type: str, opset: int, package: str) -> Kernel:
     """
     fitting = [each for each in kernels().get(op_type, ()) if each.since <= opset]
     if not fitting:
-        raise MilError(
-            "EDGE-MIL-001",
-            f"op {op_type!r} in package {package!r}",
-            wanted=f"one of the {len(kernels())} ops that the interpreter runs",
-            got=op_type,
-            hint="verify this package on a Mac, or convert the model so that it avoids the op",
-        )
+        thing = f"op {op_type!r} in package {package!r}"
+        wanted = f"one of the {len(kernels())} ops that the interpreter runs"
+        hint = "verify this package on a Mac, or convert the model so that it avoids the op"
+        raise MilError("EDGE-MIL-001", thing, wanted=wanted, got=op_type, hint=hint)
     return fitting[-1]

@@ -94,13 +94,10 @@ class WeightFiles:
         raise self._lie(path, "no such file")
 
     def _lie(self, path: Path, got: str) -> MilError:
-        return MilError(
-            "EDGE-MIL-003",
-            f"weights {path.name!r} of package {self._package!r}",
-            wanted="the entry that the program declares",
-            got=got,
-            hint="copy the whole package again, with its weights folder, or make it again",
-        )
+        thing = f"weights {path.name!r} of package {self._package!r}"
+        wanted = "the entry that the program declares"
+        hint = "copy the whole package again, with its weights folder, or make it again"
+        return MilError("EDGE-MIL-003", thing, wanted=wanted, got=got, hint=hint)
 
 
 #: After sentinel and type: how many bytes, and where.

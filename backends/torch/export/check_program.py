@@ -126,13 +126,9 @@ def _tensor_type(tensor: torch.Tensor) -> str:
 
 
 def _mismatch_error(probe: Tensors, got: str, hint: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-017",
-        f"exported program at {_sizes(probe)}",
-        wanted="the module's own outputs",
-        got=got,
-        hint=hint,
-    )
+    thing = f"exported program at {_sizes(probe)}"
+    wanted = "the module's own outputs"
+    return ConvertError("EDGE-CONVERT-017", thing, wanted=wanted, got=got, hint=hint)
 
 
 def _sizes(probe: Tensors) -> str:

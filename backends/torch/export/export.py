@@ -241,13 +241,10 @@ def _check_dtypes(names: list[str], flat: FlatModule) -> None:
     """Reject dtypes that numpy does not have: examples and feeds are numpy arrays."""
     for name, tensor in zip(names, flat.examples, strict=True):
         if dtype_word(tensor.dtype, name) == "bfloat16":
-            raise ConvertError(
-                "EDGE-CONVERT-027",
-                f"input {name!r}",
-                wanted="a dtype that numpy has",
-                got="bfloat16",
-                hint="take float32 and convert it inside forward",
-            )
+            thing = f"input {name!r}"
+            wanted = "a dtype that numpy has"
+            hint = "take float32 and convert it inside forward"
+            raise ConvertError("EDGE-CONVERT-027", thing, wanted=wanted, got="bfloat16", hint=hint)
 
 
 def _chosen_names(kind: str, wanted: Sequence[str], found: list[str]) -> list[str]:

@@ -36,13 +36,10 @@ def dtype_word(dtype: torch.dtype, owner: str) -> DType:
     """
     word = str(dtype).removeprefix("torch.")
     if word not in DTYPES:
-        raise ConvertError(
-            "EDGE-CONVERT-027",
-            f"tensor {owner!r}",
-            wanted=f"a dtype among {', '.join(DTYPES)}",
-            got=word,
-            hint="convert it to float32 before the model is exported",
-        )
+        thing = f"tensor {owner!r}"
+        wanted = f"a dtype among {', '.join(DTYPES)}"
+        hint = "convert it to float32 before the model is exported"
+        raise ConvertError("EDGE-CONVERT-027", thing, wanted=wanted, got=word, hint=hint)
     return word  # type: ignore[return-value]
 
 
@@ -56,13 +53,10 @@ def tensors_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
         tensor = program.state_dict.get(name)
         tensor = program.constants.get(name) if tensor is None else tensor
         if not isinstance(tensor, torch.Tensor):
-            raise ConvertError(
-                "EDGE-CONVERT-027",
-                f"constant {name!r}",
-                wanted="a tensor",
-                got=type(tensor).__name__,
-                hint="replace script objects by tensors or plain Python",
-            )
+            thing = f"constant {name!r}"
+            got = type(tensor).__name__
+            hint = "replace script objects by tensors or plain Python"
+            raise ConvertError("EDGE-CONVERT-027", thing, wanted="a tensor", got=got, hint=hint)
         found[name] = tensor
     return found
 
