@@ -30,6 +30,10 @@ __all__ = ["Backend", "PlainConversion", "Session", "check_file", "check_files"]
 Samples = Iterable[Mapping[str, np.ndarray]]
 
 
+#: Versions of packages, by name.
+Tools = dict[str, str]
+
+
 class PlainConversion(NamedTuple):
     """Python that converts ``model`` with a format's own converter and runs it on ``inputs``.
 

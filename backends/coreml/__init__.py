@@ -57,9 +57,8 @@ got = [got[output.name] for output in made.get_spec().description.output]""",
     options = ("author", "image", "license", "name", "target")
 
     def missing(self) -> str | None:
-        if not all(importlib.util.find_spec(name) for name in ("torch", "coremltools")):
-            return install_command("coreml")
-        return None
+        found = all(importlib.util.find_spec(name) for name in ("torch", "coremltools"))
+        return None if found else install_command("coreml")
 
     def missing_tools(self) -> str | None:
         return self.missing() or too_old("torch", "coremltools")

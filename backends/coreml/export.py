@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from torch.export import ExportedProgram
 
+from edgeserve.backends.base import Tools
 from edgeserve.backends.coreml.convert_errors import convert_error, fixed_size_error
 from edgeserve.backends.coreml.coremltools_import import (
     coremltools,
@@ -49,9 +50,7 @@ from edgeserve.types.artifact import Artifact, Provenance, Recipe
 _NEWER = re.compile(r"target\.(iOS\d+)")
 
 
-def export_coreml(
-    request: CoremlExportRequest, root: Path, out: Path, tools: dict[str, str]
-) -> Artifact:
+def export_coreml(request: CoremlExportRequest, root: Path, out: Path, tools: Tools) -> Artifact:
     """Convert ``root/exported.program`` into ``out/model.mlpackage``.
 
     Raises:
@@ -86,7 +85,7 @@ def _convert_and_write(
     sizes: Sequence[Sizes],
     examples: Mapping[str, np.ndarray],
     out: Path,
-    tools: dict[str, str],
+    tools: Tools,
 ) -> Artifact:
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
         parts = _convert_all(request, source, sizes, Path(stage))

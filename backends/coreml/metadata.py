@@ -157,12 +157,11 @@ class SourceMap:
         """Record the source ops of the values in a changed message."""
         changed: dict[str, dict[str, list[str]]] = {}
         for function in self.sources:
-            found: dict[str, list[str]] = {}
+            found = changed[function] = {}
             for operation in operations_of(block_of(spec.mlProgram.functions[function])):
                 source = self.source(function, operation)
                 if source is not None and operation.type != "const":
                     names = [*(value.name for value in operation.outputs), name_of(operation)]
                     found.setdefault(source, []).extend(dict.fromkeys(names))
-            changed[function] = found
         if changed:
             spec.description.metadata.userDefined[SOURCES] = as_json(changed)

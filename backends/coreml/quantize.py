@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgeserve.backends.base import Samples
+from edgeserve.backends.base import Samples, Tools
 from edgeserve.backends.checks import (
     check_precision,
     check_unlisted_files,
@@ -70,12 +70,7 @@ _OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def quantize_coreml(
-    artifact: Artifact,
-    root: Path,
-    recipe: Recipe,
-    samples: Samples,
-    out: Path,
-    tools: dict[str, str],
+    artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path, tools: Tools
 ) -> Artifact:
     """Derive another precision of ``artifact`` into ``out/model.mlpackage``.
 

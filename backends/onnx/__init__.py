@@ -66,9 +66,8 @@ got = session.run(None, feed)""",
     asked_routes = ("optimum",)
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("onnxruntime") is None:
-            return f"{install_command('onnx')} (or with [gpu] for CUDA)"
-        return None
+        found = importlib.util.find_spec("onnxruntime")
+        return None if found else f"{install_command('onnx')} (or with [gpu] for CUDA)"
 
     def missing_tools(self) -> str | None:
         tools = ("torch", "onnx", "onnx_ir", "onnxscript")

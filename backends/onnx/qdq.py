@@ -106,11 +106,7 @@ Range = tuple[float, float]
 
 
 def collect_ranges(
-    artifact: Artifact,
-    root: Path,
-    names: Sequence[str],
-    samples: Samples,
-    threads: int | None = None,
+    artifact: Artifact, root: Path, names: Sequence[str], samples: Samples
 ) -> dict[str, Range]:
     """Smallest and largest value of each tensor over all samples.
 
@@ -119,7 +115,6 @@ def collect_ranges(
         root: Folder of its files.
         names: Tensors: inputs, outputs and inner ones.
         samples: Feeds, gone through once.
-        threads: Threads for one run; None: as many as this process may use.
 
     Returns:
         float32 values by name, in the order of ``names``; (0, 0) for tensors without elements.
@@ -131,7 +126,7 @@ def collect_ranges(
     taps = tuple(name for name in names if name not in ends)
     low, high = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
     index = -1
-    with OnnxSession(artifact, root, LoadOptions(threads=threads, taps=taps)) as session:
+    with OnnxSession(artifact, root, LoadOptions(taps=taps)) as session:
         for index, feed in enumerate(samples):
             found = {**feed, **session.run(feed)}
             for name in names:

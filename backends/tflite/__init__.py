@@ -40,9 +40,7 @@ got = got if isinstance(got, (tuple, list)) else (got,)""",
     precisions = ("fp32", "fp16", "w8", "w8a8")
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("ai_edge_litert") is None:
-            return install_command("tflite")
-        return None
+        return None if importlib.util.find_spec("ai_edge_litert") else install_command("tflite")
 
     def missing_tools(self) -> str | None:
         tools = ("ai_edge_litert", "ai_edge_quantizer", "litert_torch", "torch")

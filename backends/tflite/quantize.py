@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edgeserve.backends.base import Samples
+from edgeserve.backends.base import Samples, Tools
 from edgeserve.backends.checks import check_precision, derived_provenance, no_samples, not_finite
 from edgeserve.backends.tflite.inspect import fit_to_spec, read_signatures
 from edgeserve.backends.tflite.quantization_plan import OpQuantization, plan_quantization
@@ -76,12 +76,7 @@ _FIXED = {"activation": "s8", "reduce_range": "false"}
 
 
 def quantize_tflite(
-    artifact: Artifact,
-    root: Path,
-    recipe: Recipe,
-    samples: Samples,
-    out: Path,
-    tools: dict[str, str],
+    artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path, tools: Tools
 ) -> Artifact:
     """Derive fp16, w8 or w8a8 from an fp32 artifact; only w8a8 uses the samples.
 

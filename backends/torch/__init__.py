@@ -47,9 +47,7 @@ class TorchBackend(Backend):
     packages = ("torch",)
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("torch") is None:
-            return install_command("convert")
-        return None
+        return None if importlib.util.find_spec("torch") else install_command("convert")
 
     def delegates(self) -> tuple[str, ...]:
         return ("cpu",)
@@ -63,15 +61,9 @@ class TorchBackend(Backend):
     def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
         name = Path(exported.program.path).name
         shutil.copyfile(root / exported.program.path, out / name)
-        reference = reference_artifact(exported)
-        return Artifact(
-            format="torch",
-            precision="fp32",
-            entry=name,
-            files=(describe(out, name),),
-            io=reference.io,
-            provenance=Provenance(route=route, tools=exported.tools),
-        )
+        io = reference_artifact(exported).io
+        provenance = Provenance(route=route, tools=exported.tools)
+        return Artifact("torch", "fp32", name, (describe(out, name),), io, provenance=provenance)
 
     def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
         from edgeserve.backends.torch.program.run import TorchSession

@@ -25,22 +25,18 @@ from edgeserve.backends.coreml.interpreter.registry import kernel
 from edgeserve.backends.coreml.interpreter.values import Int, integer, ints
 from edgeserve.errors import MilError
 
+#: One number for each spatial axis, or two where they are amounts of padding.
+Ints = Sequence[int]
 #: Elements before and after each spatial axis.
 Pads = list[tuple[int, int]]
 
 
-def _extents(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def _extents(kernel: Ints, dilations: Ints) -> list[int]:
     """How many elements of the input each axis of a dilated kernel spans."""
     return [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
 
 
-def spatial_pads(
-    rule: str,
-    pad: Sequence[int],
-    sizes: Sequence[int],
-    spans: Sequence[int],
-    strides: Sequence[int],
-) -> Pads:
+def spatial_pads(rule: str, pad: Ints, sizes: Ints, spans: Ints, strides: Ints) -> Pads:
     """The padding of each spatial axis.
 
     Args:
@@ -211,13 +207,8 @@ def conv_transpose(
 
 
 def _cuts(
-    rule: str,
-    pad: list[int],
-    full: list[int],
-    wanted: list[int] | None,
-    sizes: Any,
-    strides: list[int],
-) -> list[tuple[int, int]]:
+    rule: str, pad: Ints, full: Ints, wanted: Ints | None, sizes: Ints, strides: Ints
+) -> Pads:
     """What is cut off in front and behind each axis; negative where zeros are added behind."""
     if rule == "custom":
         fronts, backs = pad[::2], pad[1::2]

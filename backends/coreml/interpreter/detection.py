@@ -45,12 +45,7 @@ def suppression_boxes_last(
 
 
 def _suppressed(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: Tensor,
-    least: float,
-    max_boxes: Tensor,
-    per_class: Bool,
+    boxes: Tensor, scores: Tensor, most_iou: Tensor, least: float, max_boxes: Tensor, apart: Bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (batch, _, classes), most = scores.shape, integer(max_boxes)
     kept_boxes = torch.zeros(batch, most, 4)
@@ -58,8 +53,8 @@ def _suppressed(
     indices = torch.full((batch, most), -1, dtype=torch.int32)
     counts = torch.zeros(batch, dtype=torch.int32)
     for i in range(batch):
-        (best, kind), overlaps = scores[i].max(dim=1), _overlaps(boxes[i]) > number(iou_threshold)
-        if truth(per_class):
+        (best, kind), overlaps = scores[i].max(dim=1), _overlaps(boxes[i]) > number(most_iou)
+        if truth(apart):
             overlaps &= kind[:, None] == kind[None, :]
         chosen = _chosen(best, overlaps, least, most)
         count = counts[i] = len(chosen)

@@ -34,13 +34,12 @@ def reshape_from_right(x: Tensor, shape: Tensor) -> Tensor:
     return x.reshape(sizes)
 
 
+_Many = list[Tensor]
+
+
 @kernel("reshape_like")
 def reshape_like(
-    x: Tensor,
-    ref_tensors: list[Tensor],
-    begins: list[Tensor],
-    ends: list[Tensor],
-    end_masks: list[Tensor],
+    x: Tensor, ref_tensors: _Many, begins: _Many, ends: _Many, end_masks: _Many
 ) -> Tensor:
     """Reshape to sizes taken from other tensors: of each the axes from a begin to an end."""
     sizes: list[int] = []

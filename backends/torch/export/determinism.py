@@ -23,6 +23,9 @@ from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot, Modul
 from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.user_lines import line_of_error, one_line
 
+#: Dotted names of attributes.
+_Names = Sequence[str]
+
 #: Most names of one message.
 _NAMES = 4
 
@@ -134,7 +137,7 @@ def _is_lazy_fill(
     return True
 
 
-def _reject_random(flat: FlatModule, first: Tensors, drawn: Sequence[str], folder: Path) -> None:
+def _reject_random(flat: FlatModule, first: Tensors, drawn: _Names, folder: Path) -> None:
     """Reject a module whose outputs depend on the seed; the error names the op and its line."""
     seed_all(1)
     with RngRecorder(flat.module, folder) as draws:
@@ -155,9 +158,7 @@ def _reject_random(flat: FlatModule, first: Tensors, drawn: Sequence[str], folde
     )
 
 
-def stateful_module_error(
-    flat: FlatModule, names: Sequence[str], why: str, folder: Path
-) -> ConvertError:
+def stateful_module_error(flat: FlatModule, names: _Names, why: str, folder: Path) -> ConvertError:
     """The error for a module that keeps state between calls, in these attributes."""
     lines = [assignment_line(flat.module, name, folder) for name in names[:_NAMES]]
     described = [
@@ -185,7 +186,7 @@ def _is_tensor(module: torch.nn.Module, name: str) -> bool:
     return not isinstance(value, torch.nn.Parameter)
 
 
-def _carried_state(flat: FlatModule, first: Tensors, names: Sequence[str]) -> tuple[str, ...]:
+def _carried_state(flat: FlatModule, first: Tensors, names: _Names) -> tuple[str, ...]:
     """The changed tensors through which one call's inputs influence the next call's outputs.
 
     Two calls with the same inputs do not show it: a cache gets the same entry written again. So the
@@ -215,8 +216,8 @@ def _carried_state(flat: FlatModule, first: Tensors, names: Sequence[str]) -> tu
 
 
 def _input_dependent_setup(
-    flat: FlatModule, first: Tensors, state: ModuleSnapshot, attributes: Sequence[str]
-) -> tuple[Sequence[str], Sequence[str]]:
+    flat: FlatModule, first: Tensors, state: ModuleSnapshot, attributes: _Names
+) -> tuple[_Names, _Names]:
     """Attributes that the first call sets from its inputs, and those for which it is unknown.
 
     The first call is repeated with other inputs, followed by a call with the examples.
@@ -251,11 +252,7 @@ def _perturbed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _notes(
-    flat: FlatModule,
-    buffers: Sequence[str],
-    filled: Sequence[str],
-    attributes: Sequence[str],
-    folder: Path,
+    flat: FlatModule, buffers: _Names, filled: _Names, attributes: _Names, folder: Path
 ) -> list[str]:
     notes = []
     if filled:

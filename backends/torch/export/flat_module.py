@@ -142,9 +142,6 @@ def flatten_module(module: torch.nn.Module, examples: object) -> FlatModule:
     arguments = bind_inputs(module, examples)
     found = list(tree_leaves(arguments))
     tensors = tuple(leaf for leaf in found if isinstance(leaf.value, torch.Tensor))
-    fixed = tuple(
-        leaf
-        for leaf in found
-        if leaf.value is not None and not isinstance(leaf.value, torch.Tensor)
-    )
+    others = [leaf for leaf in found if not isinstance(leaf.value, torch.Tensor)]
+    fixed = tuple(leaf for leaf in others if leaf.value is not None)
     return FlatModule(module, inspect.signature(module.forward), arguments, tensors, fixed)

@@ -28,6 +28,8 @@ from edgeserve.types.tensors import Signature, TensorSpec
 _TOLERANCE = 1e-5
 
 Tensors = list[Tensor]
+#: One tensor for each input.
+Examples = Sequence[Tensor]
 Run = Callable[[Tensors], Tensors]
 
 
@@ -44,7 +46,7 @@ def stateless_runner(program: ExportedProgram) -> Run:
     return run
 
 
-def dim_sizes(signature: Signature, examples: Sequence[Tensor]) -> dict[str, int]:
+def dim_sizes(signature: Signature, examples: Examples) -> dict[str, int]:
     """The examples' own sizes."""
     pairs = zip(signature.inputs, examples, strict=True)
     return {
@@ -66,7 +68,7 @@ def _at(spec: TensorSpec, sizes: Mapping[str, int]) -> list[int]:
 
 
 def random_inputs(
-    signature: Signature, examples: Sequence[Tensor], sizes: Mapping[str, int], kind: int
+    signature: Signature, examples: Examples, sizes: Mapping[str, int], kind: int
 ) -> Tensors:
     """Inputs of these sizes, of one of four kinds; the same each time."""
     generator = torch.Generator().manual_seed(kind)
@@ -156,10 +158,7 @@ _MAX_SIZE = 256
 
 
 def paddable_dims(
-    program: ExportedProgram,
-    signature: Signature,
-    examples: Sequence[Tensor],
-    candidates: Sequence[str],
+    program: ExportedProgram, signature: Signature, examples: Examples, candidates: Sequence[str]
 ) -> tuple[str, ...]:
     """The candidates along which zeros at an input's end change no output before them.
 
@@ -188,7 +187,7 @@ def paddable_dims(
 def nonempty_inputs(
     program: ExportedProgram,
     signature: Signature,
-    examples: Sequence[Tensor],
+    examples: Examples,
     dims: Sequence[str],
     padding: Mapping[str, Tokenize],
 ) -> tuple[str, ...]:
@@ -213,11 +212,7 @@ def nonempty_inputs(
 
 
 def _changed_when_empty(
-    run: Any,
-    signature: Signature,
-    examples: Sequence[Tensor],
-    dim: str,
-    padding: Mapping[str, Tokenize],
+    run: Run, signature: Signature, examples: Examples, dim: str, padding: Mapping[str, Tokenize]
 ) -> set[str]:
     """The inputs that, if all zero, let padding along a dimension change the outputs."""
     sizes = dim_sizes(signature, examples)
@@ -244,9 +239,7 @@ def _changed_when_empty(
     return found if found or same(holders) else set(holders)
 
 
-def _probe_results(
-    run: Any, signature: Signature, examples: Sequence[Tensor], dim: str
-) -> Iterator[bool]:
+def _probe_results(run: Any, signature: Signature, examples: Examples, dim: str) -> Iterator[bool]:
     """Whether each probe of one dimension gives the same outputs."""
     low, high = signature.dims[dim]
     base = dim_sizes(signature, examples)
@@ -266,7 +259,7 @@ def _probe_results(
 
 
 def _probe_inputs(
-    signature: Signature, examples: Sequence[Tensor], sizes: Mapping[str, int], dim: str
+    signature: Signature, examples: Examples, sizes: Mapping[str, int], dim: str
 ) -> Iterator[Tensors]:
     """Inputs of one size: with each kind of values, then with each mask that keeps a position."""
     for kind in range(4):
@@ -279,12 +272,8 @@ def _probe_inputs(
         for place in (slice(0, 1), slice(-1, None), slice(0, None, 2)):
             yield zeroed_except(signature, whole, dim, {which: place})
         if len(holders) > 1:  # masks without a common position
-            yield zeroed_except(
-                signature,
-                whole,
-                dim,
-                {each: slice(0, 1) if each == which else slice(-1, None) for each in holders},
-            )
+            apart = {i: slice(0, 1) if i == which else slice(-1, None) for i in holders}
+            yield zeroed_except(signature, whole, dim, apart)
 
 
 def _size_pairs(low: int, high: int) -> Iterator[tuple[int, int]]:

@@ -15,8 +15,6 @@ from edgeserve.backends.torch.onnx_import.table import (
     register_nodes,
 )
 
-__all__: list[str] = []
-
 #: Up to this operator set softmax runs over all axes from the named one on.
 _COERCED = 12
 

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
 
-__all__: list[str] = []
-
 #: Where each of PyTorch's gates stands in ONNX: input, output, forget, cell; update, reset, new.
 _GATES: dict[str, tuple[int, ...]] = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 

@@ -105,10 +105,8 @@ def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
 
 
 def _bytes(value: Any) -> int:
-    tensors = value if isinstance(value, tuple | list) else (value,)
-    return sum(
-        each.numel() * each.element_size() for each in tensors if isinstance(each, torch.Tensor)
-    )
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return sum(each.nbytes for each in parts if isinstance(each, torch.Tensor))
 
 
 def _store(module: fx.GraphModule, node: fx.Node, value: Any, known: dict[fx.Node, Any]) -> None:
@@ -146,9 +144,8 @@ def _fold_norm(module: fx.GraphModule, norm: fx.Node) -> bool:
     shift = ((0 if bias is None else bias.double()) - mean.double()) * scale
     shift = shift if beta is None else shift + beta.double()
     scaled = weight.double() * scale.reshape(-1, *[1] * (weight.dim() - 1))
-    nodes = [
-        add_tensor(module, "folded", tensor.to(weight.dtype), conv) for tensor in (scaled, shift)
-    ]
+    tensors = (each.to(weight.dtype) for each in (scaled, shift))
+    nodes = [add_tensor(module, "folded", tensor, conv) for tensor in tensors]
     conv.args = (conv.args[0], *nodes, *conv.args[3:])
     norm.replace_all_uses_with(conv)
     module.graph.erase_node(norm)

@@ -35,6 +35,7 @@ from edgeserve.backends.torch.passes.fx_utils import (
 )
 
 _ATEN = torch.ops.aten
+_Shape = tuple[int, ...]
 _POOLS = {_ATEN.avg_pool2d.default: 2, _ATEN.avg_pool3d.default: 3}
 
 
@@ -86,7 +87,7 @@ def _only_values(node: fx.Node) -> bool:
     return all(user.target is operator.getitem and user.args[1] == 0 for user in node.users)
 
 
-def _pooled(node: fx.Node, sizes: tuple[int, ...], rank: int, kind: str) -> fx.Node:
+def _pooled(node: fx.Node, sizes: _Shape, rank: int, kind: str) -> fx.Node:
     reduce = _ATEN.amax.default if kind == "amax" else _ATEN.mean.dim
     made: Any = node.args[0]
     for place, size in enumerate(per_axis(node.args[1], rank)):
@@ -118,7 +119,7 @@ def pool_by_slices(module: fx.GraphModule) -> bool:
     return changed
 
 
-def _out(node: fx.Node) -> tuple[int, ...] | None:
+def _out(node: fx.Node) -> _Shape | None:
     value = node.meta.get("val")
     first = value[0] if isinstance(value, tuple | list) else value
     return tuple(first.shape) if isinstance(first, torch.Tensor) else None
@@ -132,11 +133,7 @@ def _pairs(node: fx.Node) -> tuple[list[int], ...]:
 
 
 def _replace(
-    module: fx.GraphModule,
-    node: fx.Node,
-    placed: bool,
-    sizes: tuple[int, ...],
-    out: tuple[int, ...],
+    module: fx.GraphModule, node: fx.Node, placed: bool, sizes: _Shape, out: _Shape
 ) -> None:
     parts, numbers = _parts(node, sizes, out)
     best = functools.reduce(functools.partial(insert, node, _ATEN.maximum.default), parts)
@@ -154,9 +151,7 @@ def _replace(
     module.graph.erase_node(node)
 
 
-def _parts(
-    node: fx.Node, sizes: tuple[int, ...], out: tuple[int, ...]
-) -> tuple[list[fx.Node], list[torch.Tensor]]:
+def _parts(node: fx.Node, sizes: _Shape, out: _Shape) -> tuple[list[fx.Node], list[torch.Tensor]]:
     """For each place of the window, what lies there, and the number of that place in the image."""
     kernel, stride, padding, dilation = _pairs(node)
     high = [

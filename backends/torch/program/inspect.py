@@ -151,12 +151,8 @@ def inspect_program(artifact: Artifact, root: Path) -> Graph:
     """The graph of an exported program; each op is its own source op."""
     program = load_program(artifact, root)
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
-    return Graph(
-        inputs=artifact.io.inputs,
-        outputs=artifact.io.outputs,
-        ops=tuple(map(_op, calls)),
-        weights=_weights(program),
-    )
+    io, ops = artifact.io, tuple(map(_op, calls))
+    return Graph(inputs=io.inputs, outputs=io.outputs, ops=ops, weights=_weights(program))
 
 
 def _op(node: fx.Node) -> Op:
@@ -185,14 +181,6 @@ def _weights(program: ExportedProgram) -> tuple[WeightInfo, ...]:
         key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
         if key not in seen or not tensor.numel():
             seen.add(key)
-            found.append(_weight_info(name, tensor))
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            found.append(WeightInfo(name, dtype, tuple(tensor.shape), tensor.nbytes))
     return tuple(found)
-
-
-def _weight_info(name: str, tensor: torch.Tensor) -> WeightInfo:
-    return WeightInfo(
-        name=name,
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        shape=tuple(tensor.shape),
-        bytes=tensor.numel() * tensor.element_size(),
-    )
