@@ -105,7 +105,7 @@ def _scatter_reduce(
     dim, filler = dim % x.dim(), _FILLERS[reduce]
     src = src[tuple(slice(0, size) for size in index.shape)]
     parts = _spread(x, dim, index, src, filler)
-    combine = {"sum": torch.add, "amax": torch.maximum, "amin": torch.minimum}[reduce]
+    combine: Any = {"sum": torch.add, "amax": torch.maximum, "amin": torch.minimum}[reduce]
     return combine(x, _wide(getattr(parts, reduce)(dim + 1), x, filler))
 
 
@@ -177,7 +177,7 @@ def _searchsorted(
 #: What adds up in places, by operator.
 SCATTER_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.index_add.default: _index_add,
-    _ATEN.scatter_add.default: lambda *given: _scatter_reduce(*given, "sum"),
+    _ATEN.scatter_add.default: lambda x, *given: _scatter_reduce(x, *given, reduce="sum"),
     _ATEN.scatter_reduce.two: _scatter_reduce,
 }
 

@@ -212,7 +212,7 @@ def nonempty_inputs(
 
 
 def _changed_when_empty(
-    run: Run, signature: Signature, examples: Examples, dim: str, padding: Mapping[str, Tokenize]
+    run: Any, signature: Signature, examples: Examples, dim: str, padding: Mapping[str, Tokenize]
 ) -> set[str]:
     """The inputs that, if all zero, let padding along a dimension change the outputs."""
     sizes = dim_sizes(signature, examples)

@@ -86,8 +86,8 @@ def bind_inputs(module: torch.nn.Module, examples: object) -> dict[str, Any]:
         raise _bad_examples("a tuple or dict of tensors", type(examples).__name__, hint)
     try:
         signature = inspect.signature(module.forward)
-        named = isinstance(examples, dict)
-        bound = signature.bind(**examples) if named else signature.bind(*examples)
+        args, named = ((), examples) if isinstance(examples, dict) else (examples, {})
+        bound = signature.bind(*args, **named)
     except (TypeError, ValueError) as error:
         hint = "give one example for each argument of forward that has no default"
         raise _bad_examples("the arguments of forward", str(error), hint) from error

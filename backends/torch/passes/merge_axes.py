@@ -53,7 +53,7 @@ def grouped(patterns: Sequence[Any]) -> list[tuple[Any, list[int]]]:
     return [(pattern, list(axes)) for pattern, axes in runs]
 
 
-def expanded(at: fx.Node, x: fx.Node, sizes: Sequence[int]) -> fx.Node:
+def expanded(at: fx.Node, x: Any, sizes: Sequence[int]) -> fx.Node:
     """``x`` expanded to sizes, one axis after the other, in three axes each time."""
     before = sizes_of(x)
     now = [1] * (len(sizes) - len(before)) + list(before)
@@ -163,7 +163,7 @@ def _lowering(node: fx.Node) -> Callable[[fx.Node], bool] | None:
     return _pointwise if torch.Tag.pointwise in target.tags else None
 
 
-def _substitute(node: fx.Node, made: fx.Node) -> bool:
+def _substitute(node: fx.Node, made: Any) -> bool:
     """Let ``made`` take a node's place, in the node's sizes."""
     final = reshaped(node, made, sizes_of(node))
     final.meta["val"] = node.meta["val"]
@@ -298,7 +298,7 @@ def _matmul(node: fx.Node) -> bool:
         sizes = sizes_of(operand)
         if len(sizes) < 2:
             return False
-        whole = expanded(node, operand, (*batch, *sizes[-2:]))  # type: ignore[arg-type]
+        whole = expanded(node, operand, (*batch, *sizes[-2:]))
         low.append(reshaped(node, whole, [math.prod(batch), *sizes[-2:]]))
     return _substitute(node, insert(node, _ATEN.bmm.default, *low))
 
