@@ -127,6 +127,15 @@ def print_json(document: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
+def show(as_json: bool, document: Callable[[], Any], print_it: Callable[[], None]) -> int:
+    """Print what a command found, as one JSON object or for people; its exit code."""
+    if as_json:
+        print_json(document())
+    else:
+        print_it()
+    return 0
+
+
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
