@@ -13,8 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from edgeserve.convert.source_checks import check_links, resolve_named_file
 from edgeserve.errors import ConvertError
+from edgeserve.processing import Processor, Raw
+from edgeserve.types.processing import InputProcessing, Processing
+from edgeserve.types.steps import InputStep
+from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.user_lines import one_line
 
 
@@ -54,6 +60,18 @@ def unsupported_setting(kind: str, setting: str, wanted: str, got: str) -> Conve
         hint="give the processing yourself in a factory (spec/processing.md), with your server as"
         " --reference",
     )
+
+
+def steps_output(
+    steps: tuple[InputStep, ...], name: str, shape: tuple[int | str, ...], raw: Raw
+) -> np.ndarray:
+    """What steps make of a raw input, for an input whose named sizes may be any."""
+    spec = TensorSpec(name=name, dtype="float32", shape=("batch", *shape))
+    dims = {dim: (1, 1 << 24) for dim in spec.shape if isinstance(dim, str)}
+    processing = Processing(inputs=(InputProcessing(name=name, steps=steps),))
+    signature = Signature(inputs=(spec,), outputs=(), dims=dims)
+    made: np.ndarray = Processor(processing, signature, "tensors").prepare(raw)[name]
+    return made
 
 
 CONFIG = "config.json"

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.types.processing import InputProcessing, Processing
+from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.vocabulary import Task
 from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
+    import numpy as np
     from transformers import PreTrainedModel
 
 
@@ -337,6 +343,50 @@ def _is_unsupported_attention(kind: str, error: Exception) -> bool:
     return (
         kind == "sdpa" and "scaled_dot_product_attention" in str(error)
     ) or "attn_implementation" in str(error)
+
+
+def load_with_steps(
+    folder: ModelFolder,
+    planned: NetworkPlan,
+    steps: tuple[InputStep, ...],
+    axes: Callable[[Any], dict[int, Any]],
+    example: np.ndarray,
+) -> SourceModule:
+    """Load a network of one picture or sound; ``axes`` tells its configuration's dynamic axes."""
+    import torch
+
+    name, classifies = planned.network.main_input_name, planned.task.endswith("-classification")
+    model, notes = load_model(folder, planned)
+    output = "logits" if classifies else ""
+    answer_with(model, (name,), output)
+    ends: tuple[OutputStep, ...] = (Softmax(output=output), TopK(output=output))
+    inputs = (InputProcessing(name=name, steps=steps),)
+    options = FactoryOptions(
+        dynamic_shapes={name: axes(model.config)},
+        input_names=(name,),
+        task=planned.task,
+        processing=Processing(inputs=inputs, outputs=ends if classifies else ()),
+        labels=labels_of(model.config) if classifies else (),
+    )
+    examples = {name: torch.from_numpy(example)[None]}
+    return SourceModule(model, examples, options, (*planned.notes, *notes))
+
+
+def answer_with(
+    model: Any, names: Iterable[str], output: str, change: Callable[[Any], Any] = lambda x: x
+) -> None:
+    """Give a network a forward of some inputs, which returns one output; empty: all of them."""
+    original = model.forward
+
+    def forward(**tensors: Any) -> Any:
+        answer = original(**change(tensors), return_dict=True)
+        return {output: answer[output]} if output else answer
+
+    kinds = inspect.Parameter
+    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [kinds(name, kinds.KEYWORD_ONLY) for name in names]
+    )
+    model.forward = forward
 
 
 def _low_precision(files: Sequence[Any]) -> str:
