@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgeserve import backends
 from edgeserve.backends import Backend
@@ -24,7 +25,7 @@ from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest, unsupported_features
 from edgeserve.types.profile import DeviceProfile, Profile
 from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT
-from edgeserve.wrapper.probe_store import ProbeOutcome
+from edgeserve.wrapper.probe_store import ProbeOutcome, ProbeState
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,10 @@ class ExecutionPlan(Value, frozen=True):
         """For people: "onnx-fp32 on cpu, 2 threads"."""
         count = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.threads else ""
         return f"{self.artifact.name} on {self.delegate}{count}"
+
+    def outcome(self, state: ProbeState, reason: str, **more: Any) -> ProbeOutcome:
+        """How a trial of it ended; ``more`` as in `ProbeOutcome`."""
+        return ProbeOutcome(key=self.key, name=self.name, state=state, reason=reason, **more)
 
 
 @dataclass(frozen=True)
@@ -361,13 +366,8 @@ def _runtime_digest(engine: Backend, digest: str) -> str:
 
 def _model_digest(manifest: Manifest, digest: str) -> str:
     """Hash of the device with all of a manifest that may change an answer or what it is held to."""
-    parts = (
-        manifest.task,
-        manifest.signature,
-        manifest.processing,
-        manifest.labels,
-        manifest.golden,
-    )
+    of = manifest
+    parts = (of.task, of.signature, of.processing, of.labels, of.golden)
     return sha256_bytes(f"{digest} {manifest.model_id} ".encode() + encode(parts))
 
 
@@ -381,17 +381,8 @@ def device_digest() -> str:
         except OSError:
             continue
     packages = [f"{name} {here.packages[name]}" for name in _PACKAGES if name in here.packages]
-    facts = [
-        here.machine,
-        here.processor,
-        *here.features,
-        str(here.cores),
-        here.system,
-        platform.release(),
-        here.python,
-        *drivers,
-        *packages,
-    ]
+    facts = [here.machine, here.processor, *here.features, str(here.cores), here.system]
+    facts += [platform.release(), here.python, *drivers, *packages]
     return sha256_bytes("\n".join(facts).encode())
 
 

@@ -18,9 +18,9 @@ from edgeserve.processing import Raw, Sound
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import Profile
-from edgeserve.types.records import RanOn, Record, Runtime, Tensors
+from edgeserve.types.records import RanOn, Record, Tensors, unverified_origin, with_ran_on
 from edgeserve.wrapper.certificate import Certificate, certify
-from edgeserve.wrapper.engine import Arrays, Engine
+from edgeserve.wrapper.engine import Engine
 from edgeserve.wrapper.plans import device_digest, parse_constraints, plan_tiers
 from edgeserve.wrapper.probe import processor
 from edgeserve.wrapper.prober import Prober
@@ -112,7 +112,7 @@ class Wrapper:
                 if contract is None:
                     raise
                 unavailable = ("proof-failed" if candidates.tiers else "missing", error)
-                self.threads, self.ran_on = 0, _ran_nowhere(self.manifest)
+                self.threads, self.ran_on = 0, unverified_origin(self.manifest.model_id)
             else:
                 stack.callback(chosen.session.close)
                 self.threads = chosen.session.threads
@@ -174,11 +174,9 @@ class Wrapper:
 
     def _on_device(self, x: Any) -> Any:
         """Answer what `predict` takes, here."""
-        engine = self._engine
-        if engine is None:
-            raise _closed_error()
+        engine = self.engine
         if isinstance(x, Mapping):
-            return self._named(engine.named(x))
+            return self._stamp(Tensors(engine.named(x)))
         if isinstance(x, list | tuple):
             return self._batch(engine, x)
         return self._stamp(engine.one(x))
@@ -215,7 +213,7 @@ class Wrapper:
         if named == 0:
             return [self._stamp(answer) for answer in engine.many(items)]
         if named == len(items):
-            return [self._named(outputs) for outputs in engine.many_named(items)]
+            return [self._stamp(Tensors(outputs)) for outputs in engine.many_named(items)]
         raise WrapperError(
             "EDGE-WRAPPER-006",
             "predict",
@@ -224,16 +222,8 @@ class Wrapper:
             hint="call predict once for each kind",
         )
 
-    def _named(self, outputs: Arrays) -> Tensors:
-        answer = Tensors(outputs)
-        answer.ran_on = self.ran_on
-        return answer
-
-    def _stamp(self, answer: Answer) -> Answer:
-        if isinstance(answer, Tensors):
-            answer.ran_on = self.ran_on
-            return answer
-        return msgspec.structs.replace(answer, ran_on=self.ran_on)
+    def _stamp(self, answer: Answer) -> Any:
+        return with_ran_on(answer, self.ran_on)
 
 
 def _policy(fallback: object, deadline: float | None) -> Fallback | None:
@@ -268,18 +258,6 @@ def _router(
     if unavailable and not (router.may_ask and {unavailable[0], "always"} & set(contract.triggers)):
         raise unavailable[1]
     return router
-
-
-def _ran_nowhere(manifest: Manifest) -> RanOn:
-    """What answers where nothing can: the endpoint, which tells more with each answer."""
-    return RanOn(
-        where="cloud",
-        format="",
-        precision="",
-        sha256="",
-        model_id=manifest.model_id,
-        runtime=Runtime(name="endpoint", version="", delegate=""),
-    )
 
 
 def _ran_on(chosen: Selection, manifest: Manifest, trouble: str) -> RanOn:

@@ -96,36 +96,25 @@ class Fallback(Value, frozen=True):
             msgspec.structs.force_setattr(self, name, value)
         for trigger in self.triggers:
             if trigger not in (*TRIGGERS, *LOCAL_ONLY):
-                raise field_error(
-                    "when", f"words of {', '.join((*TRIGGERS, *LOCAL_ONLY))}", repr(trigger)
-                )
+                words = f"words of {', '.join((*TRIGGERS, *LOCAL_ONLY))}"
+                raise field_error("when", words, repr(trigger))
         if set(self.triggers) & set(LOCAL_ONLY) and len(self.triggers) > 1:
             raise field_error("when", f"{self.triggers[0]} alone", ", ".join(self.triggers))
         low, most = ("low-confidence" in self.triggers), 1 + 1e-6  # margins are 0 to 1
         if not (0 < self.threshold <= most if low else self.threshold == 0):
-            raise field_error(
-                "threshold",
-                "a number above 0, at most 1, with low-confidence, and only with it",
-                f"{self.threshold}",
-            )
-        if self.send not in ("tensor", "raw"):
-            raise field_error("send", "tensor or raw", repr(self.send))
-        if self.protocol not in _SENDS:
-            raise field_error("protocol", " or ".join(_SENDS), repr(self.protocol))
+            wanted = "a number above 0, at most 1, with low-confidence, and only with it"
+            raise field_error("threshold", wanted, f"{self.threshold}")
         if self.send not in _SENDS[self.protocol]:
-            raise field_error(
-                "send", f"tensor: {self.protocol} takes no raw inputs", repr(self.send)
-            )
+            wanted = f"tensor: {self.protocol} takes no raw inputs"
+            raise field_error("send", wanted, repr(self.send))
         if not 0 < self.deadline_ms <= 3_600_000:
             raise field_error("deadline_ms", "above 0 and at most an hour", f"{self.deadline_ms}")
         if self.attempts not in (1, 2) or not 0 <= self.budget <= 1:
-            raise field_error(
-                "attempts and budget", "1 or 2, and 0 to 1", f"{self.attempts} and {self.budget}"
-            )
+            got = f"{self.attempts} and {self.budget}"
+            raise field_error("attempts and budget", "1 or 2, and 0 to 1", got)
         if self.at_once < 1 or self.answer_mb < 1:
-            raise field_error(
-                "at_once and answer_mb", "1 or more", f"{self.at_once} and {self.answer_mb}"
-            )
+            got = f"{self.at_once} and {self.answer_mb}"
+            raise field_error("at_once and answer_mb", "1 or more", got)
         check_model_name(self.model)
         if not self.urls:
             raise field_error("url", "one endpoint or more", "none")

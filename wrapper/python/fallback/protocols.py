@@ -18,7 +18,7 @@ from edgeserve import oip
 from edgeserve.oip import client
 from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.records import RanOn, Runtime, Tensors
+from edgeserve.types.records import RanOn, Tensors, unverified_origin
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.hedged_call import BadReply
@@ -146,15 +146,3 @@ class EndpointAnswer:
 
     value: Any
     ran_on: RanOn
-
-
-def unverified_origin(model_id: str) -> RanOn:
-    """`RanOn` of a server that answers with tensors and declares little of itself."""
-    return RanOn(
-        where="cloud",
-        format="",
-        precision="",
-        sha256="",
-        model_id=model_id,
-        runtime=Runtime(name="endpoint", version="", delegate=""),
-    )

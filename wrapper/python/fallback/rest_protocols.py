@@ -18,6 +18,7 @@ from typing import Any
 from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.manifest import Manifest
+from edgeserve.types.records import unverified_origin
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.hedged_call import BadReply
@@ -28,7 +29,6 @@ from edgeserve.wrapper.fallback.protocols import (
     json_value,
     nested_lists,
     outputs_from_lists,
-    unverified_origin,
 )
 
 
