@@ -75,11 +75,11 @@ def convert_to_torch(exported: Exported, root: Path, out: Path) -> Exported:
         UnsupportedOp: EDGE-OP-030, an operator that has no PyTorch form.
         ConvertError: EDGE-CONVERT-077, the form fails or answers otherwise.
     """
+    from edgeserve.backends.torch import load_examples
     from edgeserve.backends.torch.export.export import ExportOptions, export_module
     from edgeserve.backends.torch.program.io import write_program
 
-    with np.load(root / exported.examples.path, allow_pickle=False) as held:
-        examples = {name: held[name] for name in held.files}
+    examples = load_examples(exported, root)
     module = _imported(exported, root, examples)
     _compare_with_onnxruntime(module, exported, root, examples)
     signature = exported.signature

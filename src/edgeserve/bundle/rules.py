@@ -16,6 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from edgeserve.errors import BundleError
 from edgeserve.files import sha256_bytes
 from edgeserve.types.artifact import Artifact, ArtifactFunction, FileEntry, check_member_name
@@ -135,15 +137,9 @@ def identity_bytes(exported: Exported) -> bytes:
     The same weights, graph, processing, labels and task give the same bytes, in whatever order the
     weights are listed.
     """
-    return encode(
-        Identity(
-            weights=tuple(sorted(exported.weights, key=lambda w: w.name)),
-            graph_sha256=exported.graph_sha256,
-            processing=exported.processing,
-            labels=exported.labels,
-            task=exported.task,
-        )
-    )
+    identity = msgspec.convert(exported, Identity, from_attributes=True)
+    weights = tuple(sorted(exported.weights, key=lambda weight: weight.name))
+    return encode(msgspec.structs.replace(identity, weights=weights))
 
 
 def model_id(data: bytes) -> str:

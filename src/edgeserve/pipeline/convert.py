@@ -40,18 +40,9 @@ from edgeserve.validate.requests import Answers
 
 #: What a workspace holds; an interrupted first run leaves some of it and no manifest.
 _WORKSPACE_NAMES = frozenset(
-    {
-        "artifacts",
-        "assets",
-        "failed",
-        "golden",
-        "identity.json",
-        "logs",
-        "manifest.json",
-        "reports",
-        "samples",
-        "source",
-    }
+    (
+        "artifacts assets failed golden identity.json logs manifest.json reports samples source"
+    ).split()
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata as metadata
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,24 +13,16 @@ from edgeserve.installation import install_command
 from edgeserve.types.base import encode
 
 #: What each extra brings; the package that shows it is there.
-_EXTRAS: dict[str, tuple[str, ...]] = {
-    "onnx": ("onnxruntime", "pillow"),
-    "tflite": ("ai-edge-litert", "pillow"),
-    "text": ("tokenizers",),
-    "cli": ("typer", "rich"),
-    "report": ("jinja2", "matplotlib"),
-    "convert": (
-        "torch",
-        "onnx",
-        "onnx-ir",
-        "onnxscript",
-        "litert-torch",
-        "ai-edge-quantizer",
-        "transformers",
-        "safetensors",
-    ),
-    "coreml": ("torch", "coremltools"),
-    "measure": ("psutil",),
+_EXTRAS = {
+    "onnx": "onnxruntime pillow",
+    "tflite": "ai-edge-litert pillow",
+    "text": "tokenizers",
+    "cli": "typer rich",
+    "report": "jinja2 matplotlib",
+    "convert": "torch onnx onnx-ir onnxscript litert-torch ai-edge-quantizer transformers "
+    "safetensors",
+    "coreml": "torch coremltools",
+    "measure": "psutil",
 }
 
 
@@ -68,7 +60,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _extra(name: str, packages: tuple[str, ...]) -> Finding:
+def _extra(name: str, packages: Sequence[str]) -> Finding:
     versions = {p: _version(p) for p in packages}
     if name == "onnx" and versions["onnxruntime"] is None and _version("onnxruntime-gpu"):
         versions["onnxruntime"] = f"{_version('onnxruntime-gpu')} (gpu)"
@@ -148,7 +140,7 @@ def examine() -> Examination:
         Finding("python", True, f"{here.python} on {here.system}"),
         Finding("processor", True, f"{here.processor}, {here.cores} cores"),
     ]
-    checks += [_extra(name, packages) for name, packages in _EXTRAS.items()]
+    checks += [_extra(name, packages.split()) for name, packages in _EXTRAS.items()]
     checks += _guarded(_both_runtimes, "onnxruntime")
     checks += _guarded(_backends, "formats")
     checks += _guarded(_cache, "cache")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
+
 from edgeserve.errors import UsageError
 from edgeserve.files import write_atomic
 from edgeserve.types.artifact import Artifact, Refused
@@ -105,7 +107,13 @@ class StageResult:
             out=self.out,
             model_id=self.manifest.model_id if self.manifest else None,
             artifacts=tuple(_artifact(a) for a in self.artifacts),
-            refused=tuple(_refused(r, self.repros.get(r.format)) for r in self.refused),
+            refused=tuple(
+                msgspec.structs.replace(
+                    msgspec.convert(each, RefusedOutput, from_attributes=True),
+                    repro=self.repros.get(each.format),
+                )
+                for each in self.refused
+            ),
             error=self.error,
         )
         return encode(output)
@@ -141,18 +149,6 @@ def _artifact(artifact: Artifact) -> ArtifactOutput:
         verdict=judged.verdict if judged else "unproven",
         reasons=judged.reasons if judged else (),
         io=artifact.io,
-    )
-
-
-def _refused(refused: Refused, repro: str | None) -> RefusedOutput:
-    return RefusedOutput(
-        format=refused.format,
-        precision=refused.precision,
-        verdict=refused.verdict,
-        code=refused.code,
-        message=refused.message,
-        hint=refused.hint,
-        repro=repro,
     )
 
 
