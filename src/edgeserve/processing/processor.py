@@ -123,7 +123,7 @@ class Processor:
             got = f"{type(raw).__module__}.{type(raw).__qualname__}"
             hint = "this model was packaged without processing: prepare its tensors yourself"
             raise InputError("EDGE-INPUT-007", "raw input", wanted=wanted, got=got, hint=hint)
-        return self._make(raw, StepTimer(on_step) if on_step else None)
+        return self._make(raw, StepTimer(on_step))
 
     def batch(self, samples: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Stack samples along a new axis 0; a single one is not copied.

@@ -70,7 +70,7 @@ class TextPipeline:
             for name, step in steps.items()
         }
 
-    def __call__(self, raw: object, clock: StepTimer | None) -> dict[str, np.ndarray]:
+    def __call__(self, raw: object, clock: StepTimer) -> dict[str, np.ndarray]:
         """One sample of one text; see `Processor.prepare`."""
         text = as_text(raw)
         encodings = [encode(text) for encode in self._encoders]
@@ -82,8 +82,7 @@ class TextPipeline:
         if self._places:
             offsets = self._encoders[0].offsets(text, encodings[0])
             sample = Prepared(sample, (SampleOrigin(offsets=offsets),))
-        if clock:
-            clock("tokenize")
+        clock("tokenize")
         return sample
 
 
