@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any, TypeVar
@@ -136,11 +137,4 @@ def run_config(path: Path, ui: Ui = QUIET) -> StageResult:
     if to_package and kept and not outcome.below_required:
         with ui.stage("package"):
             made["bundle"] = package(to_package).path
-    return StageResult(
-        out=outcome.out,
-        manifest=outcome.manifest,
-        cells=outcome.cells,
-        reports=outcome.reports,
-        required=outcome.required,
-        made=made,
-    )
+    return dataclasses.replace(outcome, plan=(), changes=(), made=made, repros={})

@@ -124,10 +124,14 @@ def check_labels(given: Iterable[str], labels: Sequence[str], thing: str) -> Non
         ValidateError: EDGE-VALIDATE-007.
     """
     if labels and (unknown := sorted(set(given) - set(labels))):
-        wanted = f"one of the model's {len(labels)} labels"
-        got = f"label {unknown[0]!r}"
-        hint = "let the function return class indexes, or give the model the server's label list"
-        raise ValidateError("EDGE-VALIDATE-007", thing, wanted=wanted, got=got, hint=hint)
+        raise unknown_class(thing, f"label {unknown[0]!r}", labels)
+
+
+def unknown_class(thing: str, got: str, labels: Sequence[str]) -> ValidateError:
+    """The error for a class that the model does not have."""
+    wanted = f"one of the model's {len(labels)} labels" if labels else "a class index"
+    hint = "let the function return class indexes, or give the model the server's label list"
+    return ValidateError("EDGE-VALIDATE-007", thing, wanted=wanted, got=got, hint=hint)
 
 
 def in_unit_interval(values: Any) -> bool:

@@ -6,7 +6,7 @@ Replies are read strictly: anything but a complete reply of the protocol is a `B
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -113,13 +113,14 @@ def nested_lists(array: np.ndarray) -> Any:
     return array.tolist()
 
 
-def outputs_from_lists(values: Mapping[str, Any], signature: Signature) -> EndpointAnswer:
-    """Nested lists by name as the signature's outputs.
+def outputs_from_lists(values: Any, signature: Signature) -> EndpointAnswer:
+    """Nested lists by name as the signature's outputs; a bare list is the only one's.
 
     Raises:
         BadReply: one is missing, ragged, or of another kind or rank.
     """
     outputs: Arrays = {}
+    values = values if isinstance(values, dict) else {signature.outputs[0].name: values}
     for spec in signature.outputs:
         try:
             given = np.asarray(values[spec.name])

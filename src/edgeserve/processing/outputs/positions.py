@@ -94,13 +94,13 @@ def positions(
     return places[real], offsets[real]
 
 
-def leads(shares: np.ndarray) -> list[float]:
-    """By how much the best of each row leads the second."""
-    if shares.shape[1] < 2:
-        return [1.0] * len(shares)
-    two = np.partition(shares, shares.shape[1] - 2, axis=1)[:, -2:]
-    leads: list[float] = (two[:, 1] - two[:, 0]).tolist()
-    return leads
+def leads(shares: np.ndarray, axis: int) -> np.ndarray:
+    """By how much the best along an axis leads the second, float32; 1 where there is but one."""
+    shares = np.moveaxis(shares, axis, 0)
+    if len(shares) == 1:
+        return np.ones(shares.shape[1:], np.float32)
+    second, best = np.partition(shares, len(shares) - 2, axis=0)[-2:]
+    return np.asarray(best - second, np.float32)
 
 
 def position_scores(output: str, value: np.ndarray) -> np.ndarray:

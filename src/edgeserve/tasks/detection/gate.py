@@ -48,23 +48,16 @@ def _check_corners(record: Detection, thing: str) -> None:
     """A server's own boxes: corners in their order, on a picture that could exist."""
     boxes = record.boxes
     turned = (boxes[:, 2:] < boxes[:, :2] - 1).any(axis=1)  # a pixel: rounding of a thin box
-    if turned.any():
-        raise unreadable_record(
-            Detection,
-            _FORM,
-            thing,
-            f"a box {_shown(boxes[turned.argmax()])}, its end before its start",
-            "give x1, y1, x2, y2: of x, y, width, height add x to width and y to height",
-        )
+    order = "give x1, y1, x2, y2: of x, y, width, height add x to width and y to height"
     far = (np.abs(boxes) > _MAX_COORDINATE).any(axis=1)
-    if far.any():
-        raise unreadable_record(
-            Detection,
-            _FORM,
-            thing,
-            f"a box {_shown(boxes[far.argmax()])}, beyond any picture",
-            "give corners in pixels of the upright photo",
-        )
+    unit = "give corners in pixels of the upright photo"
+    for wrong, why, hint in (
+        (turned, "its end before its start", order),
+        (far, "beyond any picture", unit),
+    ):
+        if wrong.any():
+            got = f"a box {_shown(boxes[wrong.argmax()])}, {why}"
+            raise unreadable_record(Detection, _FORM, thing, got, hint)
 
 
 def _shown(box: np.ndarray) -> str:

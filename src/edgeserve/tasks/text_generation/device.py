@@ -93,7 +93,7 @@ def text(step: Picks, value: np.ndarray, places: np.ndarray, spell: Detokenizer)
     scores = check_numbers(position_scores(step.output, value)[places], "scores")
     shares = softmax(scores, -1)
     best = scores.argmax(axis=1).tolist()
-    margins = leads(shares)
+    margins = leads(shares, 1).tolist()
     unsure = None
     if step.blank is not None:
         doubted = np.asarray(margins) < SCHEMA.sure

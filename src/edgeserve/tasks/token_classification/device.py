@@ -129,5 +129,5 @@ def spans(
         else:
             found.append(Span(start=start, end=end, label=name, score=share))
             open_ = True
-    unsure = offsets[np.asarray(leads(shares)) < SCHEMA.sure]
+    unsure = offsets[leads(shares, 1) < SCHEMA.sure]
     return Tokens(spans=tuple(found), unsure=tuple((int(a), int(b)) for a, b in unsure))
