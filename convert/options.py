@@ -186,9 +186,7 @@ def read_options(given: Mapping[str, Any]) -> FactoryOptions:
     readers: dict[str, Callable[[str, Any], Any]] = {
         "assets": lambda *_: assets,
         "fields": _fields,
-        "input_names": _names,
-        "labels": _names,
-        "output_names": _names,
+        **dict.fromkeys(("input_names", "labels", "output_names"), _names),
         "processing": lambda key, value: _processing(key, value, assets),
         "reference": _reference,
         "task": _task,

@@ -101,14 +101,12 @@ def audio_steps(extractor: Any, name: str) -> tuple[InputStep, ...]:
 
 
 def _of_wav2vec2(given: Any) -> tuple[InputStep, ...]:
-    unit = bool(given.do_normalize)
-    return (
-        Waveform(
-            rate=given.sampling_rate,
-            max_length=_MAX_SAMPLES,
-            normalize="zero-mean-unit-variance" if unit else "none",
-        ),
+    waveform = Waveform(
+        rate=given.sampling_rate,
+        max_length=_MAX_SAMPLES,
+        normalize="zero-mean-unit-variance" if given.do_normalize else "none",
     )
+    return (waveform,)
 
 
 def _of_whisper(given: Any) -> tuple[InputStep, ...]:

@@ -164,11 +164,7 @@ class ModelFolder:
     def _index(self) -> dict[str, Any]:
         index = read_json(self.network / _INDEX)
         placed = index.get("weight_map")
-        if (
-            not isinstance(placed, dict)
-            or not placed
-            or not isinstance(index.get("metadata"), dict)
-        ):
+        if not (placed and isinstance(placed, dict) and isinstance(index.get("metadata"), dict)):
             raise _bad_weights(_INDEX, "weight_map and metadata", "something else")
         return placed
 

@@ -340,9 +340,8 @@ def _loaded(folder: ModelFolder, planned: NetworkPlan) -> tuple[PreTrainedModel,
 
 def _is_unsupported_attention(kind: str, error: Exception) -> bool:
     """Whether transformers says that a network, or this machine, has not this attention."""
-    return (
-        kind == "sdpa" and "scaled_dot_product_attention" in str(error)
-    ) or "attn_implementation" in str(error)
+    said, sdpa = str(error), "scaled_dot_product_attention"
+    return "attn_implementation" in said or (kind == "sdpa" and sdpa in said)
 
 
 def load_with_steps(

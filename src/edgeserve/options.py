@@ -150,7 +150,7 @@ def check_options(options: Any) -> None:
         if value in ("", ()):
             called = flag(kind, name)
             hint = f"give {called} a value, or leave it out if it need not be there"
-            raise _value_error(called, "a value", "an empty one", hint)
+            raise value_error(called, "a value", "an empty one", hint)
     for name, value in given.items():
         option, called = definitions(kind)[name][1], flag(kind, name)
         if value is None:
@@ -159,11 +159,12 @@ def check_options(options: Any) -> None:
             check_choice(called, value, option.choices())
         if option.minimum is not None and value < option.minimum:
             hint = f"give {called} a larger number, or leave it out"
-            raise _value_error(called, f"a number from {option.minimum} up", str(value), hint)
+            raise value_error(called, f"a number from {option.minimum} up", str(value), hint)
         if option.seconds and not (value > 0 and math.isfinite(value)):
             hint = f"give {called} a number like 600, or leave it out"
-            raise _value_error(called, "a number of seconds above 0", str(value), hint)
+            raise value_error(called, "a number of seconds above 0", str(value), hint)
 
 
-def _value_error(called: str, wanted: str, got: str, hint: str) -> UsageError:
+def value_error(called: str, wanted: str, got: str, hint: str) -> UsageError:
+    """The error for an option whose value cannot be used."""
     return UsageError("EDGE-USAGE-005", called, wanted=wanted, got=got, hint=hint)

@@ -39,14 +39,7 @@ def predict(
     from edgeserve.types.base import encode
     from edgeserve.wrapper import Wrapper
 
-    with Wrapper(
-        bundle,
-        format=format_,
-        precision=precision,
-        delegate=delegate,
-        strict=strict,
-        threads=threads,
-    ) as model:
+    with Wrapper(bundle, format_, precision, delegate, strict, threads) as model:
         answers = model.predict([_input(path, model.manifest.task) for path in inputs])
     inputs = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in inputs]
     pairs = [{"input": i, "answer": a} for i, a in zip(inputs, answers, strict=True)]

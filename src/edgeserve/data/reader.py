@@ -50,7 +50,10 @@ def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sampl
     given_names = {spec.name for spec in signature.inputs} if signature else set()
     keys = [name for name in rows.headers if name != _GROUP or name in given_names]
     for name, header in rows.headers.items():
-        _check_plain(path, name, header)
+        if header.dtype.hasobject:
+            where, got = f"{path.name} array {name!r}", "Python objects"
+            hint = "objects lie in pickles, which can run code: store plain arrays"
+            raise DataError("EDGE-DATA-011", where, wanted="numbers", got=got, hint=hint)
     count = _count(path, rows, keys)
     if signature is not None:
         for name, key in input_names(path, keys, signature).items():
@@ -62,13 +65,6 @@ def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sampl
         Sample(id=f"row {i}", group=groups[i] if groups else f"row {i}", path=str(path), row=i)
         for i in range(count)
     )
-
-
-def _check_plain(path: Path, name: str, header: ArrayHeader) -> None:
-    if header.dtype.hasobject:
-        where = f"{path.name} array {name!r}"
-        hint = "objects lie in pickles, which can run code: store plain arrays"
-        raise DataError("EDGE-DATA-011", where, wanted="numbers", got="Python objects", hint=hint)
 
 
 def _count(path: Path, rows: Rows, keys: list[str]) -> int:

@@ -97,12 +97,6 @@ def _bisect_failed(
     return scripts
 
 
-def remove_repro_scripts(bench: StageContext, formats: Iterable[str]) -> None:
-    """Remove what an earlier run left: it would be about another conversion."""
-    for format in formats:
-        (bench.root / _repro_path(format)).unlink(missing_ok=True)
-
-
 def _repro_path(format: str) -> str:
     return f"failed/repro_{format}.py"
 
@@ -238,7 +232,8 @@ def _work(
     made, judged, answers = _side_by_side(bench, plan, exported, model_id)
     candidates = [m for m in made if isinstance(m, BuiltCandidate)]
     refused = [_with_formats_that_passed(m, judged) for m in made if isinstance(m, Refused)]
-    remove_repro_scripts(bench, plan.options.to)
+    for format in plan.options.to:  # what an earlier run left is about another conversion
+        (bench.root / _repro_path(format)).unlink(missing_ok=True)
     repros = _bisect_failed(bench, refused, judged) if plan.options.bisect else {}
     manifest = _start(bench, plan, exported, model_id)
     reports = {j.artifact.name: j.report for j in judged}

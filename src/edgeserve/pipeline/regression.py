@@ -101,7 +101,8 @@ def _change(name: str, old: Report, new: Report) -> Change:
     fell = not meets(now, before)
     more, words = _flips(old, new)
     verdicts = f"still {now}" if before == now else f"{before} before, {now} now"
-    basis = "" if _same_basis(old, new) else "; judged on other inputs or another reference"
+    same = (old.reference, old.inputs, old.limits) == (new.reference, new.inputs, new.limits)
+    basis = "" if same else "; judged on other inputs or another reference"
     return Change(name, fell or more, f"{verdicts}; {words}{basis}")
 
 
@@ -110,10 +111,6 @@ def _same_model(old: Report, new: Report) -> bool:
     tasks = {report.decisions.task for report in (old, new) if report.decisions}
     names = [{diff.output for diff in report.outputs} for report in (old, new)]
     return len(tasks) < 2 and (not all(names) or names[0] == names[1])
-
-
-def _same_basis(old: Report, new: Report) -> bool:
-    return (old.reference, old.inputs, old.limits) == (new.reference, new.inputs, new.limits)
 
 
 def _flips(old: Report, new: Report) -> tuple[bool, str]:

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from edgeserve.errors import UsageError
 from edgeserve.files import write_atomic
+from edgeserve.options import value_error
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import encode
 from edgeserve.types.cli_json import ArtifactOutput, ErrorOutput, Output, RefusedOutput
@@ -168,13 +168,8 @@ def check_writable(path: Path) -> None:
         got = f"{folder} may not be written to"
     else:
         return
-    raise UsageError(
-        "EDGE-USAGE-005",
-        f"--junit {path}",
-        wanted="a file that can be written",
-        got=got,
-        hint="name a file, such as reports/junit.xml",
-    )
+    hint = "name a file, such as reports/junit.xml"
+    raise value_error(f"--junit {path}", "a file that can be written", got, hint)
 
 
 def write_junit(

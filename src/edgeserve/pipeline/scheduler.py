@@ -101,7 +101,9 @@ class WorkerPool:
             return
         self._stop()
         wait(self._started)
-        raise next((e for e in failed if not _is_stop(e)), failed[0])  # type: ignore[misc]
+        stopped = "EDGE-WORKER-006"  # not what failed, but what was stopped for it
+        first = next((e for e in failed if getattr(e, "code", "") != stopped), failed[0])
+        raise first  # type: ignore[misc]
 
     @contextlib.contextmanager
     def admitted(self, title: str, memory: int) -> Iterator[None]:
@@ -139,10 +141,6 @@ class WorkerPool:
         with self._turn:
             self.stop.set()
             self._turn.notify_all()
-
-
-def _is_stop(error: BaseException | None) -> bool:
-    return isinstance(error, WorkerError) and error.code == "EDGE-WORKER-006"
 
 
 #: A smaller program fails as soon as it could be asked about.

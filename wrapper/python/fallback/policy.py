@@ -115,7 +115,9 @@ class Fallback(Value, frozen=True):
         if self.at_once < 1 or self.answer_mb < 1:
             got = f"{self.at_once} and {self.answer_mb}"
             raise field_error("at_once and answer_mb", "1 or more", got)
-        check_model_name(self.model)
+        if self.model and not _MODEL.fullmatch(self.model):  # it would lead to another path
+            wanted = "a model's name: letters, digits and ._~+@:=-"
+            raise field_error("model", wanted, repr(self.model[:80]))
         if not self.urls:
             raise field_error("url", "one endpoint or more", "none")
         for url in self.urls:
@@ -239,12 +241,6 @@ def _expected(error: Exception, kind: Any) -> str:
     return " or ".join(_TYPE_WORDS.get(word, word) for word in types.split(" | ")) or str(error)
 
 
-def check_model_name(name: str) -> None:
-    """Refuse a model name that would lead to another path of the endpoint."""
-    if name and not _MODEL.fullmatch(name):
-        raise field_error("model", "a model's name: letters, digits and ._~+@:=-", repr(name[:80]))
-
-
 def _check_url(url: str, plain_http: bool, protocol: str) -> None:
     """Refuse a URL that is no endpoint's address, or whose traffic others could read."""
     try:
@@ -252,13 +248,8 @@ def _check_url(url: str, plain_http: bool, protocol: str) -> None:
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
         raise field_error("url", "https://host[:port]", repr(url)) from error
-    if (
-        parts.scheme not in ("http", "https")
-        or not host
-        or parts.query
-        or parts.fragment
-        or "@" in parts.netloc
-    ):
+    more = parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in ("http", "https") or not host or more:
         raise field_error("url", "https://host[:port][/prefix]", repr(url))
     if parts.path.split("/")[1:2] == [_PATH_PREFIXES[protocol]]:
         raise field_error(
