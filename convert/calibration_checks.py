@@ -92,13 +92,10 @@ class SampleDiversity:
         elif self._range is not None and self._range[0] == self._range[1]:
             got = f"nothing but the number {self._range[0]:g}"
         if got:
-            raise QuantizeError(
-                "EDGE-QUANTIZE-005",
-                "calibration samples",
-                wanted="inputs that differ",
-                got=got,
-                hint="give real inputs: ranges measured on these would hold for nothing else",
-            )
+            where = "calibration samples"
+            wanted = "inputs that differ"
+            hint = "give real inputs: ranges measured on these would hold for nothing else"
+            raise QuantizeError("EDGE-QUANTIZE-005", where, wanted=wanted, got=got, hint=hint)
 
 
 def _digest(feed: Feed) -> str:

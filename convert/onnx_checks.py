@@ -60,13 +60,10 @@ def data_files(model: ModelProto, folder: Path) -> list[str]:
     for name, end in needed.items():
         size = resolve_named_file(folder, name, "external data", alone=True).stat().st_size
         if size < end:
-            raise ConvertError(
-                "EDGE-CONVERT-064",
-                f"external data {name!r}",
-                wanted=f"at least {end} bytes",
-                got=str(size),
-                hint="download or copy the file again, as long as it was",
-            )
+            where = f"external data {name!r}"
+            wanted = f"at least {end} bytes"
+            hint = "download or copy the file again, as long as it was"
+            raise ConvertError("EDGE-CONVERT-064", where, wanted=wanted, got=str(size), hint=hint)
     return sorted(needed)
 
 

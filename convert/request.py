@@ -119,13 +119,10 @@ def parse_source(text: str, folder: Path) -> Source:
         or "\\" in text
         or (path.suffix in {".pt2", ".onnx", *_NO_SOURCE} and ":" not in text)
     ):
-        raise ConvertError(
-            "EDGE-CONVERT-002",
-            f"SOURCE {text!r}",
-            wanted="a file or folder",
-            got="nothing there",
-            hint=_missing_hint(text, folder),
-        )
+        where = f"SOURCE {text!r}"
+        wanted = "a file or folder"
+        hint = _missing_hint(text, folder)
+        raise ConvertError("EDGE-CONVERT-002", where, wanted=wanted, got="nothing there", hint=hint)
     raise _no_source(text, _advice(text))
 
 
@@ -163,10 +160,5 @@ def _kind(path: Path, text: str) -> SourceKind:
 
 
 def _no_source(text: str, hint: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-001",
-        "SOURCE",
-        wanted="package.module:factory, a Hugging Face folder, an .onnx or .pt2 file, a workspace",
-        got=repr(text),
-        hint=hint,
-    )
+    wanted = "package.module:factory, a Hugging Face folder, an .onnx or .pt2 file, a workspace"
+    return ConvertError("EDGE-CONVERT-001", "SOURCE", wanted=wanted, got=repr(text), hint=hint)

@@ -127,13 +127,9 @@ def check_choice(
         return value
     near = difflib.get_close_matches(value.lower(), (*allowed, *spellings), n=1)
     meant = _OTHER_WORDS.get(value.lower()) or (near[0] if near else None)
-    raise UsageError(
-        "EDGE-USAGE-001",
-        option,
-        wanted=f"one of {', '.join(allowed)}",
-        got=repr(value),
-        hint=f"did you mean {meant}?" if meant else f"write {option} {allowed[0]}, for example",
-    )
+    wanted = f"one of {', '.join(allowed)}"
+    hint = f"did you mean {meant}?" if meant else f"write {option} {allowed[0]}, for example"
+    raise UsageError("EDGE-USAGE-001", option, wanted=wanted, got=repr(value), hint=hint)
 
 
 def check_options(options: Any) -> None:

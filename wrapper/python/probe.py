@@ -87,13 +87,10 @@ def open_session(candidate: ExecutionPlan, model: Model) -> Session:
     if session.delegate != candidate.delegate:
         taken = session.delegate
         session.close()
-        raise WrapperError(
-            "EDGE-WRAPPER-007",
-            candidate.name,
-            wanted=f"delegate {candidate.delegate}",
-            got=f"{taken}, which the runtime took instead",
-            hint="`edgeserve doctor` says what a delegate needs",
-        )
+        wanted = f"delegate {candidate.delegate}"
+        got = f"{taken}, which the runtime took instead"
+        hint = "`edgeserve doctor` says what a delegate needs"
+        raise WrapperError("EDGE-WRAPPER-007", candidate.name, wanted=wanted, got=got, hint=hint)
     return session
 
 

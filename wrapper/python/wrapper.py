@@ -214,13 +214,10 @@ class Wrapper:
             return [self._stamp(answer) for answer in engine.many(items)]
         if named == len(items):
             return [self._stamp(Tensors(outputs)) for outputs in engine.many_named(items)]
-        raise WrapperError(
-            "EDGE-WRAPPER-006",
-            "predict",
-            wanted="a list of raw inputs, or a list of dicts",
-            got=f"{named} dicts among {len(items)} items",
-            hint="call predict once for each kind",
-        )
+        wanted = "a list of raw inputs, or a list of dicts"
+        got = f"{named} dicts among {len(items)} items"
+        hint = "call predict once for each kind"
+        raise WrapperError("EDGE-WRAPPER-006", "predict", wanted=wanted, got=got, hint=hint)
 
     def _stamp(self, answer: Answer) -> Any:
         return with_ran_on(answer, self.ran_on)
@@ -282,13 +279,9 @@ def _verdict_note(artifact: Artifact) -> str:
 
 
 def _closed_error() -> WrapperError:
-    return WrapperError(
-        "EDGE-WRAPPER-005",
-        "Wrapper",
-        wanted="an open one",
-        got="one that is closed",
-        hint="predict inside the with block, or open the bundle again",
-    )
+    got = "one that is closed"
+    hint = "predict inside the with block, or open the bundle again"
+    return WrapperError("EDGE-WRAPPER-005", "Wrapper", wanted="an open one", got=got, hint=hint)
 
 
 def with_sample_rate(x: Any, rate: int | None, medium: str) -> Any:
@@ -309,10 +302,6 @@ def with_sample_rate(x: Any, rate: int | None, medium: str) -> Any:
     if medium == "audio" and isinstance(x, np.ndarray):
         return Sound(x, rate)
     got = f"a {type(x).__name__}, for a model of {medium}"
-    raise InputError(
-        "EDGE-INPUT-035",
-        "rate=",
-        wanted="an array of samples, or a list of arrays",
-        got=got,
-        hint="leave rate= out: a WAV says its own, and nothing else has one",
-    )
+    wanted = "an array of samples, or a list of arrays"
+    hint = "leave rate= out: a WAV says its own, and nothing else has one"
+    raise InputError("EDGE-INPUT-035", "rate=", wanted=wanted, got=got, hint=hint)

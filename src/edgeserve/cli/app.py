@@ -182,12 +182,9 @@ def usage(message: str, as_json: bool) -> int:
 
 
 def _unexpected(error: Exception) -> EdgeError:
-    return EdgeError(
-        "EDGE-USAGE-900",
-        type(error).__name__,
-        got=str(error) or "no message",
-        hint="this is a fault of edgeserve: please report it with the trace above",
-    )
+    got = str(error) or "no message"
+    hint = "this is a fault of edgeserve: please report it with the trace above"
+    return EdgeError("EDGE-USAGE-900", type(error).__name__, got=got, hint=hint)
 
 
 def _interrupted(name: str) -> EdgeError:

@@ -85,13 +85,10 @@ def _input(path: str, task: str) -> object:
     try:
         return read_arrays(Path(path))
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(
-            "EDGE-INPUT-007",
-            path,
-            wanted="an .npz of named tensors without pickled objects",
-            got=str(error),
-            hint="write it with numpy.savez(path, NAME=array, ...)",
-        ) from error
+        wanted = "an .npz of named tensors without pickled objects"
+        got = str(error)
+        hint = "write it with numpy.savez(path, NAME=array, ...)"
+        raise InputError("EDGE-INPUT-007", path, wanted=wanted, got=got, hint=hint) from error
 
 
 COMMANDS = {

@@ -62,13 +62,10 @@ def check_workspace_folder(out: Path) -> None:
         return
     if strange:
         shown = ", ".join(strange[:3]) + (", ..." if len(strange) > 3 else "")
-        raise UsageError(
-            "EDGE-USAGE-012",
-            f"--out {out}",
-            wanted="a new or empty folder, or a workspace",
-            got=f"a folder with {shown}",
-            hint=f"name one inside it: -o {out / 'edgeserve-out'}",
-        )
+        wanted = "a new or empty folder, or a workspace"
+        got = f"a folder with {shown}"
+        hint = f"name one inside it: -o {out / 'edgeserve-out'}"
+        raise UsageError("EDGE-USAGE-012", f"--out {out}", wanted=wanted, got=got, hint=hint)
 
 
 _BISECT_VERB = "edgeserve.convert.bisect:bisect"

@@ -79,13 +79,10 @@ def _image_input(signature: Signature) -> tuple[TensorSpec, int, int]:
     height, width = (spec.shape[-2:] if len(spec.shape) == 4 else (0, 0)) or (0, 0)
     fits = len(signature.inputs) == 1 and len(spec.shape) == 4 and spec.shape[1] == 3
     if not fits or not isinstance(height, int) or not isinstance(width, int):
-        raise UsageError(
-            "EDGE-USAGE-003",
-            "--preprocess",
-            wanted="a model with one input of shape [batch, 3, height, width]",
-            got=", ".join(f"{s.name} {list(s.shape)}" for s in signature.inputs),
-            hint="write the processing into a file and name that instead",
-        )
+        wanted = "a model with one input of shape [batch, 3, height, width]"
+        got = ", ".join(f"{s.name} {list(s.shape)}" for s in signature.inputs)
+        hint = "write the processing into a file and name that instead"
+        raise UsageError("EDGE-USAGE-003", "--preprocess", wanted=wanted, got=got, hint=hint)
     return spec, height, width
 
 

@@ -72,13 +72,9 @@ def check_installed(format: str) -> None:
         BackendError: EDGE-BACKEND-004.
     """
     if missing := _install_hint(backends.get(format)):
-        raise BackendError(
-            "EDGE-BACKEND-004",
-            f"format {format}",
-            wanted="its packages",
-            got="not installed",
-            hint=missing,
-        )
+        where = f"format {format}"
+        got = "not installed"
+        raise BackendError("EDGE-BACKEND-004", where, wanted="its packages", got=got, hint=missing)
 
 
 def check_convert_options(options: ConvertOptions) -> ConvertOptions:

@@ -53,13 +53,9 @@ def _read(file: Path) -> Report:
 
 
 def _unreadable(path: Path, got: str) -> UsageError:
-    return UsageError(
-        "EDGE-USAGE-011",
-        f"--against {path}",
-        wanted="a report of the gate (OUT/reports/*.validate.json), a folder of them, or OUT",
-        got=got,
-        hint="keep a copy of OUT/reports before you convert again, and name that",
-    )
+    wanted = "a report of the gate (OUT/reports/*.validate.json), a folder of them, or OUT"
+    hint = "keep a copy of OUT/reports before you convert again, and name that"
+    return UsageError("EDGE-USAGE-011", f"--against {path}", wanted=wanted, got=got, hint=hint)
 
 
 def model_id_at(path: Path) -> str | None:

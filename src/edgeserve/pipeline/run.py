@@ -38,13 +38,9 @@ O = TypeVar("O")  # noqa: E741
 
 
 def _bad(path: Path, got: str) -> UsageError:
-    return UsageError(
-        "EDGE-USAGE-004",
-        str(path),
-        wanted=f"TOML with tables among {', '.join(_STAGES)}",
-        got=got,
-        hint="docs/guide/pipeline.md shows a whole edgeserve.toml",
-    )
+    wanted = f"TOML with tables among {', '.join(_STAGES)}"
+    hint = "docs/guide/pipeline.md shows a whole edgeserve.toml"
+    return UsageError("EDGE-USAGE-004", str(path), wanted=wanted, got=got, hint=hint)
 
 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:

@@ -169,21 +169,15 @@ def check_resources(
         return
     free, needed = shutil.disk_usage(folder).free, int(_ON_DISK * size)
     if free < needed:
-        raise FilesError(
-            "EDGE-FILES-006",
-            str(folder),
-            wanted=f"{_gigabytes(needed)} free",
-            got=_gigabytes(free),
-            hint="free some disk space, or choose a folder on another disk with -o",
-        )
+        wanted = f"{_gigabytes(needed)} free"
+        got = _gigabytes(free)
+        hint = "free some disk space, or choose a folder on another disk with -o"
+        raise FilesError("EDGE-FILES-006", str(folder), wanted=wanted, got=got, hint=hint)
     if (held := memory()) < size:
-        raise WorkerError(
-            "EDGE-WORKER-007",
-            "memory",
-            wanted=f"{_gigabytes(size)} free, for the weights alone",
-            got=_gigabytes(held),
-            hint="end other programs, or convert on a machine with more memory",
-        )
+        wanted = f"{_gigabytes(size)} free, for the weights alone"
+        got = _gigabytes(held)
+        hint = "end other programs, or convert on a machine with more memory"
+        raise WorkerError("EDGE-WORKER-007", "memory", wanted=wanted, got=got, hint=hint)
 
 
 def _gigabytes(count: int) -> str:

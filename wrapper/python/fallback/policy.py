@@ -259,13 +259,10 @@ def _check_url(url: str, plain_http: bool, protocol: str) -> None:
             hint=f"write {parts.scheme}://{parts.netloc}, and the model's name there as model=...",
         )
     if parts.scheme == "http" and not plain_http and not is_loopback(host):
-        raise FallbackError(
-            "EDGE-FALLBACK-003",
-            f"endpoint {url}",
-            wanted="https to another machine",
-            got="http",
-            hint="serve it with TLS, or set plain_http=True on a network that you trust",
-        )
+        where = f"endpoint {url}"
+        wanted = "https to another machine"
+        hint = "serve it with TLS, or set plain_http=True on a network that you trust"
+        raise FallbackError("EDGE-FALLBACK-003", where, wanted=wanted, got="http", hint=hint)
 
 
 def field_error(

@@ -200,13 +200,9 @@ def _trigger_of(error: EdgeError | MemoryError) -> str:
 
 
 def _no_answer_error(why: str, lost: CallLost) -> FallbackError:
-    return FallbackError(
-        "EDGE-FALLBACK-007",
-        "predict",
-        wanted=f"an answer, from an endpoint ({why})",
-        got=str(lost),
-        hint="check whether the endpoint is ready: GET URL/v2/health/ready",
-    )
+    wanted = f"an answer, from an endpoint ({why})"
+    hint = "check whether the endpoint is ready: GET URL/v2/health/ready"
+    return FallbackError("EDGE-FALLBACK-007", "predict", wanted=wanted, got=str(lost), hint=hint)
 
 
 def _identity_note(answered: str, mine: str) -> str:

@@ -101,10 +101,5 @@ def _finite(value: object) -> bool:
 
 
 def _threshold_error(wanted: str, got: str) -> FallbackError:
-    return FallbackError(
-        "EDGE-FALLBACK-008",
-        "threshold",
-        wanted=wanted,
-        got=got,
-        hint="docs/guide/fallback.md describes the data that a threshold is picked from",
-    )
+    hint = "docs/guide/fallback.md describes the data that a threshold is picked from"
+    return FallbackError("EDGE-FALLBACK-008", "threshold", wanted=wanted, got=got, hint=hint)
