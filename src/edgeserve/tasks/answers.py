@@ -52,7 +52,7 @@ class ReferenceAnswers(NamedTuple):
     check_size: Callable[[Record, Record, str], None] = check_size
 
 
-def field_parser(
+def field_answers(
     kind: type[Record],
     form: str,
     read: Callable[[Fields, Sequence[str]], Record],
@@ -60,7 +60,8 @@ def field_parser(
     shares: Callable[[Any], Iterable[Any]] = lambda record: (),
     check: Callable[[Any, Sequence[str], str], None] = lambda record, labels, thing: None,
     check_fields: Callable[[Any, str], None] = lambda record, thing: None,
-) -> Callable[[object, Sequence[str], str], tuple[Record, bool]]:
+    **more: Callable[..., Any],
+) -> ReferenceAnswers:
     """Reads a record, or a dict of its fields.
 
     Args:
@@ -71,6 +72,7 @@ def field_parser(
         shares: Its numbers that are probabilities.
         check: ``(record, labels, thing)``: refuse what else no record of the task holds.
         check_fields: ``(record, thing)``: refuse what a dict may get wrong besides.
+        more: ``complete`` and ``own`` of `ReferenceAnswers`.
     """
 
     def checked(record: Record, labels: Sequence[str], thing: str) -> Record:
@@ -95,7 +97,7 @@ def field_parser(
         check_fields(record, thing)
         return record, True
 
-    return parse
+    return ReferenceAnswers(parse, **more)
 
 
 def _plain_value(value: Any) -> Any:

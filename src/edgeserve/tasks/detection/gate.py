@@ -13,15 +13,15 @@ from edgeserve.data.ground_truth import (
     TruthReader,
     bad_box,
     check_within,
+    is_crowd,
     read_raw,
     unknown_classes,
 )
 from edgeserve.tasks.answers import (
     Fields,
-    ReferenceAnswers,
     check_labels,
     class_label,
-    field_parser,
+    field_answers,
     unreadable_record,
 )
 from edgeserve.tasks.base import DecisionRule
@@ -82,21 +82,16 @@ def _complete(rule: DecisionRule, record: Detection, near: Detection) -> Detecti
     )
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Detection,
-        _FORM,
-        _detection,
-        finite=lambda record: (record.boxes, record.scores),
-        shares=lambda record: (record.scores,),
-        check=lambda record, labels, thing: check_labels(record.labels, labels, thing),
-        check_fields=_check_corners,
-    ),
+ANSWERS = field_answers(
+    Detection,
+    _FORM,
+    _detection,
+    finite=lambda record: (record.boxes, record.scores),
+    shares=lambda record: (record.scores,),
+    check=lambda record, labels, thing: check_labels(record.labels, labels, thing),
+    check_fields=_check_corners,
     complete=_complete,
 )
-
-
-_YES = (b"1", b"true")
 
 
 def _checked_box(
@@ -148,7 +143,7 @@ def _from_coco(image: CocoImage) -> TrueBoxes:
                 image.classes[note.category_id],
                 where,
                 image.size,
-                crowd=bytes(note.iscrowd) in _YES,
+                crowd=is_crowd(note),
             )
             for where, note in image.notes
         )

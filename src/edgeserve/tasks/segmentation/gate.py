@@ -28,7 +28,7 @@ from edgeserve.data.ground_truth import (
 from edgeserve.data.media import check_file
 from edgeserve.errors import DataError
 from edgeserve.files import sha256_bytes
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
+from edgeserve.tasks.answers import Fields, field_answers
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile, Segmentation
 from edgeserve.types.steps import Size
@@ -49,14 +49,12 @@ def _complete(rule: DecisionRule, record: Segmentation, program: Segmentation) -
     return msgspec.structs.replace(record, margin=margin, labels=labels)
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Segmentation,
-        "mask [H, W] and, optionally, labels and margin [H, W]",
-        _segmentation,
-        finite=lambda record: (record.margin,),
-        shares=lambda record: (record.margin,),
-    ),
+ANSWERS = field_answers(
+    Segmentation,
+    "mask [H, W] and, optionally, labels and margin [H, W]",
+    _segmentation,
+    finite=lambda record: (record.margin,),
+    shares=lambda record: (record.margin,),
     complete=_complete,
     own=lambda record, scored: record.mask,
 )

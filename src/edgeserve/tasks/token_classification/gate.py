@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from edgeserve.data.ground_truth import LabelSchema, TruthReader, bad_place, unknown_classes
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
+from edgeserve.tasks.answers import Fields, field_answers
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.metrics import F1Row, RowFigures, TaskMetrics, f1
 from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
@@ -62,13 +62,11 @@ def _complete(rule: DecisionRule, record: Tokens, program: Tokens) -> Tokens:
     return msgspec.structs.replace(record, unsure=unsure)
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Tokens,
-        "spans: a list of (start, end, label, score)",
-        _tokens,
-        shares=lambda record: ([span.score for span in record.spans],),
-    ),
+ANSWERS = field_answers(
+    Tokens,
+    "spans: a list of (start, end, label, score)",
+    _tokens,
+    shares=lambda record: ([span.score for span in record.spans],),
     complete=_complete,
 )
 
