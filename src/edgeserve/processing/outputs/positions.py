@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import SampleOrigin
-from edgeserve.processing.outputs.checks import ModelOutputs, OutputArrays, RecordReader
+from edgeserve.processing.batch import Arrays, SampleOrigin
+from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
 from edgeserve.processing.outputs.numbers import no_mask, wrong_outputs
 from edgeserve.types.records import Record
 from edgeserve.types.steps import TokenOutput
@@ -33,9 +33,7 @@ def position_reader(step: TokenOutput, model: ModelOutputs, read_one: _ReadOne) 
             raise wrong_outputs(wanted, str(list(value.shape)))
         return read_one(value, positions(len(value), mask, origin, left))
 
-    def read(
-        values: OutputArrays, feed: OutputArrays, origins: Sequence[SampleOrigin]
-    ) -> list[Record]:
+    def read(values: Arrays, feed: Arrays, origins: Sequence[SampleOrigin]) -> list[Record]:
         rows = values[step.output]
         masks = _masks(step, feed, len(rows))
         known = origins or [SampleOrigin()] * len(rows)
@@ -56,7 +54,7 @@ def _check_mask(step: TokenOutput, signature: Signature) -> None:
         )
 
 
-def _masks(step: TokenOutput, feed: OutputArrays, samples: int) -> Sequence[np.ndarray | None]:
+def _masks(step: TokenOutput, feed: Arrays, samples: int) -> Sequence[np.ndarray | None]:
     """The mask of each sample; None where none is asked for."""
     if step.mask is None:
         return [None] * samples

@@ -6,13 +6,11 @@ task and signature, and the steps before it are carried out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from edgeserve import tasks
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import origins_of
+from edgeserve.processing.batch import Arrays, origins_of
 from edgeserve.processing.outputs.checks import ModelOutputs, check_form, unusable_outputs
 from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.processing.steps.pool import Pool
@@ -52,9 +50,7 @@ class OutputReader:
         model = ModelOutputs(processing, signature, tuple(labels), assets)
         self._read = tasks.part(task, "read").reader(model) if tasks.decides(task) else None
 
-    def __call__(
-        self, outputs: Mapping[str, np.ndarray], feed: Mapping[str, np.ndarray] | None = None
-    ) -> list[Record | Tensors]:
+    def __call__(self, outputs: Arrays, feed: Arrays | None = None) -> list[Record | Tensors]:
         """See `Processor.finish`."""
         values = {name: outputs[name] for name in self._names if name in outputs}
         if len(values) != len(self._names):
@@ -131,7 +127,7 @@ def _check_masks(processing: Processing, signature: Signature) -> None:
         check_form(step.output, signature, 3, "[batch, tokens, d], for pool/1")
 
 
-def _batch_size(values: Mapping[str, np.ndarray]) -> int:
+def _batch_size(values: Arrays) -> int:
     sizes = {value.shape[0] if value.ndim else None for value in values.values()}
     size = sizes.pop() if len(sizes) == 1 else None
     if size is None:

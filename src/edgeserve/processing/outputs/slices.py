@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import SampleOrigin
+from edgeserve.processing.batch import Arrays, SampleOrigin
 from edgeserve.processing.image.geometry import ImageTransform
-from edgeserve.processing.outputs.checks import ModelOutputs, OutputArrays, RecordReader
+from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
 from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record
@@ -17,9 +17,7 @@ from edgeserve.types.steps import FoundOutput, PixelStep, Slice, SlicedOutput
 from edgeserve.types.tensors import Signature
 
 
-def sliced(
-    where: Slice, values: Mapping[str, np.ndarray], what: str, *, several: bool = False
-) -> np.ndarray:
+def sliced(where: Slice, values: Arrays, what: str, *, several: bool = False) -> np.ndarray:
     """The numbers of each thing, float32 [n, k].
 
     Args:
@@ -82,7 +80,7 @@ def _check_slice(
 
 
 #: ``(values, transform)`` of one sample to its record; no transform of tensors that callers bring.
-_ReadOne = Callable[[Mapping[str, np.ndarray], ImageTransform | None], Record]
+_ReadOne = Callable[[Arrays, ImageTransform | None], Record]
 
 
 def found_reader(
@@ -104,9 +102,7 @@ def found_reader(
         _check_slice(each, what, 4 if what == "boxes" else None, step.tag, model.signature)
     steps = _place_steps(name, step.tag, model.processing)
 
-    def read(
-        values: OutputArrays, feed: OutputArrays, origins: Sequence[SampleOrigin]
-    ) -> list[Record]:
+    def read(values: Arrays, feed: Arrays, origins: Sequence[SampleOrigin]) -> list[Record]:
         samples = len(values[step.output])
         sizes = [origin.size for origin in origins] or [None] * samples
         ways = [None if size is None else ImageTransform(steps, size) for size in sizes]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
+from edgeserve.processing.batch import Arrays
 from edgeserve.processing.image.geometry import ImageTransform
 from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, check_labels
 from edgeserve.processing.outputs.numbers import (
@@ -86,9 +85,7 @@ class Detector:
     def __init__(self, step: Detect, labels: tuple[str, ...]) -> None:
         self._step, self._labels = step, labels
 
-    def __call__(
-        self, values: Mapping[str, np.ndarray], transform: ImageTransform | None
-    ) -> Detection:
+    def __call__(self, values: Arrays, transform: ImageTransform | None) -> Detection:
         """The record of one sample.
 
         Args:
@@ -122,9 +119,7 @@ class Detector:
         named = tuple(self._label(int(kind)) for kind in kinds[kept])
         return Detection(boxes=placed, scores=scores[kept], labels=named)
 
-    def _scored(
-        self, values: Mapping[str, np.ndarray], count: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _scored(self, values: Arrays, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Score float32 [n] and class int [n] of each box."""
         step = self._step
         scores = check_numbers(sliced(step.scores, values, "scores"), "scores")

@@ -7,10 +7,9 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
+from edgeserve.processing.batch import Arrays
 from edgeserve.processing.image.geometry import ImageTransform
 from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, check_labels
 from edgeserve.processing.outputs.numbers import (
@@ -120,10 +119,7 @@ def reader(model: ModelOutputs) -> RecordReader:
 
 
 def _of_sample(
-    step: Heatmaps | Poses,
-    values: Mapping[str, np.ndarray],
-    transform: ImageTransform | None,
-    model: ModelOutputs,
+    step: Heatmaps | Poses, values: Arrays, transform: ImageTransform | None, model: ModelOutputs
 ) -> Keypoints:
     """The record of one sample; without a photo its places are those of the model."""
     if isinstance(step, Heatmaps):
@@ -159,9 +155,7 @@ def _of_sample(
 _Found = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
-def _from_maps(
-    step: Heatmaps, values: Mapping[str, np.ndarray], transform: ImageTransform | None
-) -> _Found:
+def _from_maps(step: Heatmaps, values: Arrays, transform: ImageTransform | None) -> _Found:
     """Points [1, k, 2] in the model's input, or in the map without a photo, and their scores."""
     maps = values[step.output]
     if maps.ndim != 3 or not -3 <= step.axis < 3 or maps.dtype.kind != "f" or not maps.size:
@@ -200,7 +194,7 @@ def _slope(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray, axis: int) -
     return np.asarray(np.where((at > 0) & (at < size - 1), np.sign(after - before), 0.0))
 
 
-def _from_rows(step: Poses, values: Mapping[str, np.ndarray]) -> _Found:
+def _from_rows(step: Poses, values: Arrays) -> _Found:
     """Points [n, k, 2] in the model's own unit, with scores and, where there are some, boxes."""
     numbers = sliced(step.points, values, "points", several=True)
     if numbers.shape[1] % step.each:
