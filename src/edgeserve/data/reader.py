@@ -10,7 +10,6 @@ import hashlib
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -171,7 +170,7 @@ def _shape_text(shape: tuple[int | str, ...]) -> str:
 
 
 #: Named model inputs, batch axis included.
-Feed = dict[str, np.ndarray[Any, Any]]
+Feed = dict[str, np.ndarray]
 RawInput = bytes | str | Feed
 
 
@@ -254,8 +253,8 @@ class Reader:
 
 
 def _as_input(
-    sample: Sample, row: np.ndarray[Any, Any], spec: TensorSpec, signature: Signature
-) -> np.ndarray[Any, Any]:
+    sample: Sample, row: np.ndarray, spec: TensorSpec, signature: Signature
+) -> np.ndarray:
     """A row with its batch axis, in the input's dtype; integers must survive the cast."""
     whole = row if fits(row.shape, spec, signature) else row[None]
     with np.errstate(over="ignore"):

@@ -9,7 +9,6 @@ same neighbours whatever order its sums are added in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ TIE = 1e-9
 #: Rows of the matrix of cosines held at once.
 _BLOCK = 512
 
-Vectors = np.ndarray[Any, Any]
+Vectors = np.ndarray
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:
