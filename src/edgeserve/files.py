@@ -21,6 +21,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 from edgeserve.errors import FilesError
 from edgeserve.types.artifact import FileEntry
@@ -121,6 +122,19 @@ class Fs:
 
 #: The real disk.
 LOCAL = Fs()
+
+
+class Closing:
+    """A context manager that is closed when its block ends."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is open."""
 
 
 def _renameat2(first: Path, second: Path, flags: int) -> None:

@@ -14,6 +14,7 @@ from edgeserve import __version__, backends
 from edgeserve.bundle import open_model
 from edgeserve.bundle.manifest import check_wrapper
 from edgeserve.errors import EdgeError, InputError, WrapperError
+from edgeserve.files import Closing
 from edgeserve.processing import Raw, Sound
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.manifest import Manifest
@@ -37,7 +38,7 @@ Answer = Record | Tensors
 Named = Mapping[str, np.ndarray]
 
 
-class Wrapper:
+class Wrapper(Closing):
     """A model from a bundle or workspace, behind one call.
 
     Opening it picks the artifact, delegate and number of threads: of those that the gate passed
@@ -122,12 +123,6 @@ class Wrapper:
             self._closing = stack.pop_all()
         self._engine: Engine | None = engine
         self._closed = False
-
-    def __enter__(self) -> Wrapper:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the runtime and the bundle; closing twice is fine."""

@@ -22,6 +22,7 @@ from edgeserve.bundle.rules import IDENTITY, FunctionIdentity, check_bundle
 from edgeserve.bundle.workspace import Workspace
 from edgeserve.bundle.zipfmt import ZipMember
 from edgeserve.errors import BundleError
+from edgeserve.files import Closing
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import or_default
 from edgeserve.types.manifest import Manifest
@@ -72,7 +73,7 @@ def _check_identity(data: bytes, manifest: Manifest) -> None:
             raise _damaged("EDGE-BUNDLE-040", where, f"what {IDENTITY} says", "something else")
 
 
-class Bundle:
+class Bundle(Closing):
     """A sealed bundle, checked from end to end when it is opened, except for the members' data.
 
     The data of a member are held to its sha256 each time it is read. Safe to use from several
@@ -208,12 +209,6 @@ class Bundle:
     def close(self) -> None:
         """Close the file; extracted artifacts stay usable."""
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _bytes(size: int | None) -> str:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import filelock
 import msgspec
@@ -23,7 +23,7 @@ import msgspec
 from edgeserve.bundle.manifest import MANIFEST, MAX_BYTES, read_manifest, write_manifest
 from edgeserve.bundle.rules import check_name
 from edgeserve.errors import BundleError
-from edgeserve.files import LOCAL, Fs, sha256_bytes, sha256_file, sweep, write_atomic
+from edgeserve.files import LOCAL, Closing, Fs, sha256_bytes, sha256_file, sweep, write_atomic
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value, decode, encode
 from edgeserve.types.manifest import Manifest
@@ -47,7 +47,7 @@ class LockHolder(Value, frozen=True):
     since: str
 
 
-class Workspace:
+class Workspace(Closing):
     """A folder that stages write into and everybody may read.
 
     Attributes:
@@ -237,12 +237,6 @@ class Workspace:
 
     def close(self) -> None:
         """Nothing is held open: there for the sake of `Model`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def real_file(root: Path, member: str) -> os.stat_result:

@@ -16,6 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from edgeserve.files import Closing
+
 _CHUNK = 8 << 20  # bytes of rows held at once
 
 
@@ -55,7 +57,7 @@ class ArrayHeader:
     fortran: bool
 
 
-class Rows:
+class Rows(Closing):
     """The arrays of one ``.npz``, read along their first axis. A context manager.
 
     Reading rows in rising order reads the file once; going back starts that array again.
@@ -75,12 +77,6 @@ class Rows:
         except BaseException:
             self._zip.close()
             raise
-
-    def __enter__(self) -> Rows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -16,6 +16,7 @@ import numpy as np
 from edgeserve.data.media import medium_of
 from edgeserve.data.npz_io import ArrayHeader, Rows
 from edgeserve.errors import DataError
+from edgeserve.files import Closing
 from edgeserve.types.samples import Sample
 from edgeserve.types.tensors import Signature, TensorSpec
 
@@ -185,7 +186,7 @@ def input_sha256(raw: RawInput) -> str:
     return digest.hexdigest()
 
 
-class Reader:
+class Reader(Closing):
     """Reads samples in order; keeps the last ``.npz`` open. A context manager.
 
     Args:
@@ -195,12 +196,6 @@ class Reader:
     def __init__(self, signature: Signature | None = None) -> None:
         self._signature = signature
         self._rows: tuple[str, Rows] | None = None
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file that is open."""
