@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from edgeserve.errors import ConvertError
-from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, write_atomic
+from edgeserve.files import describe, sha256_bytes, write_atomic
 from edgeserve.terminal_text import first_control
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import Processing
@@ -139,10 +139,10 @@ def unused_assets(processing: Processing, assets: Mapping[str, bytes]) -> list[s
     return sorted(set(assets) - used)
 
 
-def write_assets(assets: Mapping[str, bytes], out: Path, fs: Fs = LOCAL) -> tuple[FileEntry, ...]:
+def write_assets(assets: Mapping[str, bytes], out: Path) -> tuple[FileEntry, ...]:
     """Write assets below ``out``; their entries, sorted by path."""
     for name, data in assets.items():
-        write_atomic(out / name, data, fs)
+        write_atomic(out / name, data)
     return tuple(describe(out, name) for name in sorted(assets))
 
 

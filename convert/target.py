@@ -18,7 +18,7 @@ from edgeserve.convert.request import TargetRequest
 from edgeserve.convert.source import read_export
 from edgeserve.data import Feed
 from edgeserve.errors import ConvertError, EdgeError, QuantizeError, UnsupportedOp
-from edgeserve.files import LOCAL, Fs
+from edgeserve.files import LOCAL
 from edgeserve.jobs import progress
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
@@ -118,7 +118,6 @@ def try_routes(
     routes: Sequence[str] = (),
     precision: str = "fp32",
     options: Mapping[str, str] | None = None,
-    fs: Fs = LOCAL,
 ) -> Artifact:
     """Export by the first route that works; the log tells how each of them went.
 
@@ -140,7 +139,7 @@ def try_routes(
                     first = first or error
                     continue
                 for entry in made.files:
-                    fs.mkdir((out / entry.path).parent)
+                    LOCAL.mkdir((out / entry.path).parent)
                     shutil.move(Path(stage) / entry.path, out / entry.path)
             break
         else:

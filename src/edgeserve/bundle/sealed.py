@@ -120,7 +120,7 @@ class Bundle(Closing):
         data = self._source.read(place.start, place.size)
         self._check_crc(place, zlib.crc32(data))
         manifest = read_manifest(data)
-        check_bundle(manifest, MANIFEST)
+        check_bundle(manifest)
         return manifest
 
     def _check_crc(self, place: ZipMember, crc: int) -> None:
