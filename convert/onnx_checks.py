@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,14 +142,11 @@ def check_valid(path: Path, model: ModelProto, name: str) -> bool:
 @contextmanager
 def _with_output_shapes(path: Path, model: ModelProto) -> Iterator[Path]:
     """The file, or for as long as it is checked one beside it whose outputs all have some shape."""
-    import onnx
-
     bare = [v.name for v in model.graph.output if not v.type.tensor_type.HasField("shape")]
     if not bare:
         yield path
         return
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
+    made = copy.deepcopy(model)
     for value in made.graph.output:
         value.type.tensor_type.shape.SetInParent()
     beside = path.parent / ".checked.onnx"
@@ -161,10 +159,7 @@ def _with_output_shapes(path: Path, model: ModelProto) -> Iterator[Path]:
 
 def _without_shapes(model: ModelProto) -> ModelProto:
     """The same model without a word on the shapes of outputs and inner values."""
-    import onnx
-
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
+    bare = copy.deepcopy(model)
     del bare.graph.value_info[:]
     for value in bare.graph.output:
         value.type.tensor_type.ClearField("shape")

@@ -57,6 +57,17 @@ def export_source(request: ExportRequest) -> Exported:
     return complete_export(request, exported)
 
 
+def processor_of(exported: Exported, root: Path) -> Processor:
+    """The declared processing; files that it names lie beside the program."""
+    return Processor(
+        exported.processing,
+        exported.signature,
+        exported.task,
+        exported.labels,
+        assets=lambda name: (root / name).read_bytes(),
+    )
+
+
 def complete_export(request: ExportRequest, exported: Exported) -> Exported:
     """Apply what the request says, check labels and processing, write ``source.json``.
 
@@ -69,13 +80,7 @@ def complete_export(request: ExportRequest, exported: Exported) -> Exported:
     notes = dict.fromkeys((*exported.notes, *check_labels(exported.labels)))
     exported = msgspec.structs.replace(exported, notes=tuple(notes))
     if exported.processing.inputs or exported.processing.outputs:
-        Processor(
-            exported.processing,
-            exported.signature,
-            exported.task,
-            exported.labels,
-            lambda name: (out / name).read_bytes(),
-        )
+        processor_of(exported, out)
     write_atomic(out / SOURCE_JSON, encode(exported))
     return exported
 

@@ -75,16 +75,12 @@ def _both_runtimes() -> Finding:
     """Two packages install the same ``onnxruntime`` module; the later one hides the other."""
     cpu, gpu = _version("onnxruntime"), _version("onnxruntime-gpu")
     if cpu and gpu:
-        return Finding(
-            "onnxruntime",
-            False,
-            f"onnxruntime {cpu} and onnxruntime-gpu {gpu} overwrite each other",
-            "pip uninstall -y onnxruntime onnxruntime-gpu; then "
-            f"{install_command('onnx')}, or with [gpu]",
-        )
-    return Finding(
-        "onnxruntime", True if cpu or gpu else None, "one package" if cpu or gpu else "none"
-    )
+        both = f"onnxruntime {cpu} and onnxruntime-gpu {gpu} overwrite each other"
+        again = f"{install_command('onnx')}, or with [gpu]"
+        hint = f"pip uninstall -y onnxruntime onnxruntime-gpu; then {again}"
+        return Finding("onnxruntime", False, both, hint)
+    one = cpu or gpu
+    return Finding("onnxruntime", True if one else None, "one package" if one else "none")
 
 
 def _backends() -> list[Finding]:
@@ -108,9 +104,8 @@ def _cache() -> Finding:
     existing = next(p for p in (folder, *folder.parents) if p.exists())
     if os.access(existing, os.W_OK):
         return Finding("cache", True, _tidy(folder))
-    return Finding(
-        "cache", False, f"{_tidy(folder)} cannot be written", "set EDGESERVE_CACHE to a folder"
-    )
+    hint = "set EDGESERVE_CACHE to a folder"
+    return Finding("cache", False, f"{_tidy(folder)} cannot be written", hint)
 
 
 def _tidy(path: Path) -> str:
