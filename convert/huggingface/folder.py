@@ -9,7 +9,8 @@ refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -36,6 +37,17 @@ def load_preprocessor(auto: Any, folder: Path, kind: str, **more: Any) -> Any:
     Raises:
         ConvertError: EDGE-CONVERT-069.
     """
+    wanted = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+    refuse = partial(unsupported_setting, kind, "preprocessor_config.json", wanted)
+    return from_files(auto, folder, refuse, **more)
+
+
+def from_files(auto: Any, folder: Path, refuse: Callable[[str], ConvertError], **more: Any) -> Any:
+    """What a class of transformers makes of a folder's files, running no code of the folder's.
+
+    Raises:
+        ConvertError: what ``refuse`` makes of transformers' own words.
+    """
     from edgeserve.backends.torch.program.io import log_warnings
 
     try:
@@ -44,10 +56,7 @@ def load_preprocessor(auto: Any, folder: Path, kind: str, **more: Any) -> Any:
                 folder, local_files_only=True, trust_remote_code=False, **more
             )
     except Exception as error:  # transformers raises many kinds here
-        wanted = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-        raise unsupported_setting(
-            kind, "preprocessor_config.json", wanted, one_line(error)
-        ) from error
+        raise refuse(one_line(error)) from error
 
 
 def unsupported_setting(kind: str, setting: str, wanted: str, got: str) -> ConvertError:

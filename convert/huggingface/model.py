@@ -10,9 +10,10 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.huggingface.folder import ModelFolder, from_files
 from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
@@ -155,13 +156,8 @@ def plan_network(
 def _config(folder: ModelFolder) -> Any:
     from transformers import AutoConfig
 
-    try:
-        config = AutoConfig.from_pretrained(
-            folder.network, local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # transformers raises many kinds here
-        kind = folder.config.get("model_type", "none")
-        raise _unknown(f"config.json: model_type {kind!r}", one_line(error)) from error
+    thing = f"config.json: model_type {folder.config.get('model_type', 'none')!r}"
+    config = from_files(AutoConfig, folder.network, partial(_unknown, thing))
     parts: list[Any] = [config, getattr(config, "text_config", None)]
     for part in parts:
         if getattr(part, "use_cache", False):
