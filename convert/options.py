@@ -62,13 +62,11 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
     """
     for index, label in enumerate(labels):
         if (control := first_control(label)) is not None:
-            raise ConvertError(
-                "EDGE-CONVERT-084",
-                f"label {index}",
-                wanted="text that can be shown in a line",
-                got=f"{label[:60]!a}, with {control}",
-                hint="take it out where the labels are made: label.strip(), or splitlines()",
-            )
+            where = f"label {index}"
+            wanted = "text that can be shown in a line"
+            got = f"{label[:60]!a}, with {control}"
+            hint = "take it out where the labels are made: label.strip(), or splitlines()"
+            raise ConvertError("EDGE-CONVERT-084", where, wanted=wanted, got=got, hint=hint)
     notes = []
     if twice := [label for label, n in Counter(labels).items() if n > 1 and label]:
         shown = ", ".join(map(repr, twice[:3])) + (", ..." if len(twice) > 3 else "")

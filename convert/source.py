@@ -221,11 +221,9 @@ def read_export(folder: Path) -> Exported:
         for entry in _files(exported):
             check_file(entry, folder)
     except (OSError, msgspec.DecodeError, BackendError) as error:
-        raise ConvertError(
-            "EDGE-CONVERT-024",
-            f"export in {str(folder)!r}",
-            wanted="source.json and its files, whole",
-            got=str(error).splitlines()[0],
-            hint="convert the original source again",
-        ) from error
+        where = f"export in {str(folder)!r}"
+        wanted = "source.json and its files, whole"
+        got = str(error).splitlines()[0]
+        hint = "convert the original source again"
+        raise ConvertError("EDGE-CONVERT-024", where, wanted=wanted, got=got, hint=hint) from error
     return exported

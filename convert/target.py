@@ -37,13 +37,11 @@ def convert_target(request: TargetRequest) -> Artifact:
     """
     backend = backends.get(request.format)
     if request.precision not in backend.precisions:
-        raise ConvertError(
-            "EDGE-CONVERT-021",
-            f"{request.format} {request.precision}",
-            wanted=f"{request.format} in {', '.join(backend.precisions)}",
-            got=f"{request.precision}, which this version does not make",
-            hint=f"ask for --precision {backend.precisions[-1]}",
-        )
+        where = f"{request.format} {request.precision}"
+        wanted = f"{request.format} in {', '.join(backend.precisions)}"
+        got = f"{request.precision}, which this version does not make"
+        hint = f"ask for --precision {backend.precisions[-1]}"
+        raise ConvertError("EDGE-CONVERT-021", where, wanted=wanted, got=got, hint=hint)
     root = Path(request.source_folder)
     exported = read_export(root)
     if request.precision in backend.native:

@@ -231,13 +231,11 @@ def named_folder(root: Path, name: str) -> Path:
     path = root / name
     leads_out = not path.resolve().is_relative_to(root.resolve())
     if name.startswith("/") or ".." in PurePosixPath(name).parts or leads_out:
-        raise ConvertError(
-            "EDGE-CONVERT-065",
-            f"{MODULES}: {name!r}",
-            wanted="a folder of the model's own",
-            got="a path that leads elsewhere",
-            hint="download or copy the model again",
-        )
+        where = f"{MODULES}: {name!r}"
+        wanted = "a folder of the model's own"
+        got = "a path that leads elsewhere"
+        hint = "download or copy the model again"
+        raise ConvertError("EDGE-CONVERT-065", where, wanted=wanted, got=got, hint=hint)
     return path
 
 

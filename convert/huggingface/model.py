@@ -201,13 +201,11 @@ def _medium(network: type[PreTrainedModel]) -> Medium:
         return "audio"
     if "input_ids" in takes and not takes & {"pixel_values", "decoder_input_ids"}:
         return "text"
-    raise ConvertError(
-        "EDGE-CONVERT-068",
-        f"architecture {network.__name__}",
-        wanted="a network of one text, one picture or one sound",
-        got=f"one that takes {sorted(takes)[:8]}",
-        hint="write a factory that returns the module with example inputs (docs/guide/sources.md)",
-    )
+    where = f"architecture {network.__name__}"
+    wanted = "a network of one text, one picture or one sound"
+    got = f"one that takes {sorted(takes)[:8]}"
+    hint = "write a factory that returns the module with example inputs (docs/guide/sources.md)"
+    raise ConvertError("EDGE-CONVERT-068", where, wanted=wanted, got=got, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -235,13 +233,11 @@ def _check_task(task: Task, network: type[PreTrainedModel], medium: str, head: _
     possible += ["feature-extraction"] if medium == "text" else []
     possible.append("tensors")
     if task not in possible:
-        raise ConvertError(
-            "EDGE-CONVERT-068",
-            f"task {task!r} of {network.__name__}",
-            wanted=f"one of {', '.join(possible)}",
-            got=head.why or "a network without that head",
-            hint="leave --task out, or give a model that was trained for it",
-        )
+        where = f"task {task!r} of {network.__name__}"
+        wanted = f"one of {', '.join(possible)}"
+        got = head.why or "a network without that head"
+        hint = "leave --task out, or give a model that was trained for it"
+        raise ConvertError("EDGE-CONVERT-068", where, wanted=wanted, got=got, hint=hint)
 
 
 def labels_of(config: Any) -> tuple[str, ...]:
@@ -252,13 +248,11 @@ def labels_of(config: Any) -> tuple[str, ...]:
     """
     named = {int(index): str(name) for index, name in (config.id2label or {}).items()}
     if sorted(named) != list(range(config.num_labels)):
-        raise ConvertError(
-            "EDGE-CONVERT-061",
-            "config.json: 'id2label'",
-            wanted=f"a name for each of 0 to {config.num_labels - 1}",
-            got=f"{sorted(named)[:9]}",
-            hint="number the classes in id2label without a gap",
-        )
+        where = "config.json: 'id2label'"
+        wanted = f"a name for each of 0 to {config.num_labels - 1}"
+        got = f"{sorted(named)[:9]}"
+        hint = "number the classes in id2label without a gap"
+        raise ConvertError("EDGE-CONVERT-061", where, wanted=wanted, got=got, hint=hint)
     return tuple(named[index] for index in sorted(named))
 
 

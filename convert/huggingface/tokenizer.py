@@ -103,13 +103,11 @@ def _check_settings(folder: ModelFolder) -> None:
     settings = folder.optional("tokenizer_config.json")
     for key in ("vocab", "merges"):
         if isinstance(settings.get(key), str):
-            raise ConvertError(
-                "EDGE-CONVERT-065",
-                f"tokenizer_config.json: {key!r}",
-                wanted="words in a file of the folder",
-                got=f"the path {settings[key]!r}",
-                hint="remove that key, and put tokenizer.json or vocab.txt into the folder",
-            )
+            where = f"tokenizer_config.json: {key!r}"
+            wanted = "words in a file of the folder"
+            got = f"the path {settings[key]!r}"
+            hint = "remove that key, and put tokenizer.json or vocab.txt into the folder"
+            raise ConvertError("EDGE-CONVERT-065", where, wanted=wanted, got=got, hint=hint)
     for name in settings.get("fast_tokenizer_files") or ():
         resolve_named_file(folder.network, name, "tokenizer_config.json: 'fast_tokenizer_files'")
 

@@ -180,13 +180,11 @@ def describe(root: Path, path: str) -> FileEntry:
     try:
         return FileEntry(path=path, size=size, sha256=digest)
     except ValueError as error:
-        raise FilesError(
-            "EDGE-FILES-004",
-            str(root / path),
-            hint="rename the file",
-            got=repr(path),
-            wanted="a name of letters, digits, '.', '_', '-' and '/'",
-        ) from error
+        where = str(root / path)
+        hint = "rename the file"
+        got = repr(path)
+        wanted = "a name of letters, digits, '.', '_', '-' and '/'"
+        raise FilesError("EDGE-FILES-004", where, hint=hint, got=got, wanted=wanted) from error
 
 
 def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:

@@ -156,13 +156,11 @@ class Bundle(Closing):
 
     def _find(self, member: str) -> FileEntry:
         if member not in self._listed:
-            raise BundleError(
-                "EDGE-BUNDLE-042",
-                f"member {member!a}",
-                wanted="a member that the manifest lists",
-                got="none of that name",
-                hint="`edgeserve inspect` lists the members",
-            )
+            where = f"member {member!a}"
+            wanted = "a member that the manifest lists"
+            got = "none of that name"
+            hint = "`edgeserve inspect` lists the members"
+            raise BundleError("EDGE-BUNDLE-042", where, wanted=wanted, got=got, hint=hint)
         return self._listed[member]
 
     def _chunks(self, entry: FileEntry) -> Iterator[bytes]:

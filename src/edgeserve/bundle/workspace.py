@@ -202,13 +202,11 @@ class Workspace(Closing):
         """
         entry = next((e for e in self.manifest.files if e.path == member), None)
         if entry is None:
-            raise BundleError(
-                "EDGE-BUNDLE-042",
-                f"file {member!a}",
-                wanted="a file that the manifest lists",
-                got="none of that name",
-                hint=f"{MANIFEST} lists the files of a workspace",
-            )
+            where = f"file {member!a}"
+            wanted = "a file that the manifest lists"
+            got = "none of that name"
+            hint = f"{MANIFEST} lists the files of a workspace"
+            raise BundleError("EDGE-BUNDLE-042", where, wanted=wanted, got=got, hint=hint)
         real_file(self.path, member)
         try:
             data = (self.path / member).read_bytes()

@@ -155,13 +155,11 @@ def _check_finite(path: Path, key: str, rows: Rows) -> None:
 def _groups(path: Path, rows: Rows, count: int) -> list[str]:
     header = rows.headers[_GROUP]
     if header.shape != (count,) or header.dtype.kind not in "iuUS":
-        raise DataError(
-            "EDGE-DATA-016",
-            f"{path.name} array 'group'",
-            wanted=f"{count} integers or strings",
-            got=f"dtype {header.dtype}, shape {_shape_text(header.shape)}",
-            hint="give one group (photo, speaker, ...) a row",
-        )
+        where = f"{path.name} array 'group'"
+        wanted = f"{count} integers or strings"
+        got = f"dtype {header.dtype}, shape {_shape_text(header.shape)}"
+        hint = "give one group (photo, speaker, ...) a row"
+        raise DataError("EDGE-DATA-016", where, wanted=wanted, got=got, hint=hint)
     values = rows.rows(_GROUP, 0, count)
     return [v.decode("latin-1") if isinstance(v, bytes) else str(v) for v in values.tolist()]
 
@@ -256,11 +254,9 @@ def _as_input(
         cast = whole.astype(spec.dtype)
     lost = not np.isfinite(cast).all() if cast.dtype.kind == "f" else bool((cast != whole).any())
     if lost:
-        raise DataError(
-            "EDGE-DATA-018",
-            f"{sample.id} input {spec.name!r}",
-            wanted=f"numbers that {spec.dtype} holds",
-            got=f"{whole.dtype} from {whole.min()} to {whole.max()}",
-            hint="store the array in the model's own dtype",
-        )
+        where = f"{sample.id} input {spec.name!r}"
+        wanted = f"numbers that {spec.dtype} holds"
+        got = f"{whole.dtype} from {whole.min()} to {whole.max()}"
+        hint = "store the array in the model's own dtype"
+        raise DataError("EDGE-DATA-018", where, wanted=wanted, got=got, hint=hint)
     return cast

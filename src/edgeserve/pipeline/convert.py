@@ -192,13 +192,11 @@ def _cells(options: ConvertOptions) -> tuple[tuple[Variant, ...], dict[str, str]
         makers = [f for f in options.to if precision in backends.get(f).precisions]
         if not makers:
             made = {f: ", ".join(backends.get(f).precisions) for f in options.to}
-            raise BackendError(
-                "EDGE-BACKEND-006",
-                f"{' and '.join(options.to)} in {precision}",
-                wanted="; ".join(f"{f} in {precisions}" for f, precisions in made.items()),
-                got=f"{precision}, which is not made in this version",
-                hint=f"ask for --precision {backends.get(options.to[0]).precisions[0]}",
-            )
+            where = f"{' and '.join(options.to)} in {precision}"
+            wanted = "; ".join(f"{f} in {precisions}" for f, precisions in made.items())
+            got = f"{precision}, which is not made in this version"
+            hint = f"ask for --precision {backends.get(options.to[0]).precisions[0]}"
+            raise BackendError("EDGE-BACKEND-006", where, wanted=wanted, got=got, hint=hint)
         cells += [Variant(f, precision) for f in makers]
         left |= {f"{f}-{precision}": _UNMADE for f in options.to if f not in makers}
     order = {f: i for i, f in enumerate(options.to)}

@@ -159,10 +159,8 @@ def encode_input(raw: Any, medium: str) -> bytes:
     try:
         return Path(raw).read_bytes() if isinstance(raw, str | Path) else bytes(raw.read())
     except (OSError, AttributeError, TypeError) as error:
-        raise InputError(
-            "EDGE-INPUT-001",
-            "raw input",
-            wanted="bytes, a path, a file, an image or an array",
-            got=getattr(error, "strerror", None) or type(raw).__name__,
-            hint="docs/guide/wrapper.md lists the inputs of `predict`",
-        ) from error
+        where = "raw input"
+        wanted = "bytes, a path, a file, an image or an array"
+        got = getattr(error, "strerror", None) or type(raw).__name__
+        hint = "docs/guide/wrapper.md lists the inputs of `predict`"
+        raise InputError("EDGE-INPUT-001", where, wanted=wanted, got=got, hint=hint) from error

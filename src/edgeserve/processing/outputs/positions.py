@@ -45,13 +45,11 @@ def position_reader(step: TokenOutput, model: ModelOutputs, read_one: _ReadOne) 
 def _check_mask(step: TokenOutput, signature: Signature) -> None:
     known = {spec.name: len(spec.shape) for spec in signature.inputs}
     if step.mask is not None and known.get(step.mask) != 2:
-        raise ProcessingError(
-            "EDGE-PROCESS-025",
-            f"mask {step.mask!r} of {step.tag}",
-            wanted="an input [batch, positions] that holds the mask",
-            got=f"inputs {sorted(known)}",
-            hint="name the model's input that is 1 for tokens and 0 for padding",
-        )
+        where = f"mask {step.mask!r} of {step.tag}"
+        wanted = "an input [batch, positions] that holds the mask"
+        got = f"inputs {sorted(known)}"
+        hint = "name the model's input that is 1 for tokens and 0 for padding"
+        raise ProcessingError("EDGE-PROCESS-025", where, wanted=wanted, got=got, hint=hint)
 
 
 def _masks(step: TokenOutput, feed: Arrays, samples: int) -> Sequence[np.ndarray | None]:

@@ -72,13 +72,11 @@ class OutputReader:
 
 def _check_steps(steps: Sequence[OutputStep], names: Sequence[str], task: Task) -> None:
     if task not in TASKS:
-        raise ProcessingError(
-            "EDGE-PROCESS-005",
-            f"task {task!r}",
-            wanted=f"one of {list(TASKS)}",
-            got="a task that is not handled in this version",
-            hint="declare the task 'tensors': outputs are then compared and returned as they are",
-        )
+        where = f"task {task!r}"
+        wanted = f"one of {list(TASKS)}"
+        got = "a task that is not handled in this version"
+        hint = "declare the task 'tensors': outputs are then compared and returned as they are"
+        raise ProcessingError("EDGE-PROCESS-005", where, wanted=wanted, got=got, hint=hint)
     for output in (output for step in steps for output in step.outputs):
         if output not in names:
             raise unusable_outputs(f"{output!r} in an output step", f"one of {list(names)}")
@@ -117,13 +115,11 @@ def _check_masks(processing: Processing, signature: Signature) -> None:
     for step in pools:
         made = processing.padding.get(step.mask)
         if ranks.get(step.mask) != 2 or (made and made.part != "attention_mask"):
-            raise ProcessingError(
-                "EDGE-PROCESS-025",
-                f"mask {step.mask!r} of pool/1",
-                wanted="an input [batch, tokens] that holds the attention mask",
-                got=f"an input of {made.part}" if made else f"inputs {sorted(ranks)}",
-                hint="name the model's input that is 1 for tokens and 0 for padding",
-            )
+            where = f"mask {step.mask!r} of pool/1"
+            wanted = "an input [batch, tokens] that holds the attention mask"
+            got = f"an input of {made.part}" if made else f"inputs {sorted(ranks)}"
+            hint = "name the model's input that is 1 for tokens and 0 for padding"
+            raise ProcessingError("EDGE-PROCESS-025", where, wanted=wanted, got=got, hint=hint)
         check_form(step.output, signature, 3, "[batch, tokens, d], for pool/1")
 
 

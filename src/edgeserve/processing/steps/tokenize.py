@@ -106,13 +106,11 @@ class Encoder:
         self._tokenizer = _loaded(step.tokenizer, _asset(step.tokenizer, assets))
         special = self._tokenizer.num_special_tokens_to_add(False)
         if step.max_length <= special:
-            raise ProcessingError(
-                "EDGE-PROCESS-023",
-                "step 'tokenize/1'",
-                wanted=f"max_length above {special}, the special tokens of each text",
-                got=str(step.max_length),
-                hint="give the length that the model was trained for, special tokens included",
-            )
+            where = "step 'tokenize/1'"
+            wanted = f"max_length above {special}, the special tokens of each text"
+            got = str(step.max_length)
+            hint = "give the length that the model was trained for, special tokens included"
+            raise ProcessingError("EDGE-PROCESS-023", where, wanted=wanted, got=got, hint=hint)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(step.max_length, direction=step.truncation)
         self._limit = max(_LEAST_READ, _READ_PER_TOKEN * step.max_length)
