@@ -186,10 +186,10 @@ def write_junit(
     for name, report in sorted(reports.items()):
         _suite(root, name, _cases(report), f"{float(report.seconds):.3f}")
     if changes:
-        fell = [
+        cases = [
             _Case(c.name, c.words) if c.worse else _Case(c.name, None, c.words) for c in changes
         ]
-        _suite(root, "against", fell, "0")
+        _suite(root, "against", cases, "0")
     ElementTree.indent(root)
     write_atomic(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
