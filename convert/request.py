@@ -13,7 +13,6 @@ from edgeserve.errors import ConvertError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Value
 from edgeserve.types.options import ExportSettings
-from edgeserve.types.processing import Processing
 from edgeserve.types.source import Source, SourceKind
 from edgeserve.types.vocabulary import Format, Precision
 
@@ -25,13 +24,11 @@ class ExportRequest(Value, frozen=True):
         source: What to export.
         out: Absolute folder to write ``model.pt2``, ``examples.npz`` and ``source.json`` into.
         settings: Options of the export; a ``task`` goes before the one that the source names.
-        processing: Goes before the processing that the source declares.
     """
 
     source: Source
     out: str
     settings: ExportSettings = ExportSettings()
-    processing: Processing | None = None
 
     @property
     def shapes(self) -> Literal["auto", "dynamic"]:

@@ -76,7 +76,8 @@ def complete_export(request: ExportRequest, exported: Exported) -> Exported:
         ProcessingError: the declared processing does not fit the model.
     """
     out = Path(request.out)
-    exported = _overridden(exported, request)
+    if request.settings.task is not None:
+        exported = msgspec.structs.replace(exported, task=request.settings.task)
     notes = dict.fromkeys((*exported.notes, *check_labels(exported.labels)))
     exported = msgspec.structs.replace(exported, notes=tuple(notes))
     if exported.processing.inputs or exported.processing.outputs:
@@ -183,15 +184,6 @@ def _check_fields(options: FactoryOptions, program: Program) -> None:
         got = f"{unknown}"
         hint = "call the outputs as output_names does, or as forward's keys do"
         raise ConvertError("EDGE-CONVERT-010", "option 'fields'", wanted=wanted, got=got, hint=hint)
-
-
-def _overridden(exported: Exported, request: ExportRequest) -> Exported:
-    changes: dict[str, object] = {}
-    if request.settings.task is not None:
-        changes["task"] = request.settings.task
-    if request.processing is not None:
-        changes["processing"] = request.processing
-    return msgspec.structs.replace(exported, **changes) if changes else exported
 
 
 def _copy_export(workspace: Path, out: Path) -> Exported:

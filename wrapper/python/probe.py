@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from edgeserve import backends, jobs, tasks
@@ -122,21 +123,12 @@ def probe_plan(
             error.message if isinstance(error, EdgeError) else f"{type(error).__name__}: {error}"
         )
         return candidate.outcome("failed", reason, tries=tries + 1), None
-    wrong = f"answered {len(proof.wrong)} of {proof.total} golden cases wrongly; "
-    outcome = candidate.outcome(
-        "refused" if proof.wrong else "accepted",
-        wrong + proof.wrong[0] if proof.wrong else "",
-        runtime=session.runtime,
-        passed=proof.passed,
-        total=proof.total,
-        min_margin=proof.min_margin,
-        max_difference=proof.max_difference,
-        run_ms=proof.run_ms,
-    )
-    if outcome.state != "accepted":
+    figures = msgspec.structs.asdict(proof) | {"runtime": session.runtime}
+    if wrong := figures.pop("wrong"):
         _close(session)
-        return outcome, None
-    return outcome, session
+        reason = f"answered {len(wrong)} of {proof.total} golden cases wrongly; {wrong[0]}"
+        return candidate.outcome("refused", reason, **figures), None
+    return candidate.outcome("accepted", "", **figures), session
 
 
 def _close(session: Session | None) -> None:
