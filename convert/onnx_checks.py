@@ -26,6 +26,7 @@ _INTEGER = ("ConvInteger", "MatMulInteger", "MatMulNBits", "MatMulBnb4", "Gather
 #: What inputs and outputs may hold; floats below float32 mean that the whole model is.
 _TYPES = tuple("FLOAT DOUBLE BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split())
 _HALF = ("FLOAT16", "BFLOAT16")
+_FLOAT_HINT = "give the float32 model: --precision makes the others from it"
 
 
 def read_proto(path: Path) -> ModelProto:
@@ -187,12 +188,8 @@ def _check_operators(model: ModelProto) -> None:
                 hint="export the model without that operator",
             )
         if node.op_type.startswith(_QUANTIZED) or node.op_type in _INTEGER:
-            raise _unfit(
-                f"operator {node.op_type}",
-                "a float32 model",
-                "one that is quantized already",
-                "give the float32 model: --precision makes the others from it",
-            )
+            got = "one that is quantized already"
+            raise _unfit(f"operator {node.op_type}", "a float32 model", got, _FLOAT_HINT)
 
 
 def _check_values(model: ModelProto) -> None:
@@ -219,8 +216,7 @@ def _check_value(value: ValueInfoProto) -> None:
     tensor = value.type.tensor_type
     word = onnx.TensorProto.DataType.Name(tensor.elem_type)
     if word in _HALF:
-        hint = "give the float32 model: --precision makes the others from it"
-        raise _unfit(thing, "float32 or integers", word.lower(), hint)
+        raise _unfit(thing, "float32 or integers", word.lower(), _FLOAT_HINT)
     if word not in _TYPES:
         wanted = ", ".join(_TYPES).lower()
         raise _unfit(thing, wanted, word.lower(), "convert it outside the model")
@@ -241,8 +237,7 @@ def _check_weights(model: ModelProto) -> None:
     for tensor in model.graph.initializer:
         word = onnx.TensorProto.DataType.Name(tensor.data_type)
         if word in _HALF and tensor.dims:
-            hint = "give the float32 model: --precision makes the others from it"
-            raise _unfit(f"weight {tensor.name!r}", "float32", word.lower(), hint)
+            raise _unfit(f"weight {tensor.name!r}", "float32", word.lower(), _FLOAT_HINT)
 
 
 def _invalid(thing: str, wanted: str, got: str) -> ConvertError:

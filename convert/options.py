@@ -213,12 +213,8 @@ def _names(key: str, value: object) -> tuple[str, ...]:
 def _task(key: str, value: object) -> Task:
     if value not in TASKS:
         close = difflib.get_close_matches(str(value), TASKS, 1)
-        raise _invalid_option(
-            key,
-            f"one of {', '.join(TASKS)}",
-            repr(value),
-            f"did you mean {close[0]!r}?" if close else "leave it out, and callers get tensors",
-        )
+        hint = f"did you mean {close[0]!r}?" if close else "leave it out, and callers get tensors"
+        raise _invalid_option(key, f"one of {', '.join(TASKS)}", repr(value), hint)
     return str(value)
 
 
@@ -226,12 +222,9 @@ def _assets(key: str, value: object) -> dict[str, bytes]:
     try:
         return _read_assets(value)
     except (OSError, ValueError) as error:
-        raise _invalid_option(
-            key,
-            'a dict of names and paths: {"assets/tokenizer.json": path}',
-            str(error),
-            "open files relative to Path(__file__).parent",
-        ) from error
+        wanted = 'a dict of names and paths: {"assets/tokenizer.json": path}'
+        hint = "open files relative to Path(__file__).parent"
+        raise _invalid_option(key, wanted, str(error), hint) from error
 
 
 def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Processing:
@@ -242,12 +235,9 @@ def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Process
     try:
         return msgspec.convert(resolve_assets(value, assets), Processing)
     except (msgspec.ValidationError, ValueError) as error:
-        raise _invalid_option(
-            key,
-            "steps as spec/processing.md has them",
-            describe_invalid_value(error),
-            "see spec/processing.md for each step's fields",
-        ) from error
+        wanted, got = "steps as spec/processing.md has them", describe_invalid_value(error)
+        hint = "see spec/processing.md for each step's fields"
+        raise _invalid_option(key, wanted, got, hint) from error
 
 
 def _fields(key: str, value: object) -> dict[str, str]:

@@ -123,12 +123,9 @@ class ModelFolder:
         self.config = read_json(self.network / CONFIG)
         self._check_code()
         if (self.network / "adapter_config.json").exists():
-            raise _no_model(
-                "adapter_config.json",
-                "a whole model",
-                "an adapter, which is a part of one",
-                "merge it into its base model (peft: merge_and_unload) and save that",
-            )
+            got = "an adapter, which is a part of one"
+            hint = "merge it into its base model (peft: merge_and_unload) and save that"
+            raise _no_model("adapter_config.json", "a whole model", got, hint)
         for key, hint in _UNSUPPORTED_KEYS.items():
             if self.config.get(key):
                 raise _no_model(f"{CONFIG}: {key!r}", "float weights", "another kind", hint)

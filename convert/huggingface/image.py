@@ -54,11 +54,9 @@ def image_steps(processor: Any) -> tuple[InputStep, ...]:
     sized = [*_resize(processor), *_crop(processor)]
     last = sized[-1] if sized else None
     if last is None or (isinstance(last, Resize) and last.fit == "shortest-edge"):
-        raise _unsupported(
-            "do_resize" if last is None else "size.shortest_edge",
-            "one size for every picture (height and width, or a do_center_crop)",
-            "a size that depends on the picture",
-        )
+        setting = "do_resize" if last is None else "size.shortest_edge"
+        wanted = "one size for every picture (height and width, or a do_center_crop)"
+        raise _unsupported(setting, wanted, "a size that depends on the picture")
     return (Decode(), *sized, _normalize(processor), Layout(order="CHW"))
 
 
@@ -184,11 +182,9 @@ def verified_steps(processor: Any) -> tuple[InputStep, ...]:
             _steps_output(steps, picture), _processor_output(processor, picture), steps
         )
         if difference:
-            raise _unsupported(
-                type(processor).__name__,
-                f"what its settings say of a picture {height} x {width}",
-                f"{difference}: it has steps of its own",
-            )
+            wanted = f"what its settings say of a picture {height} x {width}"
+            got = f"{difference}: it has steps of its own"
+            raise _unsupported(type(processor).__name__, wanted, got)
     return steps
 
 

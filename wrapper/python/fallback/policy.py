@@ -252,12 +252,9 @@ def _check_url(url: str, plain_http: bool, protocol: str) -> None:
     if parts.scheme not in ("http", "https") or not host or more:
         raise field_error("url", "https://host[:port][/prefix]", repr(url))
     if parts.path.split("/")[1:2] == [_PATH_PREFIXES[protocol]]:
-        raise field_error(
-            "url",
-            f"the server's address alone; /{_PATH_PREFIXES[protocol]}/... is added to it",
-            repr(url),
-            hint=f"write {parts.scheme}://{parts.netloc}, and the model's name there as model=...",
-        )
+        wanted = f"the server's address alone; /{_PATH_PREFIXES[protocol]}/... is added to it"
+        hint = f"write {parts.scheme}://{parts.netloc}, and the model's name there as model=..."
+        raise field_error("url", wanted, repr(url), hint)
     if parts.scheme == "http" and not plain_http and not is_loopback(host):
         where = f"endpoint {url}"
         wanted = "https to another machine"

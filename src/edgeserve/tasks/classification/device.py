@@ -98,10 +98,8 @@ def reader(model: ModelOutputs) -> RecordReader:
     def read(values: Arrays, feed: Arrays, origins: Sequence[SampleOrigin]) -> list[Classification]:
         scores = values[output]
         if scores.ndim != 2 or scores.shape[1] == 0 or scores.dtype.kind != "f":
-            raise wrong_outputs(
-                f"scores {output!r} as floats [batch, classes]",
-                f"{scores.dtype} {list(scores.shape)}",
-            )
+            wanted = f"scores {output!r} as floats [batch, classes]"
+            raise wrong_outputs(wanted, f"{scores.dtype} {list(scores.shape)}")
         _check_classes(labels, scores.shape[1], output)
         return [classify(row, k, labels) for row in np.asarray(scores, np.float32)]
 

@@ -108,10 +108,9 @@ def segmentation(step: Segment, value: np.ndarray, labels: tuple[str, ...]) -> S
         _check_classes(labels, int(mask.max()) + 1 if mask.size else 0, least=True)
         return Segmentation(mask=mask, labels=labels)
     if value.ndim != 3 or not -3 <= step.axis < 3 or value.dtype.kind != "f":
-        raise wrong_outputs(
-            f"output {step.output!r} as floats with an axis of classes, height and width, a sample",
-            f"{value.dtype} {list(value.shape)}",
-        )
+        axes = "an axis of classes, height and width, a sample"
+        wanted = f"output {step.output!r} as floats with {axes}"
+        raise wrong_outputs(wanted, f"{value.dtype} {list(value.shape)}")
     scores = check_numbers(np.moveaxis(np.asarray(value, np.float32), step.axis, 0), "scores")
     if step.activation == "sigmoid":
         return _two(scores, labels)

@@ -102,11 +102,9 @@ def _checked_mask(file: Path, known: LabelSchema, where: str, size: Size | None)
     data = file.read_bytes()
     mask = _decoded(data, f"{where}, mask {file.name}")
     if size is not None and mask.shape != size:
-        raise _bad_mask(
-            f"{where}, mask {file.name}",
-            f"a mask of {size[1]} x {size[0]} pixels, as the photo's",
-            f"one of {mask.shape[1]} x {mask.shape[0]}",
-        )
+        wanted = f"a mask of {size[1]} x {size[0]} pixels, as the photo's"
+        got = f"one of {mask.shape[1]} x {mask.shape[0]}"
+        raise _bad_mask(f"{where}, mask {file.name}", wanted, got)
     indexes = np.unique(mask)
     if known.labels and (beyond := indexes[indexes >= len(known.labels)]).size:
         raise unknown_classes(known, f"{where}, mask {file.name}", beyond.tolist())

@@ -84,11 +84,8 @@ def _true_spans(
         raise unknown_classes(known, where, unknown)
     for start, end, _ in given:
         if not 0 <= start < end <= length:
-            raise bad_place(
-                where,
-                f"0 <= start < end <= {length}, the text's length in characters",
-                f"a span from {start} to {end}",
-            )
+            wanted = f"0 <= start < end <= {length}, the text's length in characters"
+            raise bad_place(where, wanted, f"a span from {start} to {end}")
     found = sorted((start, end, known.named(label) or "") for start, end, label in given)
     if len(set(found)) < len(found):
         raise bad_place(where, "each span once", "one that is there twice")
