@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgeserve.cli.app import Json, command, print_json
+from edgeserve.cli.app import Json, command, show
 
 
 def env(
@@ -23,11 +23,8 @@ def env(
 
     check_choice("env", action, ("create",))
     made = create(name, terminal_ui(), ("--index-url", index_url) if index_url else ())
-    if json_:
-        print_json(made.json())
-    else:
-        print(f"{made.name}  {'made in' if made.made else 'is in'} {made.folder}")
-    return 0
+    shown = f"{made.name}  {'made in' if made.made else 'is in'} {made.folder}"
+    return show(json_, made.json, lambda: print(shown))
 
 
 COMMANDS = {"env": partial(command, env)}
