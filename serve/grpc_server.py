@@ -87,29 +87,13 @@ def _bind(server: Any, options: ServeOptions) -> int:
 def _handlers(app: App) -> Any:
     import grpc
 
-    calls = _Calls(app)
-    made = {}
-    for name in _CALLS:
-        kinds = messages()
+    calls, kinds, made = _Calls(app), messages(), {}
+    for name in (kind.removesuffix("Request") for kind in kinds if kind.endswith("Request")):
         request, response = kinds[f"{name}Request"], kinds[f"{name}Response"]
         made[name] = grpc.unary_unary_rpc_method_handler(
             calls.guarded(name, request), response_serializer=response.SerializeToString
         )
     return grpc.method_handlers_generic_handler(SERVICE, made)
-
-
-_CALLS = (
-    "ServerLive",
-    "ServerReady",
-    "ModelReady",
-    "ServerMetadata",
-    "ModelMetadata",
-    "ModelInfer",
-    "ModelStatistics",
-    "RepositoryIndex",
-    "RepositoryModelLoad",
-    "RepositoryModelUnload",
-)
 
 
 class _Calls:
@@ -134,10 +118,8 @@ class _Calls:
                     key = self._app.keys.check(given)
                 return await getattr(self, name)(_parsed(kind, data), context, request_id)
             except RequestRejected as error:
-                status, attributes = (
-                    _STATUS.get(error.status, "UNKNOWN"),
-                    {"error.type": error.error.code},
-                )
+                status = _STATUS.get(error.status, "UNKNOWN")
+                attributes = {"error.type": error.error.code}
                 await self._abort(context, error, status)
             except Exception as error:
                 status = "INTERNAL"

@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 
 from edgeserve import oip
-from edgeserve.errors import ServeError
 from edgeserve.processing import Raw
 from edgeserve.serve.admission import JobResult
 from edgeserve.serve.loaded_model import LoadedModel
-from edgeserve.serve.request_errors import RequestRejected
+from edgeserve.serve.request_errors import RequestRejected, rejected
 from edgeserve.serve.telemetry import RequestTimes
 from edgeserve.types.base import encode
 from edgeserve.types.records import Tensors
@@ -92,9 +91,8 @@ def answer_request(
 ) -> tuple[oip.InferResponse, RequestTimes, int]:
     """The answer to a request that is read already (REST and gRPC alike)."""
     if request.parameters.get("sequence_id"):
-        raise RequestRejected(
-            400, _unsupported("parameter sequence_id", "models here keep no state")
-        )
+        got = "models here keep no state"
+        raise rejected("EDGE-SERVE-011", "parameter sequence_id", "", got)
     if [tensor.name for tensor in request.inputs] == [RAW] and RAW not in hosted.most:
         outputs, times, samples = _raw_outputs(hosted, request.inputs[0], start)
     else:
@@ -143,16 +141,9 @@ def predict(hosted: LoadedModel, raw: bytes) -> InferenceResult:
 def raw_answers(hosted: LoadedModel, raws: list[Raw]) -> tuple[list[Any], RequestTimes]:
     """Records of raw inputs, in order, and where the time went."""
     if hosted.medium == "tensors":
-        raise RequestRejected(
-            400,
-            ServeError(
-                "EDGE-SERVE-019",
-                f"model {hosted.name}",
-                wanted="named tensors",
-                got="a raw input, and the bundle holds no processing for one",
-                hint=f"POST /v2/models/{hosted.name}/infer takes its tensors",
-            ),
-        )
+        got = "a raw input, and the bundle holds no processing for one"
+        hint = f"POST /v2/models/{hosted.name}/infer takes its tensors"
+        raise rejected("EDGE-SERVE-019", f"model {hosted.name}", "named tensors", got, hint=hint)
     found: list[Any] = []
     before = ran = after = 0.0
     with hosted.wrapper() as wrapper:
@@ -173,7 +164,7 @@ def _raw_outputs(
 ) -> tuple[list[oip.Tensor], RequestTimes, int]:
     raws = list(tensor.array.reshape(-1)) if tensor.array.dtype.kind == "O" else []
     if not raws:
-        raise RequestRejected(400, _unsupported("input raw", "it holds no BYTES elements"))
+        raise rejected("EDGE-SERVE-011", "input raw", "", "it holds no BYTES elements")
     records, times = raw_answers(hosted, raws)
     records_json = np.empty(len(records), object)
     records_json[:] = [encode(_jsonable(record)) for record in records]
@@ -216,30 +207,15 @@ def _requested_outputs(
     by_name = {tensor.name: tensor for tensor in outputs}
     for wanted in request.wanted:
         if wanted.name not in by_name:
-            expected = f"the model has no such output but {', '.join(by_name)}"
-            raise RequestRejected(400, _unsupported(f"output {wanted.name[:60]!r}", expected))
+            got = f"the model has no such output but {', '.join(by_name)}"
+            raise rejected("EDGE-SERVE-011", f"output {wanted.name[:60]!r}", "", got)
     return tuple(by_name[wanted.name] for wanted in request.wanted)
-
-
-def _unsupported(thing: str, got: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-011",
-        thing,
-        got=got,
-        hint="see the inputs and outputs in the model's metadata, and docs/guide/serve.md",
-    )
 
 
 def protocol_error(error: oip.BadMessage) -> RequestRejected:
     """What the sender of a message is told that is none of the protocol."""
-    told = ServeError(
-        "EDGE-SERVE-010",
-        "request",
-        wanted="a message of the Open Inference Protocol",
-        got=str(error),
-        hint="docs/guide/serve.md shows one; clients of the protocol write them for you",
-    )
-    return RequestRejected(400, told)
+    wanted = "a message of the Open Inference Protocol"
+    return rejected("EDGE-SERVE-010", "request", wanted, str(error))
 
 
 _READERS = 64

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from edgeserve import __version__, oip
-from edgeserve.errors import InputError, ServeError
+from edgeserve.errors import InputError
 from edgeserve.serve import inference
 from edgeserve.serve.admission import JobResult, LoopLag
 from edgeserve.serve.inference import DynamicBatcher
 from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.options import ServeOptions
 from edgeserve.serve.repository import Repository
-from edgeserve.serve.request_errors import RequestRejected, rejection_of
+from edgeserve.serve.request_errors import RequestRejected, rejected, rejection_of
 from edgeserve.serve.telemetry import Log, Metrics, RequestTimes, Traces
 from edgeserve.types.tensors import TensorSpec
 
@@ -108,14 +108,8 @@ class Service:
         """Load or reload (RequestRejected: EDGE-SERVE-024 not allowed, -025 a configuration)."""
         self._controlled()
         if parameters:
-            error = ServeError(
-                "EDGE-SERVE-025",
-                f"model {name}",
-                wanted="a load without parameters",
-                got="a configuration or files from outside",
-                hint="replace the bundle at its path instead",
-            )
-            raise RequestRejected(400, error)
+            wanted, got = "a load without parameters", "a configuration or files from outside"
+            raise rejected("EDGE-SERVE-025", f"model {name}", wanted, got)
         await self.repository.load(name)
 
     async def unload(self, name: str) -> None:
@@ -125,13 +119,8 @@ class Service:
 
     def _controlled(self) -> None:
         if not self.options.controllable:
-            error = ServeError(
-                "EDGE-SERVE-024",
-                "load and unload",
-                got="not allowed on this endpoint",
-                hint="start it with --control, and with --keys where others can reach it",
-            )
-            raise RequestRejected(403, error)
+            got = "not allowed on this endpoint"
+            raise rejected("EDGE-SERVE-024", "load and unload", "", got)
 
     def precheck(self, name: str, deadline: float) -> None:
         """Reject before the body is read a request that would be rejected after."""

@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from edgeserve.errors import ServeError
 from edgeserve.serve.app import App
 from edgeserve.serve.http import Exchange
 from edgeserve.serve.options import MB
 from edgeserve.serve.ray.options import Cascade, RayOptions
 from edgeserve.serve.ray.replica import ReplicaReply
-from edgeserve.serve.request_errors import RequestRejected, model_failed
+from edgeserve.serve.request_errors import RequestRejected, model_failed, rejected
 
 #: Replicas that are asked for one answer at most.
 _MAX_TRIES = 5
@@ -76,14 +75,16 @@ class IngressApp(App):
             scope = scope | {"raw_path": path[len(root) :]}
         await super().__call__(scope, receive, send)
 
-    async def _handle(self, exchange: Exchange, handler: str, arguments: dict[str, str]) -> None:
+    async def _handle(self, exchange: Exchange, route: str, arguments: dict[str, str]) -> None:
         """Have a model's requests answered by its replicas, and all others here."""
         name = arguments.get("name", "")
-        chained = handler == "predict" and name in self._chains
-        if handler in ("load", "unload"):
-            raise RequestRejected(403, _not_controllable())
+        chained = route == "predict" and name in self._chains
+        if route in ("load", "unload"):
+            got = "not allowed: Ray holds the models here"
+            hint = "deploy again with the new bundles; --models-per-replica loads them on demand"
+            raise rejected("EDGE-SERVE-024", "load and unload", "", got, hint=hint)
         if not chained and name not in self._handles:
-            await super()._handle(exchange, handler, arguments)
+            await super()._handle(exchange, route, arguments)
             return
         try:
             reply = await (self._follow if chained else self._forward)(exchange, name)
@@ -155,7 +156,7 @@ class IngressApp(App):
         """
         from ray.serve.exceptions import BackPressureError
 
-        handle = self._handles[name]
+        handle, thing = self._handles[name], f"model {name}"
         if not self._apart:
             handle = handle.options(multiplexed_model_id=name)
         for _ in range(_MAX_TRIES):
@@ -167,13 +168,16 @@ class IngressApp(App):
             except TimeoutError:
                 break
             except BackPressureError:
-                raise RequestRejected(503, _queue_full(name), retry_after=1.0) from None
+                wanted, got = "room in the queue to its replicas", "a full queue"
+                raise rejected("EDGE-SERVE-043", thing, wanted, got, retry_after=1.0) from None
             except Exception as error:
                 if not _replica_died(error):
                     raise
                 self.log.event("replica_lost", model=name, error=type(error).__name__)
                 await asyncio.sleep(_PAUSE_S)
-        raise RequestRejected(503, _no_replica_answered(name), retry_after=1.0)
+        wanted = "an answer from one of its replicas in time"
+        got = "none: they are busy, starting, or gone"
+        raise rejected("EDGE-SERVE-042", thing, wanted, got, retry_after=1.0)
 
 
 async def _result(response: Any) -> Any:
@@ -201,56 +205,6 @@ def _replica_died(error: Exception) -> bool:
     return isinstance(error, gone) and not isinstance(error, exceptions.RayTaskError)
 
 
-def _no_replica_answered(name: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-042",
-        f"model {name}",
-        wanted="an answer from one of its replicas in time",
-        got="none: they are busy, starting, or gone",
-        hint="try again after Retry-After",
-    )
-
-
-def _not_controllable() -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-024",
-        "load and unload",
-        got="not allowed: Ray holds the models here",
-        hint="deploy again with the new bundles; --models-per-replica loads them on demand",
-    )
-
-
-def _queue_full(name: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-043",
-        f"model {name}",
-        wanted="room in the queue to its replicas",
-        got="a full queue",
-        hint="try again after Retry-After, or allow more replicas",
-    )
-
-
-class ModelCaller(Protocol):
-    """Who can have a model answer: the front."""
-
-    async def request(
-        self,
-        name: str,
-        method: str,
-        path: bytes,
-        along: list[tuple[bytes, bytes]],
-        request_id: str,
-        body: bytes,
-        deadline: float,
-    ) -> ReplicaReply:
-        """One request to a model."""
-
-    async def answered(
-        self, name: str, call: Callable[[Any, float], Any], deadline: float
-    ) -> ReplicaReply:
-        """One call of a model's replica."""
-
-
 class _PredictAnswer(msgspec.Struct):
     """The part of a `predict` answer that decides; the rest goes through as it is."""
 
@@ -258,7 +212,7 @@ class _PredictAnswer(msgspec.Struct):
 
 
 async def run_cascade(
-    chain: Cascade, asker: ModelCaller, request_id: str, body: bytes, deadline: float
+    chain: Cascade, asker: IngressApp, request_id: str, body: bytes, deadline: float
 ) -> ReplicaReply:
     """Ask the first model, then the one that its decision leads to.
 
@@ -283,7 +237,7 @@ async def run_cascade(
 
 
 async def _predict(
-    asker: ModelCaller, name: str, request_id: str, body: bytes, deadline: float
+    asker: IngressApp, name: str, request_id: str, body: bytes, deadline: float
 ) -> ReplicaReply:
     path = f"/v2/models/{name}/predict".encode()
     return await asker.request(name, "POST", path, [], request_id, body, deadline)
@@ -291,7 +245,7 @@ async def _predict(
 
 async def _cropped(
     chain: Cascade,
-    asker: ModelCaller,
+    asker: IngressApp,
     request_id: str,
     body: bytes,
     deadline: float,
