@@ -102,34 +102,15 @@ def _dominates(one: Point, other: Point) -> bool:
 
 
 def _same(point: Point) -> str:
-    if point.changed is None:
-        return "tensors only"
-    return f"{percent(1 - point.changed)} same"
+    return "tensors only" if point.changed is None else f"{percent(1 - point.changed)} same"
 
 
 def _dot(axes: Axes, point: Point, *, ringed: bool) -> None:
+    at, colour = ([point.ms], [point.mb], "o"), COLOURS[point.verdict]
     if ringed:
-        axes.plot(
-            [point.ms],
-            [point.mb],
-            "o",
-            ms=15,
-            mfc="none",
-            mec=COLOURS["accent"],
-            mew=1.4,
-            alpha=0.8,
-            zorder=2,
-        )
-    axes.plot(
-        [point.ms],
-        [point.mb],
-        "o",
-        color=COLOURS[point.verdict],
-        ms=9,
-        mec=COLOURS["card"],
-        mew=1.5,
-        zorder=3,
-    )
+        ring = {"mfc": "none", "mec": COLOURS["accent"], "mew": 1.4, "alpha": 0.8}
+        axes.plot(*at, ms=15, zorder=2, **ring)
+    axes.plot(*at, color=colour, ms=9, mec=COLOURS["card"], mew=1.5, zorder=3)
 
 
 def _heights(axes: Axes, points: Sequence[Point]) -> list[tuple[Point, float]]:
@@ -149,7 +130,7 @@ def _heights(axes: Axes, points: Sequence[Point]) -> list[tuple[Point, float]]:
 
 
 def _label(axes: Axes, point: Point, height: float, *, bold: bool) -> None:
-    colour = COLOURS["ink" if bold else "muted"]
+    line = {"arrowstyle": "-", "color": COLOURS["line"], "lw": 0.9, "shrinkA": 1, "shrinkB": 6}
     axes.annotate(
         f"{point.name}, {_same(point)}",
         (point.ms, point.mb),
@@ -157,14 +138,7 @@ def _label(axes: Axes, point: Point, height: float, *, bold: bool) -> None:
         textcoords="axes fraction",
         va="center",
         fontsize=8.2,
-        color=colour,
+        color=COLOURS["ink" if bold else "muted"],
         fontweight="bold" if bold else "normal",
-        arrowprops={
-            "arrowstyle": "-",
-            "color": COLOURS["line"],
-            "lw": 0.9,
-            "shrinkA": 1,
-            "shrinkB": 6,
-            "relpos": (0, 0.5),
-        },
+        arrowprops=line | {"relpos": (0, 0.5)},
     )
