@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeserve.report.formatting import (
     field_name,
@@ -98,7 +98,7 @@ def _percentiles(axes: Axes, row: int, measured: Measurement) -> None:
 
 
 def _beside(
-    axes: Axes, text: str, at: tuple[float, float], by: tuple[float, float], **align: str
+    axes: Axes, text: str, at: tuple[float, float], by: tuple[float, float], **align: Any
 ) -> None:
     """Write a figure next to its mark, ``by`` so many points from it."""
     ink = COLOURS["ink"]
@@ -107,7 +107,7 @@ def _beside(
 
 def _above(axes: Axes, text: str, x: float, colour: str) -> None:
     """Write over the plot, at ``x``."""
-    place = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+    place: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
     axes.text(x, 1.02, text, color=COLOURS[colour], fontsize=8, **place)
 
 
@@ -150,7 +150,7 @@ def _legend(axes: Axes, steps: Sequence[str]) -> None:
     ordered = [steps[i] for i in places if i < len(steps)]
     handles = [Patch(color=_colour(step), label=shorten(step, 16), lw=0) for step in ordered]
     spacing = {"handlelength": 0.8, "handletextpad": 0.4, "columnspacing": 1.2, "borderpad": 0.2}
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": columns}
+    place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": columns}
     axes.legend(handles=handles, **place, **spacing)
 
 

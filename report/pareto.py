@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeserve.report.formatting import mebibytes, milliseconds, percent
 from edgeserve.report.plotting import COLOURS, Series, canvas, drawing, embed
@@ -108,7 +108,7 @@ def _same(point: Point) -> str:
 def _dot(axes: Axes, point: Point, *, ringed: bool) -> None:
     at, colour = ([point.ms], [point.mb], "o"), COLOURS[point.verdict]
     if ringed:
-        ring = {"mfc": "none", "mec": COLOURS["accent"], "mew": 1.4, "alpha": 0.8}
+        ring: Any = {"mfc": "none", "mec": COLOURS["accent"], "mew": 1.4, "alpha": 0.8}
         axes.plot(*at, ms=15, zorder=2, **ring)
     axes.plot(*at, color=colour, ms=9, mec=COLOURS["card"], mew=1.5, zorder=3)
 

@@ -35,7 +35,7 @@ from edgeserve.validate.flips.embeddings import as_matrix, cosine_gaps
 from edgeserve.validate.golden.candidates import SAFETY_FACTOR, GoldenCandidate, decides_otherwise
 from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.requests import LocatedArtifact
-from edgeserve.validate.verdict import drift_limit
+from edgeserve.validate.verdict import UNAVAILABLE, drift_limit
 
 #: Outputs of the ``tensors`` task may differ by this at least, relative to their scale.
 _RELATIVE = 1e-3
@@ -197,9 +197,6 @@ def _mutual_pairs(held: list[GoldenCandidate], count: int) -> list[GoldenCandida
 #: What an artifact decides, and what it would decide further off.
 _DecisionPair = tuple[Record | None, Record | None]
 
-#: What a backend says when it cannot run a good file here; it is asked on the device.
-_UNAVAILABLE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
-
 
 def measure_artifact_errors(
     found: Sequence[GoldenCandidate],
@@ -248,7 +245,7 @@ def _outputs(
     try:
         session = backend.load(placed.artifact, Path(placed.root))
     except BackendError as error:
-        if error.code in _UNAVAILABLE:
+        if error.code in UNAVAILABLE:  # it is asked on the device
             return None
         raise
     with session:
