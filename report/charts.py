@@ -45,8 +45,9 @@ def latency_histograms(series: Sequence[Series]) -> Markup | None:
     with drawing():
         figure, axes = canvas(len(shown), 0.85)
         figure.set_figheight(0.85 + 0.8 * len(shown))
-        right = max(_right(m) for _, m in shown)
-        left = 0.92 * min(_left(m) for _, m in shown)
+        timings = [m.run for _, m in shown]
+        right = 1.06 * max(1e-6, *(max(plain(t.wall.p99), plain(t.cpu.p50)) for t in timings))
+        left = 0.92 * min(min(plain(t.wall.min), plain(t.cpu.min)) for t in timings)
         for row, (_, measured) in enumerate(shown):
             _histogram(axes, row, measured.cpu_ms, (left, right), wall=False)
             _histogram(axes, row, measured.wall_ms, (left, right), wall=True)
@@ -62,14 +63,6 @@ def latency_histograms(series: Sequence[Series]) -> Markup | None:
             for s, m in shown
         )
         return embed(figure, "plot-latency", "Distribution of run times", text)
-
-
-def _right(m: Measurement) -> float:
-    return 1.06 * max(plain(m.run.wall.p99), plain(m.run.cpu.p50), 1e-6)
-
-
-def _left(m: Measurement) -> float:
-    return min(plain(m.run.wall.min), plain(m.run.cpu.min))
 
 
 def _histogram(
@@ -149,9 +142,9 @@ def _legend(axes: Axes, steps: Sequence[str]) -> None:
     places = [row * columns + column for column in range(columns) for row in rows]
     ordered = [steps[i] for i in places if i < len(steps)]
     handles = [Patch(color=_colour(step), label=shorten(step, 16), lw=0) for step in ordered]
-    spacing = {"handlelength": 0.8, "handletextpad": 0.4, "columnspacing": 1.2, "borderpad": 0.2}
-    place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": columns}
-    axes.legend(handles=handles, **place, **spacing)
+    spacing: Any = {"handlelength": 0.8, "handletextpad": 0.4, "columnspacing": 1.2}
+    place: Any = {"bbox_to_anchor": (0, 1.0), "ncols": columns, "borderpad": 0.2}
+    axes.legend(handles=handles, loc="lower left", **place, **spacing)
 
 
 #: Fields that fit into one drawing.
@@ -168,7 +161,8 @@ def flip_bounds(series: Sequence[Series]) -> Markup | None:
         return None
     limits = shown[0].limits
     assert limits is not None
-    top = 100 * min(1.0, max(1.15 * limits.degraded_flips, *(1.08 * _upper(s) for s in shown)))
+    uppers = [plain(s.decisions.decided.upper) for s in shown if s.decisions]
+    top = 100 * min(1.0, max(1.15 * limits.degraded_flips, *(1.08 * upper for upper in uppers)))
     with drawing():
         figure, axes = canvas(len(shown), 1.0)
         edges = (0.0, 100 * limits.pass_flips, 100 * limits.degraded_flips, max(top, 1e-9))
@@ -188,10 +182,6 @@ def flip_bounds(series: Sequence[Series]) -> Markup | None:
             if s.decisions
         )
         return embed(figure, "plot-bounds", "Flip rate with its bounds", text)
-
-
-def _upper(one: Series) -> float:
-    return plain(one.decisions.decided.upper) if one.decisions else math.nan
 
 
 def _interval(axes: Axes, row: int, one: Series) -> None:

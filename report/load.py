@@ -64,7 +64,9 @@ def load_workspace(workspace: Path) -> WorkspaceContents:
     measured: dict[str, tuple[Measurement, ...]] = {}
     for found in _read(folder, "*.measure.json", Measurement, hashes, stale):
         some = (*measured.get(_name(found), ()), found)
-        measured[_name(found)] = tuple(sorted(some, key=_size))
+        measured[_name(found)] = tuple(
+            sorted(some, key=lambda m: (m.batch, m.threads, m.runtime.delegate))
+        )
     return WorkspaceContents(workspace, manifest, reports, measured, tuple(stale))
 
 
@@ -76,10 +78,6 @@ def _what(path: Path) -> str:
 
 def _name(found: Report | Measurement) -> str:
     return f"{found.format}-{found.precision}"
-
-
-def _size(measurement: Measurement) -> tuple[int, int, str]:
-    return measurement.batch, measurement.threads, measurement.runtime.delegate
 
 
 def _read(

@@ -50,18 +50,10 @@ def matrix(loaded: WorkspaceContents) -> Matrix | None:
         )
         for format in backends.in_order(format for format, _ in cells)
     )
-    return Matrix(
-        columns=columns,
-        rows=rows,
-        clock=clock(loaded),
-        same=_same_word(loaded),
-        untimed=any(not cell.time for cell in cells.values() if cell.size),
-    )
-
-
-def _same_word(loaded: WorkspaceContents) -> str:
     embeds = any(r.decisions and r.decisions.embedding for r in loaded.reports.values())
-    return "nearest neighbours" if embeds else "answers"
+    same = "nearest neighbours" if embeds else "answers"
+    untimed = any(not cell.time for cell in cells.values() if cell.size)
+    return Matrix(columns, rows, clock(loaded), same, untimed)
 
 
 def _engine(loaded: WorkspaceContents, format: str) -> str:
@@ -213,7 +205,8 @@ def _of_one(loaded: WorkspaceContents, best: Artifact, row: ArtifactRow) -> tupl
         found = [Tile("Agreement with reference", row.agreement, row.agreement_count, row.verdict)]
         found.append(largest)
     else:
-        found = [Tile("Agreement with reference", row.agreement, _both(row), row.verdict)]
+        both = ", ".join(filter(None, (row.agreement_note, row.agreement_count)))
+        found = [Tile("Agreement with reference", row.agreement, both, row.verdict)]
         found.append(Tile("Detectable flip rate", row.detectable, "of decided answers"))
     found.append(_time_tile(row, measured is not None))
     memory = f"{mebibytes(measured[0].rss_mb)} peak memory" if measured else "memory not measured"
@@ -228,7 +221,3 @@ def _time_tile(row: ArtifactRow, measured: bool) -> Tile:
     if row.noisy:
         return Tile("Median run, CPU time", row.cpu, f"wall {row.wall} is noisy", "degraded")
     return Tile("Median run", row.wall, f"{row.wall_note}; CPU {row.cpu}")
-
-
-def _both(row: ArtifactRow) -> str:
-    return ", ".join(note for note in (row.agreement_note, row.agreement_count) if note)

@@ -74,9 +74,9 @@ class App:
         try:
             route, arguments = find_route(exchange)
             if route not in _UNTRACED:
-                span = self.service.traces.begin(
-                    route, exchange.headers, **_span_attributes(exchange, route)
-                )
+                attributes = {"http.request.method": exchange.method, "http.route": route}
+                attributes["edgeserve.request_id"] = exchange.id
+                span = self.service.traces.begin(route, exchange.headers, **attributes)
             if route not in _KEYLESS:
                 key = self.keys.check(exchange.headers)
             await self._handle(exchange, route, arguments)
@@ -149,15 +149,6 @@ class App:
 _KEYLESS = ("live", "ready")
 #: Routes whose requests are no part of anybody's trace: they come by the clock.
 _UNTRACED = (*_KEYLESS, "metrics")
-
-
-def _span_attributes(exchange: Exchange, route: str) -> dict[str, str]:
-    """What the span of a request says from the start."""
-    return {
-        "http.request.method": exchange.method,
-        "http.route": route,
-        "edgeserve.request_id": exchange.id,
-    }
 
 
 #: Method and path (a word in capitals stands for any part), and the route: a method of `Routes`.
@@ -298,18 +289,16 @@ class Routes:
         head = exchange.number(b"inference-header-content-length")
         self._service.precheck(name, deadline)
         body = await self._body(exchange, deadline)
-        done, hosted, cold = await self._service.infer(
-            exchange.id, name, version, body, head, deadline
-        )
-        await self._done(exchange, done, hosted, cold)
+        asked = exchange.id, name, version, body, head, deadline
+        await self._done(exchange, *await self._service.infer(*asked))
 
     async def predict(self, exchange: Exchange, name: str, version: str | None = None) -> None:
         """Raw bytes in, a decision out."""
         deadline = exchange.deadline(self._options.deadline_ms)
         self._service.precheck(name, deadline)
         body = await self._body(exchange, deadline)
-        done, hosted, cold = await self._service.predict(exchange.id, name, version, body, deadline)
-        await self._done(exchange, done, hosted, cold)
+        asked = exchange.id, name, version, body, deadline
+        await self._done(exchange, *await self._service.predict(*asked))
 
     async def _body(self, exchange: Exchange, deadline: float) -> bytes:
         seconds = min(self._options.body_s, max(0.05, deadline - exchange.came))

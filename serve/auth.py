@@ -89,16 +89,11 @@ def read_keys(path: str | None) -> list[ApiKey]:
         lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise _key_file_error(path, "it cannot be read") from error
-    keys = [
-        _parse_line(path, i, line.split()) for i, line in enumerate(lines, 1) if _is_entry(line)
-    ]
+    entries = [(i, line.split()) for i, line in enumerate(lines, 1)]
+    keys = [_parse_line(path, i, words) for i, words in entries if words and words[0][0] != "#"]
     if not keys:
         raise _key_file_error(path, "it holds no key")
     return keys
-
-
-def _is_entry(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
 def _parse_line(path: str, i: int, words: list[str]) -> ApiKey:

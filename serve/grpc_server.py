@@ -112,9 +112,9 @@ class _Calls:
             began, span, attributes = time.monotonic(), None, {}
             try:
                 if name not in _KEYLESS:
-                    span = self._service.traces.begin(
-                        name, given, **_span_attributes(name, request_id)
-                    )
+                    started = {"rpc.system": "grpc", "rpc.method": f"{SERVICE}/{name}"}
+                    started["edgeserve.request_id"] = request_id
+                    span = self._service.traces.begin(name, given, **started)
                     key = self._app.keys.check(given)
                 return await getattr(self, name)(_parsed(kind, data), context, request_id)
             except RequestRejected as error:
@@ -211,15 +211,6 @@ class _Calls:
         left = context.time_remaining()
         most = self._service.options.deadline_ms / 1e3
         return time.monotonic() + (most if left is None else min(left, 3600.0))
-
-
-def _span_attributes(name: str, request_id: str) -> dict[str, str]:
-    """What the span of a call says from the start."""
-    return {
-        "rpc.system": "grpc",
-        "rpc.method": f"{SERVICE}/{name}",
-        "edgeserve.request_id": request_id,
-    }
 
 
 def _read(message: Any, hosted: LoadedModel) -> oip.InferRequest:

@@ -7,6 +7,7 @@ slower than one.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
@@ -157,13 +158,15 @@ def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
 
 def max_elements(signature: Signature) -> dict[str, int]:
     """The largest number of elements that each input may have."""
-    most = {}
-    for spec in signature.inputs:
-        count = 1
-        for size in spec.shape:
-            count *= signature.dims[size][1] if isinstance(size, str) else size
-        most[spec.name] = min(count, _MAX_ELEMENTS)
-    return most
+    return {
+        spec.name: min(
+            _MAX_ELEMENTS,
+            math.prod(
+                signature.dims[size][1] if isinstance(size, str) else size for size in spec.shape
+            ),
+        )
+        for spec in signature.inputs
+    }
 
 
 def min_memory(manifest: Manifest) -> int:
@@ -213,18 +216,8 @@ def concurrency_plans(
     if workers:
         return [ConcurrencyPlan(n, workers) for n in sorted({1, max(1, cores // workers)})]
     halves = max(1, cores // 2)
-    return sorted(
-        {
-            ConcurrencyPlan(cores, 1),
-            ConcurrencyPlan(halves, cores // halves),
-            ConcurrencyPlan(1, cores),
-        },
-        key=_by_workers,
-    )
-
-
-def _by_workers(plan: ConcurrencyPlan) -> int:
-    return plan.workers
+    pairs = ((cores, 1), (halves, cores // halves), (1, cores))
+    return list(dict.fromkeys(ConcurrencyPlan(*pair) for pair in pairs))
 
 
 def best_plan(paces: dict[ConcurrencyPlan, Throughput]) -> ConcurrencyPlan:

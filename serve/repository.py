@@ -153,16 +153,12 @@ class Repository:
         """As the repository extension has it."""
         return [
             {
-                "name": place.name,
-                "version": place.hosted.version if place.hosted else "",
-                "state": "READY" if place.hosted else "UNAVAILABLE",
-                "reason": place.trouble.code
-                if place.trouble
-                else ""
-                if place.hosted
-                else "not loaded",
+                "name": p.name,
+                "version": p.hosted.version if p.hosted else "",
+                "state": "READY" if p.hosted else "UNAVAILABLE",
+                "reason": p.trouble.code if p.trouble else "" if p.hosted else "not loaded",
             }
-            for place in self.places.values()
+            for p in self.places.values()
         ]
 
     def loaded(self) -> list[LoadedModel]:

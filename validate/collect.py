@@ -179,7 +179,7 @@ def _collect(
         reference=oracle.reference,
         preprocessing=_preprocessing(oracle, data, collected),
         own_tensors=_gives_tensors(oracle, collected),
-        runtime=oracle.runtime,
+        runtime=oracle.session.runtime,
         data=data.path,
         samples=data.samples,
         answers=answers,
@@ -298,13 +298,14 @@ def _ill_conditioned(
         return ""
     magnitudes = {name: max(map(abs, known.range)) for name, known in statistics.items()}
     try:
-        (moved,) = oracle.run([perturb(each.feed, magnitudes, request.seed)])
+        (moved,) = oracle.runner.run([perturb(each.feed, magnitudes, request.seed)])
     except BackendError:
         return ""
     share = sensitivity(answered.outputs, moved)
+    if share <= MAX_SENSITIVITY:
+        return ""
     change = f"rounding changes it by {100 * share:.2g} %"
-    ill = share > MAX_SENSITIVITY
-    return f"reference is ill-conditioned on this input ({change})" if ill else ""
+    return f"reference is ill-conditioned on this input ({change})"
 
 
 def _generated(
@@ -325,7 +326,7 @@ def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> Refe
         (answered,) = oracle.answer([each.name], [each.raw], [each.feed])
         collected.own.add(answered.own)
         return answered
-    return oracle.program_answer(oracle.run([each.feed])[0], each.feed)
+    return oracle.program_answer(oracle.runner.run([each.feed])[0], each.feed)
 
 
 def _answer_to(
@@ -349,9 +350,8 @@ def _candidates(
     least = tasks.sure_margin(task)
     folder = Path(request.source_folder)
     try:
-        drawn = generate_candidates(
-            oracle, folder, request.golden, _MARGIN_FACTOR * least, request.seed, least
-        )
+        wanted = _MARGIN_FACTOR * least
+        drawn = generate_candidates(oracle, folder, request.golden, wanted, request.seed, least)
     except BackendError:  # golden cases are a stage of their own, which says what is wrong
         return (), None
     if tasks.decides(task) and not tasks.needs_neighbours(task):

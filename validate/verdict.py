@@ -137,6 +137,7 @@ def crash_verdict(error: EdgeError, executed_by: str = "") -> Judgement:
 
 
 def _no_evidence(evidence: Evidence) -> _Outcome | None:
+    """A file that breaks an invariant, or a reference that proves nothing: no figure counts."""
     if evidence.broken:
         return "fail", evidence.broken
     return ("unproven", evidence.vacuous) if evidence.vacuous else None

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -99,7 +100,8 @@ class IngressApp(App):
 
     async def _follow(self, exchange: Exchange, name: str) -> ReplicaReply:
         deadline, body = await self._received(exchange)
-        return await run_cascade(self._chains[name], self, exchange.id, body, deadline)
+        chain = self._chains[name]
+        return await _CascadeRequest(self, chain, exchange.id, body, deadline).answer()
 
     async def _forward(self, exchange: Exchange, name: str) -> ReplicaReply:
         deadline, body = await self._received(exchange)
@@ -211,71 +213,63 @@ class _PredictAnswer(msgspec.Struct):
     answer: dict[str, Any]
 
 
-async def run_cascade(
-    chain: Cascade, asker: IngressApp, request_id: str, body: bytes, deadline: float
-) -> ReplicaReply:
-    """Ask the first model, then the one that its decision leads to.
+@dataclass(frozen=True)
+class _CascadeRequest:
+    """One request to a cascade, and the application that has its models answer."""
 
-    Returns:
-        JSON ``{"model_name", "steps"}``: the first model's whole answer, then each further one,
-        with the ``box`` (xyxy, pixels of the upright photo) that it is about where there is one.
-        The header ``x-model-id`` names the models that answered, in order. A refusal of either
-        model is the refusal of the whole.
-    """
-    first = await _predict(asker, chain.first, request_id, body, deadline)
-    if first.status != 200:
-        return first
-    decision = msgspec.json.decode(first.body, type=_PredictAnswer).answer
-    if chain.crop:
-        boxes = decision["boxes"][: chain.most]
-        return await _cropped(chain, asker, request_id, body, deadline, first, boxes)
-    name = chain.pick.get(decision["label"], chain.otherwise)
-    if not name:
-        return _joined(chain, [first])
-    second = await _predict(asker, name, request_id, body, deadline)
-    return _joined(chain, [first, second]) if second.status == 200 else second
+    app: IngressApp
+    chain: Cascade
+    request_id: str
+    body: bytes
+    deadline: float
 
+    async def answer(self) -> ReplicaReply:
+        """Ask the first model, then the one that its decision leads to.
 
-async def _predict(
-    asker: IngressApp, name: str, request_id: str, body: bytes, deadline: float
-) -> ReplicaReply:
-    path = f"/v2/models/{name}/predict".encode()
-    return await asker.request(name, "POST", path, [], request_id, body, deadline)
+        Returns:
+            JSON ``{"model_name", "steps"}``: the first model's whole answer, then each further
+            one, with the ``box`` (xyxy, pixels of the upright photo) that it is about where there
+            is one. The header ``x-model-id`` names the models that answered, in order. A refusal
+            of either model is the refusal of the whole.
+        """
+        chain = self.chain
+        first = await self._predict(chain.first)
+        if first.status != 200:
+            return first
+        decision = msgspec.json.decode(first.body, type=_PredictAnswer).answer
+        if chain.crop:
+            return await self._cropped(first, decision["boxes"][: chain.most])
+        name = chain.pick.get(decision["label"], chain.otherwise)
+        if not name:
+            return self._joined([first])
+        second = await self._predict(name)
+        return self._joined([first, second]) if second.status == 200 else second
 
+    async def _predict(self, name: str) -> ReplicaReply:
+        path = f"/v2/models/{name}/predict".encode()
+        asked = self.request_id, self.body, self.deadline
+        return await self.app.request(name, "POST", path, [], *asked)
 
-async def _cropped(
-    chain: Cascade,
-    asker: IngressApp,
-    request_id: str,
-    body: bytes,
-    deadline: float,
-    first: ReplicaReply,
-    boxes: list[list[float]],
-) -> ReplicaReply:
-    if not boxes:
-        return _joined(chain, [first])
+    async def _cropped(self, first: ReplicaReply, boxes: list[list[float]]) -> ReplicaReply:
+        if not boxes:
+            return self._joined([first])
 
-    def call(handle: Any, left: float) -> Any:
-        return handle.crops.remote(chain.crop, request_id, body, boxes, 1e3 * left)
+        def call(handle: Any, left: float) -> Any:
+            asked = self.chain.crop, self.request_id, self.body, boxes, 1e3 * left
+            return handle.crops.remote(*asked)
 
-    reply = await asker.answered(chain.crop, call, deadline)
-    if reply.status != 200:
-        return reply
-    answers = msgspec.json.decode(reply.body, type=list[dict[str, Any]])
-    steps = [one | {"box": box} for one, box in zip(answers, boxes, strict=True)]
-    return _joined(chain, [first], steps, reply.header(b"x-model-id"))
+        reply = await self.app.answered(self.chain.crop, call, self.deadline)
+        if reply.status != 200:
+            return reply
+        answers = msgspec.json.decode(reply.body, type=list[dict[str, Any]])
+        steps = [one | {"box": box} for one, box in zip(answers, boxes, strict=True)]
+        return self._joined([first], steps, reply.header(b"x-model-id"))
 
-
-def _joined(
-    chain: Cascade,
-    replies: list[ReplicaReply],
-    more: list[dict[str, Any]] | None = None,
-    also: bytes = b"",
-) -> ReplicaReply:
-    steps: list[Any] = [msgspec.Raw(reply.body) for reply in replies]
-    body = msgspec.json.encode({"model_name": chain.name, "steps": steps + (more or [])})
-    ids = [reply.header(b"x-model-id") for reply in replies]
-    joined = b", ".join(filter(None, [*ids, also]))
-    return ReplicaReply(
-        200, ((b"content-type", b"application/json"), (b"x-model-id", joined)), body
-    )
+    def _joined(
+        self, replies: list[ReplicaReply], more: Sequence[dict[str, Any]] = (), also: bytes = b""
+    ) -> ReplicaReply:
+        steps: list[Any] = [*(msgspec.Raw(reply.body) for reply in replies), *more]
+        body = msgspec.json.encode({"model_name": self.chain.name, "steps": steps})
+        ids = [reply.header(b"x-model-id") for reply in replies]
+        joined = (b"x-model-id", b", ".join(filter(None, [*ids, also])))
+        return ReplicaReply(200, ((b"content-type", b"application/json"), joined), body)
