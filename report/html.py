@@ -197,7 +197,7 @@ def _difference(report: Report | None) -> dict[str, str]:
     if report is None or not report.outputs:
         return {"difference": "unknown", "difference_note": ""}
     found = [plain(o.relative) for o in report.outputs]
-    worst = max(found, key=lambda value: (math.isnan(value), value))
+    worst = max(found, key=lambda value: math.inf if math.isnan(value) else value)
     limit = f"limit {scientific(report.limits.tensor)}"
     return {"difference": scientific(worst), "difference_note": limit}
 
@@ -215,9 +215,8 @@ def _refused(loaded: WorkspaceContents, one: Refused) -> RefusedRow:
 
 def _plots(loaded: WorkspaceContents, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
     """The other plots in up to two columns, without plots of a single mark."""
-    judged = series + [
-        _series(loaded, r) for r in loaded.manifest.refused if _key(r) in loaded.reports
-    ]
+    refused = [r for r in loaded.manifest.refused if _key(r) in loaded.reports]
+    judged = series + [_series(loaded, r) for r in refused]
     found = [
         ("Flip rate", charts.flip_bounds(judged), _BOUNDS_CAPTION),
         ("Run times", charts.latency_histograms(series), _LATENCY_CAPTION),

@@ -65,9 +65,8 @@ def size_against_latency(series: Sequence[Series], clock: str) -> Markup | None:
         axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
         axes.set_xlabel(f"{clock} time of one run, ms (median)", loc="left")
         axes.set_ylabel("size, MiB")
-        text = "; ".join(
-            f"{p.name}: {mebibytes(p.mb)}, {milliseconds(p.ms)}, {_same(p)}" for p in points
-        )
+        costs = [f"{mebibytes(p.mb)}, {milliseconds(p.ms)}, {_same(p)}" for p in points]
+        text = "; ".join(f"{p.name}: {cost}" for p, cost in zip(points, costs, strict=True))
         front = ", ".join(p.name for p in best)
         return embed(figure, "plot-cost", "Size against latency", f"{text}. Front: {front}")
 

@@ -86,9 +86,8 @@ class App:
         finally:
             exchange.release(self._weight)
             ended: dict[str, str | int] = {"http.response.status_code": exchange.status}
-            self.service.traces.end(
-                span, exchange.status >= 500, **ended | ({"error.type": code} if code else {})
-            )
+            ended |= {"error.type": code} if code else {}
+            self.service.traces.end(span, exchange.status >= 500, **ended)
             self._count(exchange, route, key)
 
     async def _handle(self, exchange: Exchange, route: str, arguments: dict[str, str]) -> None:
@@ -111,9 +110,8 @@ class App:
             return
         if (model := self._model(exchange)) and error.status in (429, 503):
             self.metrics.sheds.labels(model, error.error.code).inc()
-        await exchange.answer(
-            error.status, error_body(error.error, exchange.id), headers=error.headers()
-        )
+        body = error_body(error.error, exchange.id)
+        await exchange.answer(error.status, body, headers=error.headers())
 
     def _model(self, exchange: Exchange) -> str:
         """The model of this endpoint that a path names; empty: none."""
@@ -311,10 +309,9 @@ class Routes:
         try:
             return msgspec.json.decode(body, type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            wanted, hint = "a JSON object", "send an object, or no body at all"
-            raise rejected(
-                "EDGE-SERVE-010", "request", wanted, "something else", hint=hint
-            ) from None
+            wanted, got = "a JSON object", "something else"
+            hint = "send an object, or no body at all"
+            raise rejected("EDGE-SERVE-010", "request", wanted, got, hint=hint) from None
 
     async def _json(self, exchange: Exchange, whole: object, status: int = 200) -> None:
         await exchange.answer(status, msgspec.json.encode(whole))

@@ -173,9 +173,8 @@ def read_infer_request(message: Any, most: Mapping[str, int]) -> oip.InferReques
     for kind, named in (("input", message.inputs), ("output", message.outputs)):
         if len({one.name for one in named}) != len(named):
             raise oip.BadMessage(f"an {kind} is named twice")
-    tensors = tuple(
-        _tensor(tensor, raw[i] if raw else None, most) for i, tensor in enumerate(message.inputs)
-    )
+    pairs = zip(message.inputs, raw or [None] * len(message.inputs), strict=True)
+    tensors = tuple(_tensor(tensor, data, most) for tensor, data in pairs)
     wanted = tuple(oip.RequestedOutput(output.name, True) for output in message.outputs)
     return oip.InferRequest(tensors, message.id, wanted, True, _parameters(message.parameters))
 
@@ -188,9 +187,8 @@ def _tensor(tensor: Any, raw: bytes | None, most: Mapping[str, int]) -> oip.Tens
         if "shared_memory_region" in tensor.parameters:
             raise oip.BadMessage("shared memory is not offered here")
         if raw is not None:
-            return oip.Tensor(
-                name, from_bytes(memoryview(raw), tensor.datatype, tensor.shape, most[name])
-            )
+            array = from_bytes(memoryview(raw), tensor.datatype, tensor.shape, most[name])
+            return oip.Tensor(name, array)
         return oip.Tensor(name, _contents(tensor, most[name]))
     except oip.BadMessage as error:
         raise oip.BadMessage(f"input {name[:60]!r}: {error}") from error
@@ -227,9 +225,8 @@ def write_infer_response(answer: oip.InferResponse) -> Any:
         model_name=answer.model, model_version=answer.version, id=answer.id
     )
     for name, value in answer.parameters.items():
-        made.parameters[name].string_param = (
-            value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        )
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        made.parameters[name].string_param = text
     for tensor in answer.outputs:
         made.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
         made.raw_output_contents.append(to_bytes(tensor.array))

@@ -105,11 +105,8 @@ def answer_request(
         samples = _sample_count(hosted, feed)
     parameters = {"model_id": hosted.model_id}
     chosen = _requested_outputs(outputs, request)
-    return (
-        oip.InferResponse(hosted.name, hosted.version, chosen, request.id, parameters),
-        times,
-        samples,
-    )
+    response = oip.InferResponse(hosted.name, hosted.version, chosen, request.id, parameters)
+    return response, times, samples
 
 
 def predict(hosted: LoadedModel, raw: bytes) -> InferenceResult:
@@ -130,11 +127,8 @@ def predict(hosted: LoadedModel, raw: bytes) -> InferenceResult:
     }
     body = encode(whole)
     ended = time.perf_counter()
-    times = RequestTimes(
-        before=times.before + written - start - times.total,
-        ran=times.ran,
-        after=times.after + ended - written,
-    )
+    before = times.before + written - start - times.total
+    times = replace(times, before=before, after=times.after + ended - written)
     return InferenceResult(body, None, times, 1)
 
 
@@ -169,8 +163,7 @@ def _raw_outputs(
     records_json = np.empty(len(records), object)
     records_json[:] = [encode(_jsonable(record)) for record in records]
     before = max(0.0, time.perf_counter() - start - times.ran - times.after)
-    outputs = [oip.Tensor(DECISION, records_json)]
-    return outputs, RequestTimes(before=before, ran=times.ran, after=times.after), len(raws)
+    return [oip.Tensor(DECISION, records_json)], replace(times, before=before), len(raws)
 
 
 def _jsonable(record: object) -> object:
@@ -304,9 +297,8 @@ class DynamicBatcher:
         key = (id(hosted), *((name, x.shape[1:]) for name, x in feed.items()))
         rows = len(next(iter(feed.values())))
         item = _BatchItem(feed, rows, deadline, asyncio.get_running_loop().create_future())
-        limit = min(
-            self._most, hosted.manifest.signature.dims[str(hosted.manifest.signature.batch_dim)][1]
-        )
+        sign = hosted.manifest.signature
+        limit = min(self._most, sign.dims[str(sign.batch_dim)][1])
         batch = self._open.get(key)
         if batch is not None and batch.rows + rows > limit:
             self._close(hosted, key)

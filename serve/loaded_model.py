@@ -158,15 +158,11 @@ def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
 
 def max_elements(signature: Signature) -> dict[str, int]:
     """The largest number of elements that each input may have."""
-    return {
-        spec.name: min(
-            _MAX_ELEMENTS,
-            math.prod(
-                signature.dims[size][1] if isinstance(size, str) else size for size in spec.shape
-            ),
-        )
-        for spec in signature.inputs
-    }
+    most = {}
+    for spec in signature.inputs:
+        sizes = (signature.dims[dim][1] if isinstance(dim, str) else dim for dim in spec.shape)
+        most[spec.name] = min(math.prod(sizes), _MAX_ELEMENTS)
+    return most
 
 
 def min_memory(manifest: Manifest) -> int:

@@ -58,9 +58,8 @@ def _paths(names: list[str]) -> dict[str, Any]:
     }
     of_model: dict[str, Any] = {}
     for base in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
-        given = [_ref("parameters", "model")] + (
-            [_ref("parameters", "version")] if "version" in base else []
-        )
+        words = ("model", "version") if "version" in base else ("model",)
+        given = [_ref("parameters", word) for word in words]
         of_model |= {
             base: _get("A model's inputs and outputs", "Model", given),
             f"{base}/ready": _get("Whether the model can be asked", "Any", given, {"503": "Any"}),
@@ -73,9 +72,8 @@ def _paths(names: list[str]) -> dict[str, Any]:
     given = [_ref("parameters", "model")]
     of_model["/v2/models/{model}/config"] = _get("As Triton's clients ask for it", "Any", given)
     for verb in ("load", "unload"):
-        of_model[f"/v2/repository/models/{{model}}/{verb}"] = _post(
-            f"{verb} a model", "Any", None, given
-        )
+        path = f"/v2/repository/models/{{model}}/{verb}"
+        of_model[path] = _post(f"{verb} a model", "Any", None, given)
     return plain | of_model
 
 

@@ -53,9 +53,8 @@ class Service:
     def model_ready(self, name: str, version: str | None = None) -> bool:
         """Whether this model can be asked (RequestRejected: EDGE-SERVE-017)."""
         place = self.repository.place(name, version)
-        return not self.draining and (
-            place.hosted is not None or (self.options.lazy and place.wanted)
-        )
+        loadable = place.hosted is not None or (self.options.lazy and place.wanted)
+        return not self.draining and loadable
 
     def metadata(self) -> dict[str, Any]:
         """Of the server."""
@@ -98,11 +97,7 @@ class Service:
         """Of one model, or of all that are loaded."""
         place = self.repository.place(name, version) if name else None
         shown = self.repository.loaded() if place is None else [h for h in (place.hosted,) if h]
-        return {
-            "model_stats": [
-                hosted.figures.snapshot(hosted.name, hosted.version) for hosted in shown
-            ]
-        }
+        return {"model_stats": [h.figures.snapshot(h.name, h.version) for h in shown]}
 
     async def load(self, name: str, parameters: object = None) -> None:
         """Load or reload (RequestRejected: EDGE-SERVE-024 not allowed, -025 a configuration)."""
@@ -176,9 +171,8 @@ class Service:
                 written = time.perf_counter()
                 made = write(answer)
                 after = times.after + time.perf_counter() - written
-                return made, inference.InferenceResult(
-                    b"", None, dataclasses.replace(times, after=after), samples
-                )
+                times = dataclasses.replace(times, after=after)
+                return made, inference.InferenceResult(b"", None, times, samples)
 
             ran = await self._run(request_id, hosted, hosted.admission.run(job, deadline))
             made, done = ran.result

@@ -163,9 +163,8 @@ def _collect(
         collected.answers.append(_to_stored(answered, digest))
     writer.flush()
     if writer.stored < len(data.samples):
-        collected.notes.append(
-            f"tensors were compared on the first {writer.stored} of {len(data.samples)} inputs"
-        )
+        count = f"{writer.stored} of {len(data.samples)}"
+        collected.notes.append(f"tensors were compared on the first {count} inputs")
     started = time.process_time()
     file = _over_generated(request, oracle, statistics, collected, stage)
     record_activations(stage, oracle.session, collected.natural)
@@ -235,9 +234,8 @@ def _check_decides(oracle: Reference, answered: ReferenceAnswer, thing: str) -> 
 
 def _to_stored(answered: ReferenceAnswer, digest: str) -> StoredAnswer:
     margin = None if answered.margin is None else number(answered.margin)
-    return StoredAnswer(
-        input_sha256=digest, record=answered.record, margin=margin, scored=answered.scored
-    )
+    record, scored = answered.record, answered.scored
+    return StoredAnswer(input_sha256=digest, record=record, margin=margin, scored=scored)
 
 
 def _over_generated(
@@ -260,9 +258,8 @@ def _over_generated(
             collected.notes.append(f"generated input {each.name!r} left out: {reason}")
             continue
         answer = _answer_to(oracle, each, answered)
-        collected.fillers.append(
-            SyntheticInput(name=each.name, natural=each.natural, of_length=each.of_length)
-        )
+        natural, sized = each.natural, each.of_length
+        collected.fillers.append(SyntheticInput(each.name, natural, of_length=sized))
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)

@@ -21,7 +21,7 @@ from edgeserve.errors import BackendError, ValidateError
 from edgeserve.tasks import decision_rule
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
-from edgeserve.types.reports import MetricStats, Report
+from edgeserve.types.reports import Report
 from edgeserve.validate.accuracy.evaluators import perplexity
 from edgeserve.validate.checks.activations import (
     check_activations,
@@ -196,11 +196,9 @@ def _check_values(trial: ArtifactRun) -> None:
         findings.prove_nothing("EDGE-CHECK-021", "no output of the reference follows its input")
     for name, largest in difference.below_floor().items():
         if name in _evidence_outputs(trial.case):
-            floor = trial.case.limits.scale_floor
-            findings.prove_nothing(
-                "EDGE-CHECK-020",
-                f"output {name!r} of the reference never exceeds {largest:.2g}, below {floor:g}",
-            )
+            below = f"{largest:.2g}, below {trial.case.limits.scale_floor:g}"
+            message = f"output {name!r} of the reference never exceeds {below}"
+            findings.prove_nothing("EDGE-CHECK-020", message)
 
 
 def _constant_reference(trial: ArtifactRun) -> str:
@@ -223,9 +221,8 @@ def _check_fields(trial: ArtifactRun) -> None:
     if case.decides or case.request.artifact.precision == "fp32":
         return
     for diff in trial.difference.silent():
-        findings.prove_nothing(
-            "EDGE-CHECK-065", f"{describe_diff(diff)}: the reference's hardly move on these inputs"
-        )
+        message = f"{describe_diff(diff)}: the reference's hardly move on these inputs"
+        findings.prove_nothing("EDGE-CHECK-065", message)
 
 
 def _evidence_outputs(case: ValidationCase) -> set[str]:
@@ -271,6 +268,8 @@ def _report(trial: ArtifactRun, judgement: Judgement, started: float) -> Report:
     seen = (*answers.notes, *findings.notes, *thresholds, *_drift_note(case, evidence))
     notes = (*case.exported.notes, *seen)
     largest = max((plain(diff.relative) for diff in evidence.outputs), default=0.0)
+    # A text that is predicted is its own truth.
+    predicted = ratio_stats("perplexity", trial.likelihood.costs, perplexity)
     error, worst = largest, worst_tensors(answers.samples, trial.by_id)
     if case.decides:
         error, worst = trial.error.largest(), trial.tally.worst(trial.by_id)
@@ -287,14 +286,8 @@ def _report(trial: ArtifactRun, judgement: Judgement, started: float) -> Report:
         notes=notes,
         invariant_seconds=number(trial.apart_seconds),
         labels=label_stats(trial.tally.marked(case.exported.labels)),
-        metrics=_metrics(trial),
+        metrics=(*trial.truths.stats(), *([predicted] if predicted else [])),
     )
-
-
-def _metrics(trial: ArtifactRun) -> tuple[MetricStats, ...]:
-    """The task's metrics against true labels; a text that is predicted is its own truth."""
-    found = ratio_stats("perplexity", trial.likelihood.costs, perplexity)
-    return (*trial.truths.stats(), *([found] if found else []))
 
 
 def _inputs(case: ValidationCase) -> str:

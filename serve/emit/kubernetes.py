@@ -32,9 +32,7 @@ def _ports(subject: DeploymentSubject) -> list[tuple[str, int]]:
 
 def _container(subject: DeploymentSubject, name: str, words: list[str]) -> dict[str, Any]:
     """The container of a pod: non-root, read-only, with probes and limits."""
-    ports = [
-        {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _ports(subject)
-    ]
+    ports = [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in _ports(subject)]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
     mounts += [
         {"name": secret, "mountPath": path, "readOnly": True}
@@ -161,11 +159,10 @@ def _prerequisites(subject: DeploymentSubject) -> str:
     """What has to be there before, as comment."""
     steps = [f"Image: docker build -t {subject.image} . (files: --emit docker)"]
     for name in subject.secrets:
-        tls = name.endswith("-tls")
-        kind, files = (
-            ("tls", "cert=tls.crt --key=tls.key") if tls else ("generic", "from-file=keys")
-        )
-        steps.append(f"Secret: kubectl create secret {kind} {name} --{files}")
+        given = f"generic {name} --from-file=keys"
+        if name.endswith("-tls"):
+            given = f"tls {name} --cert=tls.crt --key=tls.key"
+        steps.append(f"Secret: kubectl create secret {given}")
     return "\n".join(steps)
 
 

@@ -235,10 +235,9 @@ def check_activations(
         harmed: The outputs are far off: masks are named as well, which converters put into
             float16's range on purpose and mostly without harm.
     """
-    seen = [
-        (t, reference[t.source], found.ranges[t.source]) for t in taps if t.source in found.ranges
-    ]
-    pairs = [(tap, wanted, got) for tap, wanted, got in seen if wanted.numel == got.numel]
+    seen = [tap for tap in taps if tap.source in found.ranges]
+    every = [(tap, reference[tap.source], found.ranges[tap.source]) for tap in seen]
+    pairs = [(tap, wanted, got) for tap, wanted, got in every if wanted.numel == got.numel]
     detail = f"{len(pairs)} activations were compared with the reference's"
     findings.check("inner", True, detail)
     _remark(findings, "EDGE-CHECK-066", "activations are constant", _constant_tensors(pairs))

@@ -214,9 +214,8 @@ def _run_singly(runner: BatchRunner, feeds: Sequence[Feed]) -> list[Feed]:
 
 
 def _same_shapes(feed: Feed, other: Feed) -> bool:
-    return all(
-        array.shape == other[name].shape and array.shape[:1] == (1,) for name, array in feed.items()
-    )
+    shapes = [(array.shape, other[name].shape) for name, array in feed.items()]
+    return all(one == another and one[:1] == (1,) for one, another in shapes)
 
 
 def _interchangeable(specs: Sequence[TensorSpec]) -> list[tuple[str, str]]:

@@ -128,9 +128,8 @@ def infer_layout(spec: TensorSpec, arrays: Sequence[np.ndarray]) -> FieldLayout:
         spec: Its name and shape.
         arrays: What the reference gave for it, each with batch axis.
     """
-    axes = {
-        a: n for a, n in channel_axes(spec).items() if all(array.shape[a] == n for array in arrays)
-    }
+    sizes = channel_axes(spec).items()
+    axes = {a: n for a, n in sizes if all(array.shape[a] == n for array in arrays)}
     if not arrays or arrays[0].dtype.kind != "f" or not axes:
         return FieldLayout(shortest_axis(axes), (OutputField(_by_name(spec.name) or "values"),))
     found = {axis: _ChannelRanges.along(axis, arrays) for axis in axes}
@@ -223,9 +222,8 @@ def declared_layouts(exported: Exported) -> dict[str, FieldLayout]:
             found.setdefault(name, split)
     for name, word in exported.fields.items():
         if name in specs:
-            found.setdefault(
-                name, FieldLayout(shortest_axis(channel_axes(specs[name])), (OutputField(word),))
-            )
+            axis = shortest_axis(channel_axes(specs[name]))
+            found.setdefault(name, FieldLayout(axis, (OutputField(word),)))
     return found
 
 

@@ -129,9 +129,8 @@ class FlipCounter(ABC):
 
     def decided(self) -> Rate:
         """Flips where the reference was sure: what is judged."""
-        return rate(
-            (row.sample.group, row.units.decided_flips, row.units.decided) for row in self.rows()
-        )
+        pairs = ((row.sample.group, row.units) for row in self.rows())
+        return rate((group, units.decided_flips, units.decided) for group, units in pairs)
 
     def stats(self, limits: Limits) -> DecisionStats:
         """All figures."""

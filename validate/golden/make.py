@@ -202,14 +202,14 @@ def _fields(
     The reference's first answers say both, where they are stored, else the cases' own.
     """
     seen = _stored_outputs(request, exported) or [each.outputs for each in chosen]
-    floor = Limits().scale_floor
-    return tuple(
-        GoldenField(output=name, word=field.word, scale=scale, axis=split.axis, runs=field.runs)
-        for name, split in field_layouts(exported, seen).items()
-        for field, scale in zip(
-            split.fields, field_scales(split, [feed[name] for feed in seen], floor), strict=True
-        )
-    )
+    fields: list[GoldenField] = []
+    for name, split in field_layouts(exported, seen).items():
+        scales = field_scales(split, [feed[name] for feed in seen], Limits().scale_floor)
+        fields += [
+            GoldenField(output=name, word=field.word, scale=scale, axis=split.axis, runs=field.runs)
+            for field, scale in zip(split.fields, scales, strict=True)
+        ]
+    return tuple(fields)
 
 
 def _stored_outputs(request: GoldenRequest, exported: Exported) -> list[Feed]:
@@ -230,9 +230,8 @@ def _write_cases(
     """Write the cases as ``golden/001.png`` and so on; paths are relative to the workspace."""
     origin: Literal["generated", "given"] = "generated" if request.given is None else "given"
     with staged(Path(request.out) / "golden") as stage:
-        cases = tuple(
-            _write_case(stage, f"{i:03d}", each, medium, rule) for i, each in enumerate(chosen, 1)
-        )
+        named = [(f"{i:03d}", each) for i, each in enumerate(chosen, 1)]
+        cases = tuple(_write_case(stage, name, each, medium, rule) for name, each in named)
     return Golden(origin=origin, cases=cases)
 
 

@@ -155,9 +155,7 @@ class Reference:
         near = decision(self._lowered, outputs, feed) if decides and self._lowered else None
         record = self._completed(record, near)
         margin = None if record is None else tasks.margin(record, self.rule)
-        return ReferenceAnswer(
-            record=record, margin=margin, scored=True, outputs=outputs, own=True, program=record
-        )
+        return ReferenceAnswer(record, margin, True, outputs, own=True, program=record)
 
     def _opened(
         self, reference: str, user_folder: Path, caller: str
@@ -187,10 +185,8 @@ class Reference:
         if least is not None:
             self.least_score = least if self.least_score is None else min(self.least_score, least)
         record = self._completed(parsed.record, program.record)
-        margin = self._margin(parsed, record, program)
-        return dataclasses.replace(
-            program, record=record, margin=margin, scored=parsed.scored, own=False
-        )
+        margin, scored = self._margin(parsed, record, program), parsed.scored
+        return dataclasses.replace(program, record=record, margin=margin, scored=scored, own=False)
 
     def _completed(self, record: Record | None, program: Record | None) -> Record | None:
         """The record with what the exported program knows besides, or nearly decided."""
