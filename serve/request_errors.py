@@ -16,8 +16,7 @@ _OBJECT = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>")
 #: What the operator would run; the path of the installation is none of a remote caller's business.
 _COMMAND = re.compile(r"(?:pip install|git -C) .*")
 
-
-#: By code, the status of HTTP and what helps.
+#: By code, the status of HTTP and what helps; empty: that depends on the request.
 _REJECTIONS = {
     "EDGE-SERVE-010": (
         400,
@@ -37,7 +36,7 @@ _REJECTIONS = {
         503,
         "put a good bundle in its place and load again; the endpoint's log says why it failed",
     ),
-    "EDGE-SERVE-019": (400, "POST /v2/models/NAME/infer takes its tensors"),
+    "EDGE-SERVE-019": (400, ""),
     "EDGE-SERVE-020": (
         503,
         "try again after Retry-After, ask another endpoint, or answer on the device",

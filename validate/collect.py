@@ -259,7 +259,7 @@ def _over_generated(
             continue
         answer = _answer_to(oracle, each, answered)
         natural, sized = each.natural, each.of_length
-        collected.fillers.append(SyntheticInput(each.name, natural, of_length=sized))
+        collected.fillers.append(SyntheticInput(name=each.name, natural=natural, of_length=sized))
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)

@@ -155,7 +155,9 @@ class Reference:
         near = decision(self._lowered, outputs, feed) if decides and self._lowered else None
         record = self._completed(record, near)
         margin = None if record is None else tasks.margin(record, self.rule)
-        return ReferenceAnswer(record, margin, True, outputs, own=True, program=record)
+        return ReferenceAnswer(
+            record, margin, scored=True, outputs=outputs, own=True, program=record
+        )
 
     def _opened(
         self, reference: str, user_folder: Path, caller: str
