@@ -35,7 +35,7 @@ from edgeserve.report.view_model import (
     TimingRow,
     WorstInputRow,
 )
-from edgeserve.types.artifact import Artifact, Provenance, Reason
+from edgeserve.types.artifact import Artifact, Provenance, Reason, Refused
 from edgeserve.types.base import plain
 from edgeserve.types.reports import (
     Check,
@@ -47,27 +47,20 @@ from edgeserve.types.reports import (
     Spread,
     WorstInput,
 )
-from edgeserve.types.vocabulary import Format, Precision, Verdict
 
 #: Worst inputs shown of each artifact.
 _WORST = 6
 
 
-def detail(
-    loaded: WorkspaceContents,
-    format: Format,
-    precision: Precision,
-    verdict: Verdict,
-    thumbnails: Thumbnails,
-    artifact: Artifact | None,
-) -> Detail:
-    """Describe one artifact's report and measurements; ``artifact`` is None if it was rejected."""
-    key = f"{format}-{precision}"
+def detail(loaded: WorkspaceContents, one: Artifact | Refused, thumbnails: Thumbnails) -> Detail:
+    """Describe one artifact's report and measurements; of a rejected one its report alone."""
+    key, verdict = f"{one.format}-{one.precision}", one.verdict or "unproven"
+    artifact = one if isinstance(one, Artifact) else None
     report = loaded.reports.get(key)
     measured = loaded.measurements.get(key, ())
     return Detail(
         anchor=f"a-{key}",
-        name=artifact_name(format, precision),
+        name=artifact_name(one.format, one.precision),
         verdict=verdict,
         word=VERDICT_WORD[verdict],
         reasons=_reasons(artifact, report),

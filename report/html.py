@@ -83,15 +83,9 @@ def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
     """Build the page: best artifacts first, unknown figures marked as unknown."""
     manifest = loaded.manifest
     artifacts = sorted(manifest.artifacts, key=lambda a: _rank(loaded, a))
-    details = [
-        detail(loaded, a.format, a.precision, a.verdict or "unproven", thumbnails, a)
-        for a in artifacts
-    ]
-    details += [
-        detail(loaded, r.format, r.precision, r.verdict, thumbnails, None)
-        for r in manifest.refused
-        if _key(r) in loaded.reports
-    ]
+    listed: list[Artifact | Refused] = [*artifacts]
+    listed += [r for r in manifest.refused if _key(r) in loaded.reports]
+    details = [detail(loaded, one, thumbnails) for one in listed]
     if len(details) > _MAX_UNFOLDED:
         details = [d._replace(open=d.verdict != "pass") for d in details]
     series = [_series(loaded, a) for a in artifacts]

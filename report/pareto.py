@@ -75,14 +75,10 @@ def _point(one: Series, clock: str) -> Point | None:
     if one.measurement is None or not one.size_mb:
         return None
     run = one.measurement.run
-    rate = one.decisions.decided.rate if one.decisions and one.decisions.decided.n else None
-    return Point(
-        one.name,
-        one.verdict,
-        plain((run.cpu if clock == "CPU" else run.wall).p50),
-        one.size_mb,
-        None if rate is None else plain(rate),
-    )
+    decided = one.decisions.decided if one.decisions else None
+    changed = plain(decided.rate) if decided and decided.n else None
+    time = plain((run.cpu if clock == "CPU" else run.wall).p50)
+    return Point(one.name, one.verdict, time, one.size_mb, changed)
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:

@@ -148,12 +148,11 @@ def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
         name: low if name == signature.batch_dim else min(high, max(low, _TYPICAL_SIZE))
         for name, (low, high) in signature.dims.items()
     }
-    return {
-        spec.name: np.zeros(
-            [sizes.get(d, 1) if isinstance(d, str) else d for d in spec.shape], spec.dtype
-        )
-        for spec in signature.inputs
-    }
+    feed = {}
+    for spec in signature.inputs:
+        shape = [sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in spec.shape]
+        feed[spec.name] = np.zeros(shape, spec.dtype)
+    return feed
 
 
 def max_elements(signature: Signature) -> dict[str, int]:

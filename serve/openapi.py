@@ -14,7 +14,9 @@ _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 def document(models: Iterable[str]) -> dict[str, Any]:
     """OpenAPI 3.1 for the models of these names."""
-    names = sorted(models)
+    names = {"type": "string", "enum": sorted(models)}
+    parameters = {"model": _VERSION | {"name": "model", "schema": names}}
+    parameters |= {"version": _VERSION, "deadline": _DEADLINE}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -23,17 +25,17 @@ def document(models: Iterable[str]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
             "description": "Open Inference Protocol v2, and decisions on raw bytes.",
         },
-        "paths": _paths(names),
+        "paths": _paths(),
         "components": {
             "schemas": _SCHEMAS,
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "parameters": {"model": _model(names), "version": _VERSION, "deadline": _DEADLINE},
+            "parameters": parameters,
         },
         "security": [{}, {"bearer": []}],
     }
 
 
-def _paths(names: list[str]) -> dict[str, Any]:
+def _paths() -> dict[str, Any]:
     plain = {
         "/v2/health/live": _get("Whether the process answers", "Health"),
         "/v2/health/ready": _get(
@@ -117,15 +119,6 @@ def _answer(summary: str, schema: str) -> dict[str, Any]:
 
 def _ref(kind: str, name: str) -> dict[str, str]:
     return {"$ref": f"#/components/{kind}/{name}"}
-
-
-def _model(names: list[str]) -> dict[str, Any]:
-    return {
-        "name": "model",
-        "in": "path",
-        "required": True,
-        "schema": {"type": "string", "enum": names},
-    }
 
 
 _VERSION = {"name": "version", "in": "path", "required": True, "schema": {"type": "string"}}

@@ -77,11 +77,8 @@ class Repository:
     @property
     def ready(self) -> bool:
         """Whether each model is loaded, or may be at its first request."""
-        return all(
-            p.hosted or (self._options.lazy and not p.trouble)
-            for p in self.places.values()
-            if p.wanted
-        )
+        wanted = [place for place in self.places.values() if place.wanted]
+        return all(p.hosted or (self._options.lazy and not p.trouble) for p in wanted)
 
     def place(self, name: str, version: str | None = None) -> ModelSlot:
         """The model of a name.

@@ -30,11 +30,7 @@ _PAUSE_S = 0.05
 _FORWARDED_HEADERS = (b"content-type", b"inference-header-content-length")
 #: A reply's headers that are passed on; length, packing and id are this side's own.
 _RETURNED_HEADERS = (
-    b"inference-header-content-length",
-    b"x-model-id",
-    b"x-cold-start-ms",
-    b"retry-after",
-    b"retry-after-ms",
+    b"inference-header-content-length x-model-id x-cold-start-ms retry-after retry-after-ms".split()
 )
 
 

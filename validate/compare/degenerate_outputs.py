@@ -142,11 +142,9 @@ class DegenerateOutputCheck:
             return None
         places = np.arange(wanted.moved.size) if each.channels is None else np.array(each.channels)
         listed = OutputField(each.word, tuple(int(place) for place in places[dead])).part
-        return FieldFault(
-            "field-moves",
-            f"{listed} of {self._called(each)} stand{'s' if dead.size == 1 else ''} still; the"
-            f" reference's move by up to {wanted.moved[dead].max():.3g} from input to input",
-        )
+        stand = f"{listed} of {self._called(each)} stand{'s' if dead.size == 1 else ''} still"
+        moves = f"move by up to {wanted.moved[dead].max():.3g} from input to input"
+        return FieldFault("field-moves", f"{stand}; the reference's {moves}")
 
     def _other_constant(self, each: OutputField, floor: float) -> FieldFault | None:
         """Channels with one value everywhere in the reference, and another in the file."""
@@ -159,11 +157,8 @@ class DegenerateOutputCheck:
         if not off.size or off[worst] <= max(_CONSTANT_TOLERANCE * magnitude, floor):
             return None
         end = got.low if abs(got.low[worst] - wanted.low[worst]) == off[worst] else got.high
-        return FieldFault(
-            "constant-kept",
-            f"{self._called(each)} holds {end[worst]:.3g} where the reference is"
-            f" {wanted.low[worst]:.3g} on every input",
-        )
+        usual = f"where the reference is {wanted.low[worst]:.3g} on every input"
+        return FieldFault("constant-kept", f"{self._called(each)} holds {end[worst]:.3g} {usual}")
 
     def _saturated(self, index: int, each: OutputField) -> FieldFault | None:
         (_, inside, count), (at_end, _, _) = self._ends[index]

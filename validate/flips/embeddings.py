@@ -170,14 +170,14 @@ class NeighbourFlipCounter(FlipCounter):
         reference, answer = self._vectors.matrices()
         wanted, margins = nearest_neighbours(reference)
         got, _ = nearest_neighbours(answer)
-        limit = tasks.sure_margin(self._task)
+        flipped, decided = wanted != got, margins >= tasks.sure_margin(self._task)
         return [
             DecisionRow(
                 sample,
                 self._neighbour(reference, i, int(wanted[i])),
                 self._neighbour(answer, i, int(got[i])),
                 float(margins[i]),
-                one_decision(flipped=bool(wanted[i] != got[i]), decided=bool(margins[i] >= limit)),
+                one_decision(flipped=bool(flipped[i]), decided=bool(decided[i])),
             )
             for i, sample in enumerate(self._samples)
         ]
