@@ -1,4 +1,4 @@
-"""Commands that inform: doctor, profiles, explain."""
+"""Commands on the installation and the catalogues: doctor, env, profiles, explain."""
 
 from __future__ import annotations
 
@@ -67,8 +67,26 @@ def explain(
     return 0
 
 
+def env(
+    action: Annotated[str, typer.Argument(metavar="create", help="The action: create.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment: optimum.")],
+    index_url: Annotated[str | None, typer.Option(help="URL of another package index.")] = None,
+    json_: Json = False,
+) -> int:
+    """Manage environments for external exporters (optimum)."""
+    from edgeserve.cli.app import terminal_ui
+    from edgeserve.options import check_choice
+    from edgeserve.pipeline.env import create
+
+    check_choice("env", action, ("create",))
+    made = create(name, terminal_ui(), ("--index-url", index_url) if index_url else ())
+    shown = f"{made.name}  {'made in' if made.made else 'is in'} {made.folder}"
+    return show(json_, made.json, lambda: print(shown))
+
+
 COMMANDS = {
     "doctor": partial(command, doctor),
+    "env": partial(command, env),
     "profiles": partial(command, profiles),
     "explain": partial(command, explain),
 }
