@@ -177,7 +177,9 @@ def _searchsorted(
 #: What adds up in places, by operator.
 SCATTER_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.index_add.default: _index_add,
-    _ATEN.scatter_add.default: lambda x, *given: _scatter_reduce(x, *given, reduce="sum"),
+    _ATEN.scatter_add.default: lambda x, dim, index, src: _scatter_reduce(
+        x, dim, index, src, "sum"
+    ),
     _ATEN.scatter_reduce.two: _scatter_reduce,
 }
 
