@@ -126,7 +126,7 @@ class _Calls:
                 self._app.log.fault(request_id, "", error)
                 await self._abort(context, model_failed("of this request"), status)
             finally:
-                self._told(name, request_id, status, key, began)
+                self._count(name, request_id, status, key, began)
                 ours = status in ("INTERNAL", "UNAVAILABLE", "UNKNOWN")
                 self._service.traces.end(
                     span, ours, **attributes | {"rpc.response.status_code": status}
@@ -134,7 +134,7 @@ class _Calls:
 
         return call
 
-    def _told(self, name: str, request_id: str, status: str, key: str, began: float) -> None:
+    def _count(self, name: str, request_id: str, status: str, key: str, began: float) -> None:
         self._service.metrics.requests.labels("", f"grpc:{name}", status).inc()
         if self._app.log.requests and name not in _KEYLESS:
             self._app.log.event(
