@@ -20,13 +20,14 @@ from types import MappingProxyType
 
 from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph, Op, WeightInfo
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.errors import BackendError
 from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT, check_word
 
 __all__ = [
     "Backend",
     "Graph",
+    "LoadOptions",
     "Op",
     "Session",
     "WeightInfo",
@@ -148,37 +149,26 @@ def _make(name: str, dotted: str | None, asked: str) -> Backend:
         check_word("format", name)
         made = getattr(importlib.import_module(module), attribute)()
     except Exception as error:  # a plugin may fail in any way
-        raise BackendError(
-            "EDGE-BACKEND-003",
-            f"backend {name!r} ({dotted})",
-            wanted="a backend that can be imported",
-            got=f"{type(error).__name__}: {error}",
-            hint="reinstall or remove the package that registers it",
-        ) from error
+        wanted, got = "a backend that can be imported", f"{type(error).__name__}: {error}"
+        hint = "reinstall or remove the package that registers it"
+        raise _broken(name, dotted, wanted, got, hint) from error
     if not isinstance(made, Backend):
-        raise BackendError(
-            "EDGE-BACKEND-003",
-            f"backend {name!r} ({dotted})",
-            wanted="a subclass of edgeserve.backends.Backend",
-            got=type(made).__name__,
-            hint="see docs/tutorials/add-a-format.md for what an entry point must name",
-        )
+        wanted = "a subclass of edgeserve.backends.Backend"
+        hint = "see docs/tutorials/add-a-format.md for what an entry point must name"
+        raise _broken(name, dotted, wanted, type(made).__name__, hint)
     if made.format != name:
-        raise BackendError(
-            "EDGE-BACKEND-003",
-            f"backend {name!r} ({dotted})",
-            wanted=f"one whose format is {name!r}, as the entry point says",
-            got=repr(made.format),
-            hint="give the entry point and the class the same word",
-        )
+        wanted = f"one whose format is {name!r}, as the entry point says"
+        hint = "give the entry point and the class the same word"
+        raise _broken(name, dotted, wanted, repr(made.format), hint)
     return made
 
 
+def _broken(name: str, dotted: str, wanted: str, got: str, hint: str) -> BackendError:
+    backend = f"backend {name!r} ({dotted})"
+    return BackendError("EDGE-BACKEND-003", backend, wanted=wanted, got=got, hint=hint)
+
+
 def _unknown(asked: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-001",
-        "format",
-        wanted=f"one of {', '.join(formats())}",
-        got=repr(asked),
-        hint="check the spelling, or install the package that registers this format",
-    )
+    wanted = f"one of {', '.join(formats())}"
+    hint = "check the spelling, or install the package that registers this format"
+    return BackendError("EDGE-BACKEND-001", "format", wanted=wanted, got=repr(asked), hint=hint)

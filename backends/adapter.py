@@ -22,6 +22,9 @@ from edgeserve.types.tensors import IO, Signature, TensorSpec
 
 Arrays = dict[str, np.ndarray]
 
+#: The size of each named dimension.
+_Sizes = Mapping[str, int]
+
 
 class _TensorBinding(NamedTuple):
     """One input or output: its name outside and inside, and the axes that the file fixes.
@@ -57,14 +60,10 @@ class Adapter:
         self._batch = _fixed_batch(signature, session.io)
         named = {dim for spec in session.io.inputs for dim in spec.shape if isinstance(dim, str)}
         free = named | {signature.batch_dim}
-        self._inputs = tuple(
-            _bind(outer, inner, free)
-            for outer, inner in zip(signature.inputs, session.io.inputs, strict=True)
-        )
-        self._outputs = tuple(
-            _bind(outer, inner, free)
-            for outer, inner in zip(signature.outputs, session.io.outputs, strict=True)
-        )
+        pairs = zip(signature.inputs, session.io.inputs, strict=True)
+        self._inputs = tuple(_bind(*pair, free) for pair in pairs)
+        pairs = zip(signature.outputs, session.io.outputs, strict=True)
+        self._outputs = tuple(_bind(*pair, free) for pair in pairs)
         self._buckets = [_sizes(self._inputs, io) for io in session.buckets]
         same = (session.io.inputs, session.io.outputs) == (signature.inputs, signature.outputs)
         self.run = session.run if same else self._adapted
@@ -106,7 +105,7 @@ class Adapter:
         found = self._in_pieces(given)
         return {fit.outer: self._cut(found[fit.inner], fit, sizes, bucket) for fit in self._outputs}
 
-    def _bucket(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    def _bucket(self, sizes: _Sizes) -> _Sizes:
         """The smallest fixed sizes that hold ``sizes``."""
         padded = {
             name for fit in self._inputs if fit.outer in self._padding for _, name in fit.axes
@@ -125,7 +124,7 @@ class Adapter:
             hint="give inputs of such a size, or an artifact of a format with dynamic sizes",
         )
 
-    def _check_rows(self, feed: Mapping[str, np.ndarray], bucket: Mapping[str, int]) -> None:
+    def _check_rows(self, feed: Mapping[str, np.ndarray], bucket: _Sizes) -> None:
         """Refuse an empty row that would be filled up: what is added would reach the answers."""
         for fit in self._inputs:
             array = feed[fit.outer]
@@ -141,9 +140,7 @@ class Adapter:
                         f" ({[each[name] for each in self._buckets]}), or use onnx",
                     )
 
-    def _padded(
-        self, array: np.ndarray, fit: _TensorBinding, bucket: Mapping[str, int]
-    ) -> np.ndarray:
+    def _padded(self, array: np.ndarray, fit: _TensorBinding, bucket: _Sizes) -> np.ndarray:
         for axis, name in fit.axes:
             lack = bucket[name] - array.shape[axis]
             if lack:
@@ -155,11 +152,7 @@ class Adapter:
         return array
 
     def _cut(
-        self,
-        array: np.ndarray,
-        fit: _TensorBinding,
-        sizes: Mapping[str, int],
-        bucket: Mapping[str, int],
+        self, array: np.ndarray, fit: _TensorBinding, sizes: _Sizes, bucket: _Sizes
     ) -> np.ndarray:
         """Take the padding off an answer again."""
         left = any(step.padding == "left" for step in self._padding.values())

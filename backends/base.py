@@ -13,8 +13,9 @@ from typing import ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
+from edgeserve.backends.checks import refused_precision
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import sha256_file
@@ -23,6 +24,14 @@ from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Target
 
 __all__ = ["Backend", "PlainConversion", "Session", "check_file", "check_files"]
+
+
+#: Feeds to calibrate with.
+Samples = Iterable[Mapping[str, np.ndarray]]
+
+
+#: Versions of packages, by name.
+Tools = dict[str, str]
 
 
 class PlainConversion(NamedTuple):
@@ -109,16 +118,8 @@ class Backend(ABC):
         """Convert by one route. ``exported.program`` has been checked; ``out`` exists."""
 
     @abstractmethod
-    def _load(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> Session:
-        """Load checked files on a delegate that is one of `delegates`."""
+    def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
+        """Load checked files; ``how.delegate`` is one of `delegates`."""
 
     @abstractmethod
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
@@ -149,20 +150,12 @@ class Backend(ABC):
         return {}
 
     def _quantize(
-        self,
-        artifact: Artifact,
-        root: Path,
-        recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]],
-        out: Path,
+        self, artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
     ) -> Artifact:
         """Make another precision. The base says that this version does not."""
-        raise BackendError(
-            "EDGE-BACKEND-006",
-            f"{self.format} {recipe.precision}",
-            wanted="fp32",
-            got=f"{recipe.precision}, which is not made in this version",
-            hint="ask for --precision fp32",
+        got = f"{recipe.precision}, which is not made in this version"
+        raise refused_precision(
+            self.format, recipe.precision, "fp32", got, "ask for --precision fp32"
         )
 
     def export(
@@ -195,13 +188,10 @@ class Backend(ABC):
         route = route or self.routes()[0]
         known = (*self.routes(), *self.asked_routes)
         if route not in known:
-            raise BackendError(
-                "EDGE-BACKEND-015",
-                f"route of {self.format}",
-                wanted=f"one of {list(known)}",
-                got=repr(route),
-                hint="omit --via to try all exporters",
-            )
+            thing = f"route of {self.format}"
+            wanted = f"one of {list(known)}"
+            hint = "omit --via to try all exporters"
+            raise BackendError("EDGE-BACKEND-015", thing, wanted=wanted, got=repr(route), hint=hint)
         self._check_options(precision, options or {})
         self._check_source(exported)
         for entry in (exported.program, *exported.program_data):
@@ -221,13 +211,9 @@ class Backend(ABC):
 
     def _check_options(self, precision: str, options: Mapping[str, str]) -> None:
         if precision not in self.native:
-            raise BackendError(
-                "EDGE-BACKEND-006",
-                f"{self.format} {precision}",
-                wanted=f"one of {list(self.native)}, which are made from the source itself",
-                got=precision,
-                hint="make fp32 first and quantize that",
-            )
+            wanted = f"one of {list(self.native)}, which are made from the source itself"
+            hint = "make fp32 first and quantize that"
+            raise refused_precision(self.format, precision, wanted, precision, hint)
         if unknown := sorted(set(options) - set(self.options)):
             raise BackendError(
                 "EDGE-BACKEND-040",
@@ -238,12 +224,7 @@ class Backend(ABC):
             )
 
     def quantize(
-        self,
-        artifact: Artifact,
-        root: Path,
-        recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]],
-        out: Path,
+        self, artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
     ) -> Artifact:
         """Derive another precision from a float artifact.
 
@@ -310,16 +291,13 @@ class Backend(ABC):
             )
         most = max(16, 4 * usable_cores())  # thousands of threads stop the whole machine
         if threads is not None and not 1 <= threads <= most:
+            hint = "leave threads out to use all that this process may use"
             raise BackendError(
-                "EDGE-BACKEND-018",
-                "threads",
-                wanted=f"1 to {most}",
-                got=str(threads),
-                hint="leave threads out to use all that this process may use",
+                "EDGE-BACKEND-018", "threads", wanted=f"1 to {most}", got=str(threads), hint=hint
             )
         if not verified:
             check_files(artifact, root)
-        return self._load(artifact, root, taken, threads, tuple(taps), optimize)
+        return self._load(artifact, root, LoadOptions(taken, threads, tuple(taps), optimize))
 
     def inspect(self, artifact: Artifact, root: Path) -> Graph:
         """Look into an artifact without running it.
@@ -336,13 +314,10 @@ class Backend(ABC):
 
 def _need(format: str, missing: str | None) -> None:
     if missing:
-        raise BackendError(
-            "EDGE-BACKEND-004",
-            f"format {format!r}",
-            wanted="its packages installed",
-            got="some missing or too old",
-            hint=missing,
-        )
+        thing = f"format {format!r}"
+        wanted = "its packages installed"
+        got = "some missing or too old"
+        raise BackendError("EDGE-BACKEND-004", thing, wanted=wanted, got=got, hint=missing)
 
 
 def check_files(artifact: Artifact, root: Path) -> None:
@@ -369,10 +344,5 @@ def check_file(entry: FileEntry, root: Path) -> None:
 
 
 def _changed(path: str, wanted: str, got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-011",
-        f"file {path!r}",
-        wanted=wanted,
-        got=got,
-        hint="make the artifact again, or copy it again from where it is whole",
-    )
+    hint = "make the artifact again, or copy it again from where it is whole"
+    return BackendError("EDGE-BACKEND-011", f"file {path!r}", wanted=wanted, got=got, hint=hint)

@@ -16,13 +16,17 @@ def check_precision(format: str, precision: str, precisions: Sequence[str]) -> N
         BackendError: EDGE-BACKEND-006.
     """
     if precision not in precisions:
-        raise BackendError(
-            "EDGE-BACKEND-006",
-            f"{format} {precision}",
-            wanted=", ".join(precisions),
-            got="a precision that this format does not derive from fp32",
-            hint=f"ask for --precision {precisions[-1]}",
-        )
+        got = "a precision that this format does not derive from fp32"
+        hint = f"ask for --precision {precisions[-1]}"
+        raise refused_precision(format, precision, ", ".join(precisions), got, hint)
+
+
+def refused_precision(
+    format: str, precision: str, wanted: str, got: str, hint: str
+) -> BackendError:
+    """The error for a precision that a format does not make, or not in this way."""
+    thing = f"{format} {precision}"
+    return BackendError("EDGE-BACKEND-006", thing, wanted=wanted, got=got, hint=hint)
 
 
 def derived_provenance(artifact: Artifact, recipe: Recipe, tools: dict[str, str]) -> Provenance:
@@ -54,13 +58,9 @@ def unknown_keep_float(entry: str) -> QuantizeError:
 
 def no_samples() -> QuantizeError:
     """The error for a calibration without data."""
-    return QuantizeError(
-        "EDGE-QUANTIZE-001",
-        "calibration",
-        wanted="samples of real data",
-        got="none",
-        hint="give inputs as your users send them: --data FOLDER (docs/guide/data.md)",
-    )
+    wanted = "samples of real data"
+    hint = "give inputs as your users send them: --data FOLDER (docs/guide/data.md)"
+    return QuantizeError("EDGE-QUANTIZE-001", "calibration", wanted=wanted, got="none", hint=hint)
 
 
 def not_finite(tensor: str, sample: int, got: str) -> QuantizeError:
@@ -76,24 +76,30 @@ def not_finite(tensor: str, sample: int, got: str) -> QuantizeError:
 
 def nothing_to_quantize(wanted: str, hint: str) -> QuantizeError:
     """The error for a model in which no layer can be quantized."""
+    got = "no layer to quantize"
     return QuantizeError(
-        "EDGE-QUANTIZE-011",
-        "model",
-        wanted=wanted,
-        got="no layer to quantize",
-        hint=f"{hint}, or keep less in float",
+        "EDGE-QUANTIZE-011", "model", wanted=wanted, got=got, hint=f"{hint}, or keep less in float"
     )
 
 
-def unknown_taps(taps: Sequence[str]) -> BackendError:
+def unreadable(
+    thing: str, wanted: str, got: str, hint: str = "make the artifact again from its source"
+) -> BackendError:
+    """The error for a file that cannot be read, or that its engine does not take."""
+    return BackendError("EDGE-BACKEND-012", thing, wanted=wanted, got=got, hint=hint)
+
+
+def unsupported_dtype(tensor: str, dtypes: Sequence[str], got: str, hint: str) -> BackendError:
+    """The error for an input or output of a dtype that edgeserve does not know."""
+    wanted = f"a dtype among {dtypes}"
+    return BackendError("EDGE-BACKEND-017", f"tensor {tensor!r}", wanted=wanted, got=got, hint=hint)
+
+
+def unknown_taps(taps: object) -> BackendError:
     """The error for taps that name no activation of the graph."""
-    return BackendError(
-        "EDGE-BACKEND-014",
-        "taps",
-        wanted="names of activations, as inspect shows them",
-        got=f"{list(taps)}",
-        hint="run `edgeserve inspect` for the names",
-    )
+    wanted = "names of activations, as inspect shows them"
+    hint = "run `edgeserve inspect` for the names"
+    return BackendError("EDGE-BACKEND-014", "taps", wanted=wanted, got=f"{taps}", hint=hint)
 
 
 def check_unlisted_files(artifact: Artifact, root: Path, folder: Path) -> None:

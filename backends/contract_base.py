@@ -7,7 +7,8 @@ feeds that do not fit are refused alike.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 from edgeserve.backends.adapter import Adapter
 from edgeserve.backends.base import Backend
 from edgeserve.backends.session import Session
-from edgeserve.errors import BackendError, EdgeError
+from edgeserve.errors import BackendError
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.source import Exported
@@ -88,9 +89,12 @@ def run_adapted(session: Session, case: Case, feed: Feed) -> Feed:
     return Adapter(session, exported.signature, exported.processing.padding).run(feed)
 
 
-def code_of(error: pytest.ExceptionInfo[EdgeError]) -> str:
-    """The code of an error that a test expected."""
-    return error.value.code
+@contextmanager
+def refused(code: str) -> Iterator[None]:
+    """What is done inside must be refused with this code."""
+    with pytest.raises(BackendError) as error:
+        yield
+    assert error.value.code == code
 
 
 class ContractFixtures:
@@ -170,9 +174,8 @@ class DamageContract(ContractFixtures):
         entry.write_bytes(b"not a model" * 100)
         files = (describe(tmp_path, made.artifact.entry),)
         artifact = msgspec.structs.replace(made.artifact, files=files)
-        with pytest.raises(BackendError) as error:
+        with refused("EDGE-BACKEND-012"):
             backend.load(artifact, tmp_path)
-        assert code_of(error) == "EDGE-BACKEND-012"
 
     def _copies(self, made: BuiltArtifact, folder: Path) -> list[Path]:
         """Fresh copies of all files, each to be damaged alone."""
@@ -184,9 +187,8 @@ class DamageContract(ContractFixtures):
 
     def _damaged(self, backend: Backend, artifact: Artifact, folder: Path) -> None:
         for attempt in (backend.load, backend.inspect):
-            with pytest.raises(BackendError) as error:
+            with refused("EDGE-BACKEND-011"):
                 attempt(artifact, folder)
-            assert code_of(error) == "EDGE-BACKEND-011"
 
 
 class RefusalContract(DamageContract):
@@ -224,6 +226,5 @@ class RefusalContract(DamageContract):
         self._refused(session, {**fed.file, spec.name: wide}, "EDGE-BACKEND-010")
 
     def _refused(self, session: Session, feed: Mapping[str, object], code: str) -> None:
-        with pytest.raises(BackendError) as error:
+        with refused(code):
             session.run(feed)  # type: ignore[arg-type]
-        assert code_of(error) == code

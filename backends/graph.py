@@ -104,23 +104,16 @@ class ActivationRange:
         known = np.isfinite(lined)
         every = bool(known.all())
         where = True if every else known
-        return cls(
-            numel=int(array.size),
-            low=lined.min(axis=1, initial=np.inf, where=where).astype(np.float64),
-            high=lined.max(axis=1, initial=-np.inf, where=where).astype(np.float64),
-            finite=every,
-        )
+        low = lined.min(axis=1, initial=np.inf, where=where).astype(np.float64)
+        high = lined.max(axis=1, initial=-np.inf, where=where).astype(np.float64)
+        return cls(int(array.size), low, high, every)
 
     def joined(self, other: ActivationRange) -> ActivationRange:
         """The range over both; where sizes differ, over all channels."""
         if self.low.shape != other.low.shape:
             return self.whole().joined(other.whole())
-        return ActivationRange(
-            self.numel,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-            self.finite and other.finite,
-        )
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return ActivationRange(self.numel, low, high, self.finite and other.finite)
 
     def whole(self) -> ActivationRange:
         """The same with all channels as one."""

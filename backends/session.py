@@ -30,13 +30,10 @@ def numpy_dtype(dtype: DType, tensor: str) -> np.dtype[np.generic]:
         BackendError: EDGE-BACKEND-017, for bfloat16, which numpy does not have.
     """
     if dtype == "bfloat16":
-        raise BackendError(
-            "EDGE-BACKEND-017",
-            f"tensor {tensor!r}",
-            wanted="a dtype that numpy has",
-            got="bfloat16",
-            hint="cast this input or output to float32 inside the model",
-        )
+        thing = f"tensor {tensor!r}"
+        wanted = "a dtype that numpy has"
+        hint = "cast this input or output to float32 inside the model"
+        raise BackendError("EDGE-BACKEND-017", thing, wanted=wanted, got="bfloat16", hint=hint)
     return np.dtype(_SPECIAL.get(dtype, dtype))
 
 
@@ -54,10 +51,10 @@ class InputValidator:
     """Compares feeds with an `IO`: names, dtypes, ranks, fixed sizes, one size for one name."""
 
     def __init__(self, io: IO) -> None:
-        self._io = io
         names = {dim for spec in io.inputs for dim in spec.shape if isinstance(dim, str)}
         self._slots = {name: slot for slot, name in enumerate(sorted(names))}
         self._rows = tuple(self._row(spec) for spec in io.inputs)
+        self._shapes = {spec.name: spec.shape for spec in io.inputs}
 
     def _row(self, spec: TensorSpec) -> _InputSpec:
         axes = list(enumerate(spec.shape))
@@ -98,44 +95,31 @@ class InputValidator:
 
     def _wrong_names(self, feed: Mapping[str, np.ndarray]) -> BackendError:
         wanted = [row.name for row in self._rows]
-        return BackendError(
-            "EDGE-BACKEND-008",
-            "inputs",
-            wanted=f"{wanted}",
-            got=f"{list(feed)}",
-            hint="feed one array for each input, by these names",
-        )
+        got = f"{list(feed)}"
+        hint = "feed one array for each input, by these names"
+        return BackendError("EDGE-BACKEND-008", "inputs", wanted=f"{wanted}", got=got, hint=hint)
 
     def _wrong_dtype(self, name: str, dtype: np.dtype[np.generic], got: object) -> BackendError:
         found = str(got.dtype) if isinstance(got, np.ndarray) else type(got).__name__
+        hint = f"convert it: numpy.asarray(x, dtype={str(dtype)!r})"
         return BackendError(
-            "EDGE-BACKEND-009",
-            f"input {name!r}",
-            wanted=f"a {dtype} array",
-            got=found,
-            hint=f"convert it: numpy.asarray(x, dtype={str(dtype)!r})",
+            "EDGE-BACKEND-009", f"input {name!r}", wanted=f"a {dtype} array", got=found, hint=hint
         )
 
     def _wrong_shape(self, name: str, got: tuple[int, ...]) -> BackendError:
-        spec = next(spec for spec in self._io.inputs if spec.name == name)
-        return BackendError(
-            "EDGE-BACKEND-010",
-            f"input {name!r}",
-            wanted=f"shape {_shape_text(spec.shape)}",
-            got=f"shape {_shape_text(got)}",
-            hint="a word in the shape may be any size, a number may not",
-        )
+        wanted = f"shape {_shape_text(self._shapes[name])}"
+        hint = "a word in the shape may be any size, a number may not"
+        return _refused_shape(name, wanted, got, hint)
 
     def _unequal(self, name: str, axis: int, got: tuple[int, ...], size: int) -> BackendError:
-        spec = next(spec for spec in self._io.inputs if spec.name == name)
-        dim = spec.shape[axis]
-        return BackendError(
-            "EDGE-BACKEND-010",
-            f"input {name!r}",
-            got=f"shape {_shape_text(got)}",
-            wanted=f"{size} for {dim!r} (axis {axis}), as in the other inputs",
-            hint=f"give every input the same size of {dim!r}",
-        )
+        dim = self._shapes[name][axis]
+        wanted = f"{size} for {dim!r} (axis {axis}), as in the other inputs"
+        return _refused_shape(name, wanted, got, f"give every input the same size of {dim!r}")
+
+
+def _refused_shape(name: str, wanted: str, shape: tuple[int, ...], hint: str) -> BackendError:
+    thing, got = f"input {name!r}", f"shape {_shape_text(shape)}"
+    return BackendError("EDGE-BACKEND-010", thing, wanted=wanted, got=got, hint=hint)
 
 
 def _shape_text(shape: tuple[int | str, ...]) -> str:
@@ -147,6 +131,22 @@ _COMPARE = (
     "compare the feed's sizes with those the model was exported for, and its values with what the "
     "model takes: ids and indices lie below the size of their table"
 )
+
+
+class LoadOptions(NamedTuple):
+    """How an artifact is to be loaded, as `edgeserve.backends.Backend.load` has checked it.
+
+    Attributes:
+        delegate: One of the backend's delegates.
+        threads: Threads for one run; None: as many as this process may use.
+        taps: Inner tensors to return as well.
+        optimize: Let the engine rewrite its graph.
+    """
+
+    delegate: str = "cpu"
+    threads: int | None = None
+    taps: tuple[str, ...] = ()
+    optimize: bool = True
 
 
 class Session(ABC):
@@ -194,26 +194,22 @@ class Session(ABC):
                 engine failed.
         """
         if self._closed:
-            raise BackendError(
-                "EDGE-BACKEND-007",
-                "session",
-                wanted="an open session",
-                got="a closed one",
-                hint="load the artifact again, or run inside its `with` block",
-            )
+            wanted = "an open session"
+            got = "a closed one"
+            hint = "load the artifact again, or run inside its `with` block"
+            raise BackendError("EDGE-BACKEND-007", "session", wanted=wanted, got=got, hint=hint)
         self._checks[self._bucket(feed)](feed)
         try:
             return self._run(feed)
         except EdgeError:
             raise
         except Exception as error:  # the border to the engine
-            raise BackendError(
-                "EDGE-BACKEND-013",
-                f"{self.runtime.name} {self.runtime.version}",
-                wanted="an answer",
-                got=_first_line(error),
-                hint=_COMPARE,
-            ) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> BackendError:
+        engine = f"{self.runtime.name} {self.runtime.version}"
+        got = first_line(error)
+        return BackendError("EDGE-BACKEND-013", engine, wanted="an answer", got=got, hint=_COMPARE)
 
     def inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, ActivationRange]:
         """What inner tensors range over on one feed, by source op; empty: not to be had here.
@@ -225,13 +221,7 @@ class Session(ABC):
         try:
             return self._inner(feed)
         except Exception as error:  # the border to the engine
-            raise BackendError(
-                "EDGE-BACKEND-013",
-                f"{self.runtime.name} {self.runtime.version}",
-                wanted="an answer",
-                got=_first_line(error),
-                hint=_COMPARE,
-            ) from error
+            raise self._failed(error) from error
 
     def _bucket(self, feed: Mapping[str, np.ndarray]) -> int:
         """Which of `buckets` has a feed's shapes; the last where none has, whose check says so."""
@@ -268,6 +258,7 @@ class Session(ABC):
         """Drop what the engine holds; called once."""
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """An exception's type, and the first line of its message."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"

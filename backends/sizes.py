@@ -64,8 +64,8 @@ def plan_sizes(
         {name: sizes[min(i, len(sizes) - 1)] for name, sizes in lengths.items()}
         for i in range(count)
     ]
-    named = (_name(pick) if count > 1 else None for pick in picks)
-    return tuple(Sizes(n, fixed | p) for n, p in zip(named, picks, strict=True)), tuple(notes)
+    names = ["len_" + "_".join(map(str, pick.values())) if count > 1 else None for pick in picks]
+    return tuple(Sizes(n, fixed | p) for n, p in zip(names, picks, strict=True)), tuple(notes)
 
 
 def _fixed(
@@ -118,7 +118,3 @@ def _example_size(signature: Signature, examples: Mapping[str, tuple[int, ...]],
         for axis, dim in enumerate(spec.shape)
         if dim == name
     )
-
-
-def _name(pick: Mapping[str, int]) -> str:
-    return "len_" + "_".join(str(size) for size in pick.values())

@@ -46,18 +46,13 @@ def too_old(*packages: str) -> str | None:
     For a backend's `missing_tools`: a converter of another version fails in its own words, or makes
     a file that is wrong.
     """
-    old = {name: version for name in packages if (version := _old(name))}
+    found = {name: version for name in packages if (version := _installed(name))}
+    old = {name: v for name, v in found.items() if _release(v) < _release(OLDEST[name])}
     if not old:
         return None
     wanted = " ".join(f"'{name}>={OLDEST[name]}'" for name in old)
     have = ", ".join(f"{name} {version}" for name, version in old.items())
     return f"pip install -U {wanted} (too old here: {have})"
-
-
-def _old(name: str) -> str:
-    """The installed version where it is too old, else nothing."""
-    version = _installed(name)
-    return version if version and _release(version) < _release(OLDEST[name]) else ""
 
 
 def _installed(name: str) -> str | None:

@@ -93,17 +93,16 @@ def bisect(request: BisectRequest) -> BisectResult:
 
 
 def _graph_slicer(exported: Exported, root: Path) -> GraphSlicer:
-    import numpy as np
     import torch
 
-    from edgeserve.backends.torch import reference_artifact
+    from edgeserve.backends.torch import load_examples, reference_artifact
     from edgeserve.backends.torch.diagnose.graph_slicing import GraphSlicer
     from edgeserve.backends.torch.program.io import load_program
 
     program = load_program(reference_artifact(exported), root)
-    with np.load(root / exported.examples.path, allow_pickle=False) as held:
-        examples = [torch.from_numpy(held[spec.name]) for spec in exported.signature.inputs]
-    return GraphSlicer(program, examples)
+    held = load_examples(exported, root)
+    inputs = [torch.from_numpy(held[spec.name]) for spec in exported.signature.inputs]
+    return GraphSlicer(program, inputs)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,10 +52,9 @@ class Failure:
 def conversion_failure(backend: Backend, exported: Exported, root: Path) -> Failure | None:
     """Convert an export and run it on its own examples; None where it answers as PyTorch does."""
     from edgeserve import backends
-    from edgeserve.backends.torch import reference_artifact
+    from edgeserve.backends.torch import load_examples, reference_artifact
 
-    with np.load(root / exported.examples.path, allow_pickle=False) as held:
-        feed = {name: held[name] for name in held.files}
+    feed = load_examples(exported, root)
     with tempfile.TemporaryDirectory(prefix=".tmp-bisect-") as folder:
         out = Path(folder)
         try:
@@ -107,18 +106,12 @@ def _refusal(error: EdgeError) -> Failure:
 
 
 def _mismatch(wanted: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> Failure | None:
-    worst = max_relative_difference(
-        [wanted[name] for name in wanted], [got[name] for name in wanted]
-    )
+    worst = max((_relative_difference(wanted[name], got[name]) for name in wanted), default=0.0)
     return Failure("", "", (), f"off by {worst:.1e} of the scale") if worst > MAX_RELATIVE else None
 
 
-def max_relative_difference(wanted: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> float:
-    """Largest difference as a share of each output's scale; inf where they cannot be compared."""
-    return max(map(_relative_difference, wanted, got), default=0.0)
-
-
 def _relative_difference(wanted: np.ndarray, got: np.ndarray) -> float:
+    """Largest difference as a share of an output's scale; inf where they cannot be compared."""
     if wanted.shape != got.shape:
         return np.inf
     wide, other = wanted.astype(np.float64), got.astype(np.float64)

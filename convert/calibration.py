@@ -22,11 +22,11 @@ from edgeserve.convert.calibration_checks import (
     check_feed,
     drop_evaluation_duplicates,
 )
+from edgeserve.convert.source import processor_of
 from edgeserve.data import Feed, Reader, input_sha256, scan, split
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import EdgeError, InputError, ProcessingError, QuantizeError
 from edgeserve.jobs import progress
-from edgeserve.processing import Processor
 from edgeserve.types.samples import Sample
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
@@ -71,7 +71,7 @@ class Calibration:
         """
         self.samples = tuple(samples)
         self._signature = exported.signature
-        self._processor = _processor(exported, root)
+        self._processor = processor_of(exported, root)
         self._kept: list[Feed] | None = []
         size, spread = 0, SampleDiversity(self._signature)
         for feed in self._prepared():
@@ -196,17 +196,6 @@ def choose_samples(samples: Sequence[Sample], count: int, seed: int = 0) -> tupl
 
 def _rank(seed: int, name: str) -> str:
     return hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
-
-
-def _processor(exported: Exported, root: Path) -> Processor:
-    """The declared processing; files that it names lie beside the program."""
-    return Processor(
-        exported.processing,
-        exported.signature,
-        exported.task,
-        exported.labels,
-        assets=lambda name: (root / name).read_bytes(),
-    )
 
 
 def _fixed_batch(signature: Signature) -> int:

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from edgeserve.data import Feed, Reader, input_sha256
+from edgeserve.data.reader import fits
 from edgeserve.errors import QuantizeError
 from edgeserve.types.samples import Sample
-from edgeserve.types.tensors import Signature, TensorSpec
+from edgeserve.types.tensors import Signature
 
 
 def check_feed(index: int, name: str, feed: Feed, signature: Signature) -> None:
@@ -38,7 +39,7 @@ def check_feed(index: int, name: str, feed: Feed, signature: Signature) -> None:
         array = feed[spec.name]
         if str(array.dtype) != spec.dtype and spec.dtype != "string":
             raise _unfit(f"{thing} input {spec.name!r}", spec.dtype, str(array.dtype))
-        if not _fits(array.shape, spec, signature):
+        if not fits(array.shape, spec, signature):
             wanted, got = f"shape {list(spec.shape)}", f"shape {list(array.shape)}"
             raise _unfit(f"{thing} input {spec.name!r}", wanted, got)
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
@@ -49,13 +50,6 @@ def check_feed(index: int, name: str, feed: Feed, signature: Signature) -> None:
                 got="NaN or infinity",
                 hint="repair this sample, or take it out of the data",
             )
-
-
-def _fits(shape: tuple[int, ...], spec: TensorSpec, signature: Signature) -> bool:
-    if len(shape) != len(spec.shape):
-        return False
-    ranges = [(d, d) if isinstance(d, int) else signature.dims[d] for d in spec.shape]
-    return all(low <= size <= high for size, (low, high) in zip(shape, ranges, strict=True))
 
 
 def _unfit(thing: str, wanted: str, got: str) -> QuantizeError:
@@ -98,13 +92,10 @@ class SampleDiversity:
         elif self._range is not None and self._range[0] == self._range[1]:
             got = f"nothing but the number {self._range[0]:g}"
         if got:
-            raise QuantizeError(
-                "EDGE-QUANTIZE-005",
-                "calibration samples",
-                wanted="inputs that differ",
-                got=got,
-                hint="give real inputs: ranges measured on these would hold for nothing else",
-            )
+            where = "calibration samples"
+            wanted = "inputs that differ"
+            hint = "give real inputs: ranges measured on these would hold for nothing else"
+            raise QuantizeError("EDGE-QUANTIZE-005", where, wanted=wanted, got=got, hint=hint)
 
 
 def _digest(feed: Feed) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ _INTEGER = ("ConvInteger", "MatMulInteger", "MatMulNBits", "MatMulBnb4", "Gather
 #: What inputs and outputs may hold; floats below float32 mean that the whole model is.
 _TYPES = tuple("FLOAT DOUBLE BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split())
 _HALF = ("FLOAT16", "BFLOAT16")
+_FLOAT_HINT = "give the float32 model: --precision makes the others from it"
 
 
 def read_proto(path: Path) -> ModelProto:
@@ -60,13 +62,10 @@ def data_files(model: ModelProto, folder: Path) -> list[str]:
     for name, end in needed.items():
         size = resolve_named_file(folder, name, "external data", alone=True).stat().st_size
         if size < end:
-            raise ConvertError(
-                "EDGE-CONVERT-064",
-                f"external data {name!r}",
-                wanted=f"at least {end} bytes",
-                got=str(size),
-                hint="download or copy the file again, as long as it was",
-            )
+            where = f"external data {name!r}"
+            wanted = f"at least {end} bytes"
+            hint = "download or copy the file again, as long as it was"
+            raise ConvertError("EDGE-CONVERT-064", where, wanted=wanted, got=str(size), hint=hint)
     return sorted(needed)
 
 
@@ -144,14 +143,11 @@ def check_valid(path: Path, model: ModelProto, name: str) -> bool:
 @contextmanager
 def _with_output_shapes(path: Path, model: ModelProto) -> Iterator[Path]:
     """The file, or for as long as it is checked one beside it whose outputs all have some shape."""
-    import onnx
-
     bare = [v.name for v in model.graph.output if not v.type.tensor_type.HasField("shape")]
     if not bare:
         yield path
         return
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
+    made = copy.deepcopy(model)
     for value in made.graph.output:
         value.type.tensor_type.shape.SetInParent()
     beside = path.parent / ".checked.onnx"
@@ -164,10 +160,7 @@ def _with_output_shapes(path: Path, model: ModelProto) -> Iterator[Path]:
 
 def _without_shapes(model: ModelProto) -> ModelProto:
     """The same model without a word on the shapes of outputs and inner values."""
-    import onnx
-
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
+    bare = copy.deepcopy(model)
     del bare.graph.value_info[:]
     for value in bare.graph.output:
         value.type.tensor_type.ClearField("shape")
@@ -195,12 +188,8 @@ def _check_operators(model: ModelProto) -> None:
                 hint="export the model without that operator",
             )
         if node.op_type.startswith(_QUANTIZED) or node.op_type in _INTEGER:
-            raise _unfit(
-                f"operator {node.op_type}",
-                "a float32 model",
-                "one that is quantized already",
-                "give the float32 model: --precision makes the others from it",
-            )
+            got = "one that is quantized already"
+            raise _unfit(f"operator {node.op_type}", "a float32 model", got, _FLOAT_HINT)
 
 
 def _check_values(model: ModelProto) -> None:
@@ -227,8 +216,7 @@ def _check_value(value: ValueInfoProto) -> None:
     tensor = value.type.tensor_type
     word = onnx.TensorProto.DataType.Name(tensor.elem_type)
     if word in _HALF:
-        hint = "give the float32 model: --precision makes the others from it"
-        raise _unfit(thing, "float32 or integers", word.lower(), hint)
+        raise _unfit(thing, "float32 or integers", word.lower(), _FLOAT_HINT)
     if word not in _TYPES:
         wanted = ", ".join(_TYPES).lower()
         raise _unfit(thing, wanted, word.lower(), "convert it outside the model")
@@ -249,8 +237,7 @@ def _check_weights(model: ModelProto) -> None:
     for tensor in model.graph.initializer:
         word = onnx.TensorProto.DataType.Name(tensor.data_type)
         if word in _HALF and tensor.dims:
-            hint = "give the float32 model: --precision makes the others from it"
-            raise _unfit(f"weight {tensor.name!r}", "float32", word.lower(), hint)
+            raise _unfit(f"weight {tensor.name!r}", "float32", word.lower(), _FLOAT_HINT)
 
 
 def _invalid(thing: str, wanted: str, got: str) -> ConvertError:

@@ -23,7 +23,7 @@ from edgeserve.convert.onnx_checks import check_model, check_valid, data_files, 
 from edgeserve.convert.source_checks import check_packages
 from edgeserve.data.npz_io import write_arrays
 from edgeserve.errors import BackendError, ConvertError, FilesError
-from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, write_atomic
+from edgeserve.files import LOCAL, describe, sha256_bytes, write_atomic
 from edgeserve.jobs import progress
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.source import Exported, Source, Weight
@@ -82,18 +82,16 @@ def export_onnx_file(source: Source, out: Path) -> Exported:
     )
 
 
-def _copy_files(
-    path: Path, names: list[str], out: Path, fs: Fs = LOCAL
-) -> tuple[FileEntry, tuple[FileEntry, ...]]:
+def _copy_files(path: Path, names: list[str], out: Path) -> tuple[FileEntry, tuple[FileEntry, ...]]:
     """The file and its external data, byte by byte, under the names that it calls them by."""
     pairs = [(path, _MODEL), *((path.parent / name, f"{_FOLDER}/{name}") for name in names)]
     entries = []
     try:
         for origin, name in pairs:
             target = out / name
-            fs.mkdir(target.parent)
-            fs.unlink(target)
-            fs.copy(origin, target)
+            LOCAL.mkdir(target.parent)
+            LOCAL.unlink(target)
+            LOCAL.copy(origin, target)
             entries.append(describe(out, name))
     except OSError as error:
         got = error.strerror or str(error)
@@ -120,7 +118,7 @@ def _infer_signature(
     except BackendError as error:
         raise _unrunnable("the model", error.got) from error
     with session:
-        examples, answers = _run_on_generated(session, declared, rows=1)
+        examples, answers = _run_on_generated(session, declared)
         found = _correct_output_shapes(declared, answers, right)
         notes = tuple(
             f"output {new.name!r} has the shape {list(new.shape)}, not {list(old.shape)} as the"
@@ -178,14 +176,14 @@ def _with_batch_dim(spec: TensorSpec, batch: str) -> TensorSpec:
     return msgspec.structs.replace(spec, shape=(batch, *spec.shape[1:]))
 
 
-def _run_on_generated(session: Session, io: IO, rows: int) -> tuple[Feed, Feed]:
+def _run_on_generated(session: Session, io: IO) -> tuple[Feed, Feed]:
     """Generated inputs that the model answers, and the answers.
 
     Raises:
         ConvertError: EDGE-CONVERT-075.
     """
     got = "nothing"
-    for feed in _feeds(io, rows):
+    for feed in _feeds(io):
         try:
             outputs = session.run(feed)
         except BackendError as error:
@@ -199,19 +197,19 @@ def _run_on_generated(session: Session, io: IO, rows: int) -> tuple[Feed, Feed]:
     raise _unrunnable("generated inputs", got)
 
 
-def _feeds(io: IO, rows: int) -> Iterator[Feed]:
+def _feeds(io: IO) -> Iterator[Feed]:
     """Inputs of one size after another; one only where no axis but the first is free."""
     free = any(isinstance(dim, str) for spec in io.inputs for dim in spec.shape[1:])
     first = {spec.shape[0] for spec in io.inputs if _free_first(spec)}
     tried = _IMAGE_SIZES if any(_is_image(spec) for spec in io.inputs) else _SIZES
     for size in dict.fromkeys(tried) if free else _SIZES[:1]:
         rng = np.random.default_rng(0)
-        sizes = {dim: rows for dim in first if isinstance(dim, str)}
+        sizes = {dim: 1 for dim in first if isinstance(dim, str)}
         yield {spec.name: _random_tensor(spec, sizes, size, rng) for spec in io.inputs}
         others = {d for spec in io.inputs[1:] for d in spec.shape if isinstance(d, str)}
         others -= {d for d in io.inputs[0].shape if isinstance(d, str)}
         if others - first:  # nameless dimensions of a state are its batch
-            sizes |= dict.fromkeys(others, rows)
+            sizes |= dict.fromkeys(others, 1)
             yield {spec.name: _random_tensor(spec, sizes, size, rng) for spec in io.inputs}
 
 

@@ -75,11 +75,11 @@ def convert_to_torch(exported: Exported, root: Path, out: Path) -> Exported:
         UnsupportedOp: EDGE-OP-030, an operator that has no PyTorch form.
         ConvertError: EDGE-CONVERT-077, the form fails or answers otherwise.
     """
+    from edgeserve.backends.torch import load_examples
     from edgeserve.backends.torch.export.export import ExportOptions, export_module
     from edgeserve.backends.torch.program.io import write_program
 
-    with np.load(root / exported.examples.path, allow_pickle=False) as held:
-        examples = {name: held[name] for name in held.files}
+    examples = load_examples(exported, root)
     module = _imported(exported, root, examples)
     _compare_with_onnxruntime(module, exported, root, examples)
     signature = exported.signature
@@ -146,9 +146,8 @@ def _compare_with_onnxruntime(
     pairs: list[tuple[str, Feed, Feed, Mapping[str, np.ndarray]]] = []
     with backend.load(artifact, root, threads=1) as session:
         for word, feed in _feeds(examples):
-            if (
-                right := _reference_outputs(session, feed, required=word == "the examples")
-            ) is None:
+            right = _reference_outputs(session, feed, required=word == "the examples")
+            if right is None:
                 continue
             try:
                 pairs.append((word, feed, _torch_outputs(module, exported, feed), right))
@@ -158,14 +157,12 @@ def _compare_with_onnxruntime(
         scale = max(1e-6, *(_scale(right[name]) for *_, right in pairs))
         off = []
         for word, feed, got, right in pairs:
-            off.append(
-                _max_difference(got[name], right[name], f"output {name!r} on {word}") / scale
-            )
+            thing = f"output {name!r} on {word}"
+            off.append(_max_difference(got[name], right[name], thing) / scale)
             if off[-1] > _MAX_RELATIVE:
                 noise = _rounding_error(module, exported, feed, name, got[name]) / scale
                 if off[-1] > _ROUNDING_FACTOR * noise:
-                    difference = f"off by {off[-1]:.2g} of its scale"
-                    raise _differs(f"output {name!r} on {word}", difference)
+                    raise _differs(thing, f"off by {off[-1]:.2g} of its scale")
         if sorted(off)[len(off) // 2] > _MEDIAN_RELATIVE:
             usual = f"off by {sorted(off)[len(off) // 2]:.2g} of its scale on half of the inputs"
             raise _differs(f"output {name!r}", usual)

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from edgeserve.errors import ConvertError
-from edgeserve.files import LOCAL, Fs, describe, sha256_bytes, write_atomic
+from edgeserve.files import describe, sha256_bytes, write_atomic
 from edgeserve.terminal_text import first_control
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import Processing
@@ -62,13 +62,11 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
     """
     for index, label in enumerate(labels):
         if (control := first_control(label)) is not None:
-            raise ConvertError(
-                "EDGE-CONVERT-084",
-                f"label {index}",
-                wanted="text that can be shown in a line",
-                got=f"{label[:60]!a}, with {control}",
-                hint="take it out where the labels are made: label.strip(), or splitlines()",
-            )
+            where = f"label {index}"
+            wanted = "text that can be shown in a line"
+            got = f"{label[:60]!a}, with {control}"
+            hint = "take it out where the labels are made: label.strip(), or splitlines()"
+            raise ConvertError("EDGE-CONVERT-084", where, wanted=wanted, got=got, hint=hint)
     notes = []
     if twice := [label for label, n in Counter(labels).items() if n > 1 and label]:
         shown = ", ".join(map(repr, twice[:3])) + (", ..." if len(twice) > 3 else "")
@@ -139,10 +137,10 @@ def unused_assets(processing: Processing, assets: Mapping[str, bytes]) -> list[s
     return sorted(set(assets) - used)
 
 
-def write_assets(assets: Mapping[str, bytes], out: Path, fs: Fs = LOCAL) -> tuple[FileEntry, ...]:
+def write_assets(assets: Mapping[str, bytes], out: Path) -> tuple[FileEntry, ...]:
     """Write assets below ``out``; their entries, sorted by path."""
     for name, data in assets.items():
-        write_atomic(out / name, data, fs)
+        write_atomic(out / name, data)
     return tuple(describe(out, name) for name in sorted(assets))
 
 
@@ -186,9 +184,7 @@ def read_options(given: Mapping[str, Any]) -> FactoryOptions:
     readers: dict[str, Callable[[str, Any], Any]] = {
         "assets": lambda *_: assets,
         "fields": _fields,
-        "input_names": _names,
-        "labels": _names,
-        "output_names": _names,
+        **dict.fromkeys(("input_names", "labels", "output_names"), _names),
         "processing": lambda key, value: _processing(key, value, assets),
         "reference": _reference,
         "task": _task,
@@ -217,12 +213,8 @@ def _names(key: str, value: object) -> tuple[str, ...]:
 def _task(key: str, value: object) -> Task:
     if value not in TASKS:
         close = difflib.get_close_matches(str(value), TASKS, 1)
-        raise _invalid_option(
-            key,
-            f"one of {', '.join(TASKS)}",
-            repr(value),
-            f"did you mean {close[0]!r}?" if close else "leave it out, and callers get tensors",
-        )
+        hint = f"did you mean {close[0]!r}?" if close else "leave it out, and callers get tensors"
+        raise _invalid_option(key, f"one of {', '.join(TASKS)}", repr(value), hint)
     return str(value)
 
 
@@ -230,12 +222,9 @@ def _assets(key: str, value: object) -> dict[str, bytes]:
     try:
         return _read_assets(value)
     except (OSError, ValueError) as error:
-        raise _invalid_option(
-            key,
-            'a dict of names and paths: {"assets/tokenizer.json": path}',
-            str(error),
-            "open files relative to Path(__file__).parent",
-        ) from error
+        wanted = 'a dict of names and paths: {"assets/tokenizer.json": path}'
+        hint = "open files relative to Path(__file__).parent"
+        raise _invalid_option(key, wanted, str(error), hint) from error
 
 
 def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Processing:
@@ -246,12 +235,9 @@ def _processing(key: str, value: object, assets: Mapping[str, bytes]) -> Process
     try:
         return msgspec.convert(resolve_assets(value, assets), Processing)
     except (msgspec.ValidationError, ValueError) as error:
-        raise _invalid_option(
-            key,
-            "steps as spec/processing.md has them",
-            describe_invalid_value(error),
-            "see spec/processing.md for each step's fields",
-        ) from error
+        wanted, got = "steps as spec/processing.md has them", describe_invalid_value(error)
+        hint = "see spec/processing.md for each step's fields"
+        raise _invalid_option(key, wanted, got, hint) from error
 
 
 def _fields(key: str, value: object) -> dict[str, str]:

@@ -13,7 +13,6 @@ from edgeserve.errors import ConvertError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Value
 from edgeserve.types.options import ExportSettings
-from edgeserve.types.processing import Processing
 from edgeserve.types.source import Source, SourceKind
 from edgeserve.types.vocabulary import Format, Precision
 
@@ -25,13 +24,11 @@ class ExportRequest(Value, frozen=True):
         source: What to export.
         out: Absolute folder to write ``model.pt2``, ``examples.npz`` and ``source.json`` into.
         settings: Options of the export; a ``task`` goes before the one that the source names.
-        processing: Goes before the processing that the source declares.
     """
 
     source: Source
     out: str
     settings: ExportSettings = ExportSettings()
-    processing: Processing | None = None
 
     @property
     def shapes(self) -> Literal["auto", "dynamic"]:
@@ -119,13 +116,10 @@ def parse_source(text: str, folder: Path) -> Source:
         or "\\" in text
         or (path.suffix in {".pt2", ".onnx", *_NO_SOURCE} and ":" not in text)
     ):
-        raise ConvertError(
-            "EDGE-CONVERT-002",
-            f"SOURCE {text!r}",
-            wanted="a file or folder",
-            got="nothing there",
-            hint=_missing_hint(text, folder),
-        )
+        where = f"SOURCE {text!r}"
+        wanted = "a file or folder"
+        hint = _missing_hint(text, folder)
+        raise ConvertError("EDGE-CONVERT-002", where, wanted=wanted, got="nothing there", hint=hint)
     raise _no_source(text, _advice(text))
 
 
@@ -163,10 +157,5 @@ def _kind(path: Path, text: str) -> SourceKind:
 
 
 def _no_source(text: str, hint: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-001",
-        "SOURCE",
-        wanted="package.module:factory, a Hugging Face folder, an .onnx or .pt2 file, a workspace",
-        got=repr(text),
-        hint=hint,
-    )
+    wanted = "package.module:factory, a Hugging Face folder, an .onnx or .pt2 file, a workspace"
+    return ConvertError("EDGE-CONVERT-001", "SOURCE", wanted=wanted, got=repr(text), hint=hint)

@@ -57,6 +57,17 @@ def export_source(request: ExportRequest) -> Exported:
     return complete_export(request, exported)
 
 
+def processor_of(exported: Exported, root: Path) -> Processor:
+    """The declared processing; files that it names lie beside the program."""
+    return Processor(
+        exported.processing,
+        exported.signature,
+        exported.task,
+        exported.labels,
+        assets=lambda name: (root / name).read_bytes(),
+    )
+
+
 def complete_export(request: ExportRequest, exported: Exported) -> Exported:
     """Apply what the request says, check labels and processing, write ``source.json``.
 
@@ -65,17 +76,12 @@ def complete_export(request: ExportRequest, exported: Exported) -> Exported:
         ProcessingError: the declared processing does not fit the model.
     """
     out = Path(request.out)
-    exported = _overridden(exported, request)
+    if request.settings.task is not None:
+        exported = msgspec.structs.replace(exported, task=request.settings.task)
     notes = dict.fromkeys((*exported.notes, *check_labels(exported.labels)))
     exported = msgspec.structs.replace(exported, notes=tuple(notes))
     if exported.processing.inputs or exported.processing.outputs:
-        Processor(
-            exported.processing,
-            exported.signature,
-            exported.task,
-            exported.labels,
-            lambda name: (out / name).read_bytes(),
-        )
+        processor_of(exported, out)
     write_atomic(out / SOURCE_JSON, encode(exported))
     return exported
 
@@ -180,15 +186,6 @@ def _check_fields(options: FactoryOptions, program: Program) -> None:
         raise ConvertError("EDGE-CONVERT-010", "option 'fields'", wanted=wanted, got=got, hint=hint)
 
 
-def _overridden(exported: Exported, request: ExportRequest) -> Exported:
-    changes: dict[str, object] = {}
-    if request.settings.task is not None:
-        changes["task"] = request.settings.task
-    if request.processing is not None:
-        changes["processing"] = request.processing
-    return msgspec.structs.replace(exported, **changes) if changes else exported
-
-
 def _copy_export(workspace: Path, out: Path) -> Exported:
     """Take a workspace's own export as it is, its files' hashes compared."""
     folder = workspace / "source"
@@ -216,11 +213,9 @@ def read_export(folder: Path) -> Exported:
         for entry in _files(exported):
             check_file(entry, folder)
     except (OSError, msgspec.DecodeError, BackendError) as error:
-        raise ConvertError(
-            "EDGE-CONVERT-024",
-            f"export in {str(folder)!r}",
-            wanted="source.json and its files, whole",
-            got=str(error).splitlines()[0],
-            hint="convert the original source again",
-        ) from error
+        where = f"export in {str(folder)!r}"
+        wanted = "source.json and its files, whole"
+        got = str(error).splitlines()[0]
+        hint = "convert the original source again"
+        raise ConvertError("EDGE-CONVERT-024", where, wanted=wanted, got=got, hint=hint) from error
     return exported

@@ -55,13 +55,11 @@ def resolve_named_file(folder: Path, name: object, named_by: str, *, alone: bool
     path = folder / text
     _check_link(folder, path)
     if not path.is_file():
-        raise ConvertError(
-            "EDGE-CONVERT-064",
-            f"{named_by}: {text!r}",
-            wanted=f"a file in {folder}",
-            got="none of that name",
-            hint="download or copy the model again, with all its files",
-        )
+        where = f"{named_by}: {text!r}"
+        wanted = f"a file in {folder}"
+        got = "none of that name"
+        hint = "download or copy the model again, with all its files"
+        raise ConvertError("EDGE-CONVERT-064", where, wanted=wanted, got=got, hint=hint)
     if alone and path.stat().st_nlink > 1:
         raise _outside_error(f"{named_by}: {text!r}", "a file with a second name (a hard link)")
     return path

@@ -18,7 +18,7 @@ from edgeserve.convert.request import TargetRequest
 from edgeserve.convert.source import read_export
 from edgeserve.data import Feed
 from edgeserve.errors import ConvertError, EdgeError, QuantizeError, UnsupportedOp
-from edgeserve.files import LOCAL, Fs
+from edgeserve.files import LOCAL
 from edgeserve.jobs import progress
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
@@ -37,13 +37,11 @@ def convert_target(request: TargetRequest) -> Artifact:
     """
     backend = backends.get(request.format)
     if request.precision not in backend.precisions:
-        raise ConvertError(
-            "EDGE-CONVERT-021",
-            f"{request.format} {request.precision}",
-            wanted=f"{request.format} in {', '.join(backend.precisions)}",
-            got=f"{request.precision}, which this version does not make",
-            hint=f"ask for --precision {backend.precisions[-1]}",
-        )
+        where = f"{request.format} {request.precision}"
+        wanted = f"{request.format} in {', '.join(backend.precisions)}"
+        got = f"{request.precision}, which this version does not make"
+        hint = f"ask for --precision {backend.precisions[-1]}"
+        raise ConvertError("EDGE-CONVERT-021", where, wanted=wanted, got=got, hint=hint)
     root = Path(request.source_folder)
     exported = read_export(root)
     if request.precision in backend.native:
@@ -118,7 +116,6 @@ def try_routes(
     routes: Sequence[str] = (),
     precision: str = "fp32",
     options: Mapping[str, str] | None = None,
-    fs: Fs = LOCAL,
 ) -> Artifact:
     """Export by the first route that works; the log tells how each of them went.
 
@@ -128,41 +125,28 @@ def try_routes(
         EdgeError: what the first route said, if none works: it is the one meant for most models.
     """
     out.mkdir(parents=True, exist_ok=True)
+    first: EdgeError | None = None
     with source_for_backend(backend, exported, root, out) as (taken, folder):
-        made = _first_route(backend, taken, folder, out, routes, precision, options, fs)
+        for route in routes or backend.routes():
+            progress(f"convert to {backend.format} by {route}")
+            with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
+                try:
+                    made = backend.export(taken, folder, Path(stage), route, precision, options)
+                except (ConvertError, UnsupportedOp) as error:
+                    print(f"route {route!r} failed: {error}", flush=True)
+                    first = first or error
+                    continue
+                for entry in made.files:
+                    LOCAL.mkdir((out / entry.path).parent)
+                    shutil.move(Path(stage) / entry.path, out / entry.path)
+            break
+        else:
+            assert first is not None  # a backend has at least one route
+            raise first
+    rewritten = ", ".join(made.provenance.rewrites) or "nothing"
+    print(f"route {route!r} worked; rewritten on the way: {rewritten}", flush=True)
     if taken is exported:
         return made
     rewrites = (IMPORTED, *made.provenance.rewrites)
     provenance = msgspec.structs.replace(made.provenance, rewrites=rewrites)
     return msgspec.structs.replace(made, provenance=provenance)
-
-
-def _first_route(
-    backend: Backend,
-    exported: Exported,
-    root: Path,
-    out: Path,
-    routes: Sequence[str],
-    precision: str,
-    options: Mapping[str, str] | None,
-    fs: Fs,
-) -> Artifact:
-    first: EdgeError | None = None
-    for route in routes or backend.routes():
-        progress(f"convert to {backend.format} by {route}")
-        with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
-            try:
-                artifact = backend.export(exported, root, Path(stage), route, precision, options)
-            except (ConvertError, UnsupportedOp) as error:
-                print(f"route {route!r} failed: {error}", flush=True)
-                first = first or error
-                continue
-            for entry in artifact.files:
-                target = out / entry.path
-                fs.mkdir(target.parent)
-                shutil.move(Path(stage) / entry.path, target)
-        rewritten = ", ".join(artifact.provenance.rewrites) or "nothing"
-        print(f"route {route!r} worked; rewritten on the way: {rewritten}", flush=True)
-        return artifact
-    assert first is not None  # a backend has at least one route
-    raise first

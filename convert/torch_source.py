@@ -119,13 +119,11 @@ def _look_up(module: ModuleType, path: str, location: str) -> Callable[[], Any]:
     for name in path.split("."):
         if not hasattr(found, name):
             close = difflib.get_close_matches(name, dir(found), 1)
-            raise ConvertError(
-                "EDGE-CONVERT-006",
-                f"factory {location!r}",
-                wanted=f"a function {name!r}",
-                got=f"none in {getattr(found, '__file__', found)}",
-                hint=f"did you mean {close[0]!r}?" if close else "check the name after the colon",
-            )
+            where = f"factory {location!r}"
+            wanted = f"a function {name!r}"
+            got = f"none in {getattr(found, '__file__', found)}"
+            hint = f"did you mean {close[0]!r}?" if close else "check the name after the colon"
+            raise ConvertError("EDGE-CONVERT-006", where, wanted=wanted, got=got, hint=hint)
         found = getattr(found, name)
     if not callable(found) or isinstance(found, torch.nn.Module):
         raise ConvertError(
@@ -149,13 +147,11 @@ def run_factory(factory: Callable[[], Any], location: str, folder: Path) -> Any:
     except ValueError:
         pass  # a builtin without a signature
     except TypeError as error:
-        raise ConvertError(
-            "EDGE-CONVERT-008",
-            f"factory {location!r}",
-            wanted="a function without arguments",
-            got=str(error),
-            hint="give its arguments defaults, or wrap it in one that has none",
-        ) from error
+        where = f"factory {location!r}"
+        wanted = "a function without arguments"
+        got = str(error)
+        hint = "give its arguments defaults, or wrap it in one that has none"
+        raise ConvertError("EDGE-CONVERT-008", where, wanted=wanted, got=got, hint=hint) from error
     try:
         return factory()
     except EdgeError:
@@ -239,13 +235,11 @@ def _load_program(path: Path, name: str) -> ExportedProgram:
     try:
         return torch.export.load(path)
     except Exception as error:  # torch raises many kinds here
-        raise ConvertError(
-            "EDGE-CONVERT-019",
-            f"program {name!r}",
-            wanted=f"a program that torch {torch.__version__} reads",
-            got=one_line(error),
-            hint="export it again with torch.export.save and this version of torch",
-        ) from error
+        where = f"program {name!r}"
+        wanted = f"a program that torch {torch.__version__} reads"
+        got = one_line(error)
+        hint = "export it again with torch.export.save and this version of torch"
+        raise ConvertError("EDGE-CONVERT-019", where, wanted=wanted, got=got, hint=hint) from error
 
 
 def _example_inputs(program: ExportedProgram) -> tuple[tuple[Any, ...], dict[str, Any], list[str]]:

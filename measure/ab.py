@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeserve.measure.stats import median, ratio_of_medians, spread
+from edgeserve.measure.stats import median, ratio_of_medians
 from edgeserve.measure.timing import RunTimes, gc_paused, time_once, warm_up
 from edgeserve.types.base import Number, Value, number, plain
 from edgeserve.types.reports import Timing
@@ -80,41 +80,22 @@ def compare(
     """
     for call in (a, b):
         warm_up(call, 50, seconds / 4)
-    times_a, times_b = _interleave(a, b, seconds, min_pairs, max_pairs, seed)
+    times_a, times_b = times = RunTimes([], []), RunTimes([], [])
+    with gc_paused():
+        end = time.perf_counter() + seconds
+        for coin in np.random.default_rng(seed).integers(0, 2, max_pairs).tolist():
+            for which in (coin, 1 - coin):
+                times[which].add(*time_once((a, b)[which]))
+            if time.perf_counter() > end and len(times_a.wall) >= min_pairs:
+                break
     return Comparison(
-        a=_timing(times_a),
-        b=_timing(times_b),
+        a=times_a.timing(),
+        b=times_b.timing(),
         wall=_ratio(times_a.wall, times_b.wall, seed),
         cpu=_ratio(times_a.cpu, times_b.cpu, seed),
         extra_wall_ms=_median_difference(times_a.wall, times_b.wall),
         extra_cpu_ms=_median_difference(times_a.cpu, times_b.cpu),
     )
-
-
-def _interleave(
-    a: Callable[[], object],
-    b: Callable[[], object],
-    seconds: float,
-    min_pairs: int,
-    max_pairs: int,
-    seed: int,
-) -> tuple[RunTimes, RunTimes]:
-    times = RunTimes([], []), RunTimes([], [])
-    coins = np.random.default_rng(seed).integers(0, 2, max_pairs)
-    with gc_paused():
-        end = time.perf_counter() + seconds
-        for coin in coins:
-            for which in (int(coin), 1 - int(coin)):
-                wall, cpu = time_once((a, b)[which])
-                times[which].wall.append(wall)
-                times[which].cpu.append(cpu)
-            if time.perf_counter() > end and len(times[0].wall) >= min_pairs:
-                break
-    return times
-
-
-def _timing(times: RunTimes) -> Timing:
-    return Timing(wall=spread(times.wall), cpu=spread(times.cpu))
 
 
 def _ratio(a: list[float], b: list[float], seed: int) -> Ratio:

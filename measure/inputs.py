@@ -33,18 +33,14 @@ def batch_size(io: IO, signature: Signature, asked: int | None) -> int:
     low, high = batch_range(signature, io)
     size = low if asked is None else asked
     if not low <= size <= high:
-        raise _wrong_batch(size, str(low) if low == high else f"{low} to {high}")
+        raise MeasureError(
+            "EDGE-MEASURE-002",
+            "batch",
+            wanted=str(low) if low == high else f"{low} to {high}",
+            got=str(size),
+            hint="ask for a batch size that the model was exported for",
+        )
     return size
-
-
-def _wrong_batch(size: int, wanted: str) -> MeasureError:
-    return MeasureError(
-        "EDGE-MEASURE-002",
-        "batch",
-        wanted=wanted,
-        got=str(size),
-        hint="ask for a batch size that the model was exported for",
-    )
 
 
 def choose_sizes(
@@ -73,11 +69,11 @@ def choose_sizes(
                 continue
             taken = [io.inputs[index].shape[axis] for io in ios]
             fixed = sorted(size for size in taken if isinstance(size, int))
-            found[dim] = (
-                batch
-                if dim == signature.batch_dim
-                else _choose_size(dim, signature.dims[dim], given, fixed, spec.name in padded)
-            )
+            if dim == signature.batch_dim:
+                found[dim] = batch
+            else:
+                ends, pads = signature.dims[dim], spec.name in padded
+                found[dim] = _choose_size(dim, ends, given, fixed, pads)
     return found
 
 

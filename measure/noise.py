@@ -123,11 +123,8 @@ def noise_reason(
         on_cpu: The delegate computes on the CPU, so wall and CPU time should agree.
         warm: The warm-up settled.
     """
-    found = [
-        *_waiting(run, on_cpu),
-        *_instability(run.wall, wall, warm),
-        *_other_load(around, threads),
-    ]
+    found = [*_waiting(run, on_cpu), *_instability(run.wall, wall, warm)]
+    found += _other_load(around, threads)
     return "; ".join(found) or None
 
 

@@ -22,7 +22,6 @@ from edgeserve.jobs import progress
 from edgeserve.measure import inputs as feeds
 from edgeserve.measure.noise import LoadMeter, MachineLoad, noise_reason
 from edgeserve.measure.request import MeasureRequest
-from edgeserve.measure.stats import spread
 from edgeserve.measure.timing import RunTimes, time_once, time_runs, time_steps, warm_up
 from edgeserve.types.base import number
 from edgeserve.types.reports import Measurement, Timing
@@ -142,7 +141,7 @@ def measure_artifact(request: MeasureRequest) -> Measurement:
     with session:
         _check_engine(session, request)
         runs = _runs(session, feed, request)
-        timing = Timing(wall=spread(runs.times.wall), cpu=spread(runs.times.cpu))
+        timing = runs.times.timing()
         return Measurement(
             artifact_sha256=request.artifact.sha256,
             format=request.artifact.format,

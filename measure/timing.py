@@ -36,6 +36,15 @@ class RunTimes(NamedTuple):
     wall: list[float]
     cpu: list[float]
 
+    def add(self, wall: float, cpu: float) -> None:
+        """Take in one run."""
+        self.wall.append(wall)
+        self.cpu.append(cpu)
+
+    def timing(self) -> Timing:
+        """Their summary."""
+        return Timing(wall=spread(self.wall), cpu=spread(self.cpu))
+
 
 def time_once(call: Callable[[], object]) -> tuple[float, float]:
     """Wall and CPU milliseconds of one call.
@@ -97,9 +106,7 @@ def time_runs(call: Callable[[], object], min_runs: int, max_runs: int, seconds:
     with gc_paused():
         start = time.perf_counter()
         while len(times.wall) < max_runs:
-            wall, cpu = time_once(call)
-            times.wall.append(wall)
-            times.cpu.append(cpu)
+            times.add(*time_once(call))
             spent = time.perf_counter() - start
             enough = spent >= seconds and len(times.wall) >= min_runs
             if enough or spent >= _PATIENCE * seconds:
@@ -137,18 +144,13 @@ class Stopwatch:
         """End a run; returns its wall time in seconds."""
         now = self._now()
         total = [1e3 * (now[0] - self._began[0]), 1e3 * (now[1] - self._began[1])]
-        for step, (wall, cpu) in {**self._row, "total": total}.items():
-            times = self.steps.setdefault(step, RunTimes([], []))
-            times.wall.append(wall)
-            times.cpu.append(cpu)
+        for step, times in {**self._row, "total": total}.items():
+            self.steps.setdefault(step, RunTimes([], [])).add(*times)
         return now[0] - self._began[0]
 
     def timings(self) -> dict[str, Timing]:
         """Summary per step, in the order in which the steps first ran; "total" last."""
-        return {
-            step: Timing(wall=spread(times.wall), cpu=spread(times.cpu))
-            for step, times in self.steps.items()
-        }
+        return {step: times.timing() for step, times in self.steps.items()}
 
 
 def time_steps(
@@ -164,29 +166,22 @@ def time_steps(
 
     The first pass is thrown away. Times are of the whole batch.
     """
-    watch = Stopwatch()
-    _pass(Stopwatch(), processor, raw, run, batch)
-    left = seconds
+
+    def once(watch: Stopwatch) -> float:
+        watch.begin()
+        feed = processor.batch([processor.prepare(raw, watch.mark) for _ in range(batch)])
+        watch.mark("batch")
+        outputs = run(feed)
+        watch.mark("run")
+        processor.finish(outputs, feed)
+        watch.mark("finish")
+        return watch.end()
+
+    watch, left = Stopwatch(), seconds
+    once(Stopwatch())
     with gc_paused():
         for _ in range(runs):
-            left -= _pass(watch, processor, raw, run, batch)
+            left -= once(watch)
             if left <= 0:
                 break
     return watch.timings()
-
-
-def _pass(
-    watch: Stopwatch,
-    processor: Processor,
-    raw: bytes | str,
-    run: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]],
-    batch: int,
-) -> float:
-    watch.begin()
-    feed = processor.batch([processor.prepare(raw, watch.mark) for _ in range(batch)])
-    watch.mark("batch")
-    outputs = run(feed)
-    watch.mark("run")
-    processor.finish(outputs, feed)
-    watch.mark("finish")
-    return watch.end()

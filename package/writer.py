@@ -156,14 +156,14 @@ def _check_report(workspace: Workspace, artifact: Artifact) -> None:
     path = workspace.reports / f"{artifact.name}.validate.json"
     try:
         report = decode(path.read_bytes(), Report)
-        said = f"{report.judgement.verdict} of {report.artifact_sha256}"
+        verdict = f"{report.judgement.verdict} of {report.artifact_sha256}"
     except (OSError, msgspec.MsgspecError):
-        said = "no readable report"
-    if said != f"{artifact.verdict} of {artifact.sha256}":
+        verdict = "no readable report"
+    if verdict != f"{artifact.verdict} of {artifact.sha256}":
         raise PackageError(
             "EDGE-PACKAGE-009",
             f"artifact {artifact.name}",
             wanted=f"a report that says {artifact.verdict} of {artifact.sha256}",
-            got=said,
+            got=verdict,
             hint=f"run `edgeserve validate {workspace.path}`, then package",
         )

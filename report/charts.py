@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from edgeserve.report.formatting import (
     field_name,
@@ -24,18 +25,8 @@ if TYPE_CHECKING:
 
 
 #: Steps in the order in which they run; a split read from JSON has lost it.
-_STEP_ORDER = (
-    "decode",
-    "resize",
-    "center_crop",
-    "normalize",
-    "layout",
-    "dtype",
-    "batch",
-    "run",
-    "softmax",
-    "top_k",
-    "finish",
+_STEP_ORDER = tuple(
+    "decode resize center_crop normalize layout dtype batch run softmax top_k finish".split()
 )
 
 
@@ -54,8 +45,9 @@ def latency_histograms(series: Sequence[Series]) -> Markup | None:
     with drawing():
         figure, axes = canvas(len(shown), 0.85)
         figure.set_figheight(0.85 + 0.8 * len(shown))
-        right = max(_right(m) for _, m in shown)
-        left = 0.92 * min(_left(m) for _, m in shown)
+        timings = [m.run for _, m in shown]
+        right = 1.06 * max(1e-6, *(max(plain(t.wall.p99), plain(t.cpu.p50)) for t in timings))
+        left = 0.92 * min(min(plain(t.wall.min), plain(t.cpu.min)) for t in timings)
         for row, (_, measured) in enumerate(shown):
             _histogram(axes, row, measured.cpu_ms, (left, right), wall=False)
             _histogram(axes, row, measured.wall_ms, (left, right), wall=True)
@@ -71,14 +63,6 @@ def latency_histograms(series: Sequence[Series]) -> Markup | None:
             for s, m in shown
         )
         return embed(figure, "plot-latency", "Distribution of run times", text)
-
-
-def _right(m: Measurement) -> float:
-    return 1.06 * max(plain(m.run.wall.p99), plain(m.run.cpu.p50), 1e-6)
-
-
-def _left(m: Measurement) -> float:
-    return min(plain(m.run.wall.min), plain(m.run.cpu.min))
 
 
 def _histogram(
@@ -99,20 +83,25 @@ def _histogram(
 
 def _percentiles(axes: Axes, row: int, measured: Measurement) -> None:
     wall = measured.run.wall
-    axes.plot(
-        [plain(wall.min), plain(wall.p99)], [row, row], color=COLOURS["muted"], lw=1.0, zorder=0
-    )
+    ends = [plain(wall.min), plain(wall.p99)]
+    axes.plot(ends, [row, row], color=COLOURS["muted"], lw=1.0, zorder=0)
     for figure, size in ((wall.p50, 9), (wall.p90, 6), (wall.p99, 4)):
         axes.plot([plain(figure)], [row], "|", color=COLOURS["ink"], ms=size, mew=1.3)
-    axes.annotate(
-        milliseconds(wall.p50),
-        (plain(wall.p50), row),
-        xytext=(0, -12),
-        textcoords="offset points",
-        ha="center",
-        fontsize=8,
-        color=COLOURS["ink"],
-    )
+    _beside(axes, milliseconds(wall.p50), (plain(wall.p50), row), (0, -12), ha="center")
+
+
+def _beside(
+    axes: Axes, text: str, at: tuple[float, float], by: tuple[float, float], **align: Any
+) -> None:
+    """Write a figure next to its mark, ``by`` so many points from it."""
+    ink = COLOURS["ink"]
+    axes.annotate(text, at, by, textcoords="offset points", fontsize=8, color=ink, **align)
+
+
+def _above(axes: Axes, text: str, x: float, colour: str) -> None:
+    """Write over the plot, at ``x``."""
+    place: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+    axes.text(x, 1.02, text, color=COLOURS[colour], fontsize=8, **place)
 
 
 def step_bars(series: Sequence[Series]) -> Markup | None:
@@ -120,9 +109,7 @@ def step_bars(series: Sequence[Series]) -> Markup | None:
     shown = [(s, s.measurement.split) for s in series if s.measurement and s.measurement.split]
     if not shown:
         return None
-    steps = sorted(
-        {step for _, split in shown for step in split if step != "total"}, key=step_order
-    )
+    steps = sorted({step for _, split in shown for step in split} - {"total"}, key=step_order)
     with drawing():
         figure, axes = canvas(len(shown), 1.2)
         parts = []
@@ -142,11 +129,8 @@ def step_bars(series: Sequence[Series]) -> Markup | None:
 def _colour(step: str) -> str:
     """The same step has the same colour in every report."""
     first = step.partition("+")[0]
-    return (
-        COLOURS[f"s{_STEP_ORDER.index(first) % 8 + 1}"]
-        if first in _STEP_ORDER
-        else COLOURS["muted"]
-    )
+    known = first in _STEP_ORDER
+    return COLOURS[f"s{_STEP_ORDER.index(first) % 8 + 1}" if known else "muted"]
 
 
 def _legend(axes: Axes, steps: Sequence[str]) -> None:
@@ -156,25 +140,17 @@ def _legend(axes: Axes, steps: Sequence[str]) -> None:
     rows = range(-(-len(steps) // columns))
     # matplotlib fills a legend column by column; steps are read row by row
     places = [row * columns + column for column in range(columns) for row in rows]
-    handles = [
-        Patch(color=_colour(steps[i]), label=shorten(steps[i], 16), lw=0)
-        for i in places
-        if i < len(steps)
-    ]
-    axes.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=columns,
-        handlelength=0.8,
-        handletextpad=0.4,
-        columnspacing=1.2,
-        borderpad=0.2,
-    )
+    ordered = [steps[i] for i in places if i < len(steps)]
+    handles = [Patch(color=_colour(step), label=shorten(step, 16), lw=0) for step in ordered]
+    spacing: Any = {"handlelength": 0.8, "handletextpad": 0.4, "columnspacing": 1.2}
+    place: Any = {"bbox_to_anchor": (0, 1.0), "ncols": columns, "borderpad": 0.2}
+    axes.legend(handles=handles, loc="lower left", **place, **spacing)
 
 
 #: Fields that fit into one drawing.
 _MAX_ROWS = 24
+#: Verdicts that a flip rate may lead to, from the least rate up.
+_ZONES = ("pass", "degraded", "fail")
 _OutputPoint = tuple[Series, OutputDiff, float]
 
 
@@ -185,11 +161,12 @@ def flip_bounds(series: Sequence[Series]) -> Markup | None:
         return None
     limits = shown[0].limits
     assert limits is not None
-    top = 100 * min(1.0, max(1.15 * limits.degraded_flips, *(1.08 * _upper(s) for s in shown)))
+    uppers = [plain(s.decisions.decided.upper) for s in shown if s.decisions]
+    top = 100 * min(1.0, max(1.15 * limits.degraded_flips, *(1.08 * upper for upper in uppers)))
     with drawing():
         figure, axes = canvas(len(shown), 1.0)
         edges = (0.0, 100 * limits.pass_flips, 100 * limits.degraded_flips, max(top, 1e-9))
-        for zone, low, high in zip(("pass", "degraded", "fail"), edges, edges[1:], strict=False):
+        for zone, (low, high) in zip(_ZONES, pairwise(edges), strict=True):
             axes.axvspan(low, max(low, high), color=COLOURS[f"{zone}-bg"], lw=0)
         for row, one in enumerate(shown):
             _interval(axes, row, one)
@@ -207,10 +184,6 @@ def flip_bounds(series: Sequence[Series]) -> Markup | None:
         return embed(figure, "plot-bounds", "Flip rate with its bounds", text)
 
 
-def _upper(one: Series) -> float:
-    return plain(one.decisions.decided.upper) if one.decisions else math.nan
-
-
 def _interval(axes: Axes, row: int, one: Series) -> None:
     assert one.decisions is not None
     rate, raw = one.decisions.decided, one.decisions.raw
@@ -223,19 +196,9 @@ def _interval(axes: Axes, row: int, one: Series) -> None:
 
 
 def _zone_names(axes: Axes, edges: Sequence[float]) -> None:
-    words = (("pass", "pass"), ("degraded", "degraded"), ("fail", "fail"))
-    for (word, zone), low, high in zip(words, edges, edges[1:], strict=False):
+    for zone, (low, high) in zip(_ZONES, pairwise(edges), strict=True):
         if high - low > 0.06 * edges[-1]:
-            axes.text(
-                (low + high) / 2,
-                1.02,
-                word,
-                transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="bottom",
-                color=COLOURS[zone],
-                fontsize=8,
-            )
+            _above(axes, zone, (low + high) / 2, zone)
 
 
 def _largest(rows: list[_OutputPoint]) -> list[_OutputPoint]:
@@ -251,14 +214,8 @@ def _row_name(one: Series, output: OutputDiff, several: bool) -> str:
 
 def output_differences(series: Sequence[Series]) -> Markup | None:
     """Largest relative difference of each output against the limit; None for a single output."""
-    rows = _largest(
-        [
-            (s, o, max(plain(o.relative), 1e-9))
-            for s in series
-            for o in s.outputs
-            if math.isfinite(plain(o.relative))
-        ]
-    )
+    found = [(s, o, plain(o.relative)) for s in series for o in s.outputs]
+    rows = _largest([(s, o, max(value, 1e-9)) for s, o, value in found if math.isfinite(value)])
     limits = {s.limits.tensor for s, _, _ in rows if s.limits}
     if len(rows) < 2 or not limits:
         return None
@@ -271,27 +228,10 @@ def output_differences(series: Sequence[Series]) -> Markup | None:
         for row, (one, _, value) in enumerate(rows):
             axes.plot([low, value], [row, row], color=COLOURS["line"], lw=1.4)
             axes.plot([value], [row], "o", color=COLOURS[one.verdict], ms=7)
-            axes.annotate(
-                scientific(value),
-                (value, row),
-                xytext=(7, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-                color=COLOURS["ink"],
-            )
+            _beside(axes, scientific(value), (value, row), (7, 0), va="center")
         for limit in limits:
             axes.axvline(limit, color=COLOURS["fail"], lw=1.4, ls=(0, (4, 3)))
-            axes.text(
-                limit,
-                1.02,
-                "limit",
-                transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="bottom",
-                fontsize=8,
-                color=COLOURS["fail"],
-            )
+            _above(axes, "limit", limit, "fail")
         several = len({s.name for s, _, _ in rows}) > 1
         name_rows(axes, [_row_name(s, o, several) for s, o, _ in rows])
         axes.xaxis.set_major_formatter(lambda x, _: scientific(x))

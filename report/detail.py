@@ -35,7 +35,7 @@ from edgeserve.report.view_model import (
     TimingRow,
     WorstInputRow,
 )
-from edgeserve.types.artifact import Artifact, Provenance, Reason
+from edgeserve.types.artifact import Artifact, Provenance, Reason, Refused
 from edgeserve.types.base import plain
 from edgeserve.types.reports import (
     Check,
@@ -47,27 +47,20 @@ from edgeserve.types.reports import (
     Spread,
     WorstInput,
 )
-from edgeserve.types.vocabulary import Format, Precision, Verdict
 
 #: Worst inputs shown of each artifact.
 _WORST = 6
 
 
-def detail(
-    loaded: WorkspaceContents,
-    format: Format,
-    precision: Precision,
-    verdict: Verdict,
-    thumbnails: Thumbnails,
-    artifact: Artifact | None,
-) -> Detail:
-    """Describe one artifact's report and measurements; ``artifact`` is None if it was rejected."""
-    key = f"{format}-{precision}"
+def detail(loaded: WorkspaceContents, one: Artifact | Refused, thumbnails: Thumbnails) -> Detail:
+    """Describe one artifact's report and measurements; of a rejected one its report alone."""
+    key, verdict = f"{one.format}-{one.precision}", one.verdict or "unproven"
+    artifact = one if isinstance(one, Artifact) else None
     report = loaded.reports.get(key)
     measured = loaded.measurements.get(key, ())
     return Detail(
         anchor=f"a-{key}",
-        name=artifact_name(format, precision),
+        name=artifact_name(one.format, one.precision),
         verdict=verdict,
         word=VERDICT_WORD[verdict],
         reasons=_reasons(artifact, report),
@@ -109,12 +102,10 @@ def _outputs(report: Report) -> tuple[Fact, ...]:
     if report.decisions and report.decisions.embedding:
         facts += _vectors(report.decisions.embedding)
     if report.labels:
-        facts.append(
-            Fact(f"ground truth, {clean(report.labels.metric)}", accuracy_sentence(report.labels))
-        )
-    facts += [
-        Fact(f"ground truth, {clean(metric_title(m))}", metric_sentence(m)) for m in report.metrics
-    ]
+        title = f"ground truth, {clean(report.labels.metric)}"
+        facts.append(Fact(title, accuracy_sentence(report.labels)))
+    for stats in report.metrics:
+        facts.append(Fact(f"ground truth, {clean(metric_title(stats))}", metric_sentence(stats)))
     if plain(report.error) != 0.0:
         embeds = report.decisions is not None and report.decisions.embedding is not None
         what = "nearest-neighbour cosine" if embeds else "score"
@@ -123,20 +114,12 @@ def _outputs(report: Report) -> tuple[Fact, ...]:
 
 
 def _vectors(stats: EmbeddingStats) -> list[Fact]:
-    rank = plain(stats.rank)
-    return [
-        Fact(
-            "vectors",
-            f"cosine similarity to the reference: mean {plain(stats.cosine_mean):.5f}, "
-            f"minimum {plain(stats.cosine_min):.5f}",
-        ),
-        Fact(
-            "ranking",
-            f"rank correlation of the neighbours with the reference: {rank:.5f}"
-            if math.isfinite(rank)
-            else "too few inputs to rank",
-        ),
-    ]
+    mean, least, rank = map(plain, (stats.cosine_mean, stats.cosine_min, stats.rank))
+    cosines = f"cosine similarity to the reference: mean {mean:.5f}, minimum {least:.5f}"
+    ranking = "too few inputs to rank"
+    if math.isfinite(rank):
+        ranking = f"rank correlation of the neighbours with the reference: {rank:.5f}"
+    return [Fact("vectors", cosines), Fact("ranking", ranking)]
 
 
 def _output(output: OutputDiff, where: str) -> Fact:
@@ -157,9 +140,8 @@ def _more(output: OutputDiff) -> str:
         worst = "" if output.kl_worst is None else f", worst {scientific(output.kl_worst)}"
         parts.append(f"mean KL divergence {scientific(output.kl)} nats{worst}")
     if output.channel is not None:
-        parts.append(
-            f"worst channel {output.channel}, {scientific(output.channel_relative)} of its scale"
-        )
+        share = f"{scientific(output.channel_relative)} of its scale"
+        parts.append(f"worst channel {output.channel}, {share}")
     if output.position is not None:
         place = ", ".join(map(str, output.position))
         parts.append(f"worst position {place} ({percent(output.position_share)} of the error)")
@@ -220,21 +202,15 @@ def _costs(measured: Sequence[Measurement]) -> tuple[Fact, ...]:
     for m in measured:
         prefix = f"Batch {m.batch}: " if len(measured) > 1 else ""
         grown = plain(m.rss_mb) - plain(m.rss_before_mb)
-        facts += [
-            Fact(
-                f"{prefix}Load", f"{milliseconds(m.load_ms)}, first run {milliseconds(m.first_ms)}"
-            ),
-            Fact(
-                f"{prefix}Memory",
-                f"peak {mebibytes(m.rss_mb)}, of which {mebibytes(grown)} for the model",
-            ),
-            Fact(
-                f"{prefix}Runs",
-                f"{plural(m.run.wall.n, 'run')} after {m.warmup} warm-up runs, batch {m.batch}, "
-                f"{plural(m.threads, 'thread')}, input: {shorten(m.input)}",
-            ),
-        ]
-        facts += [Fact(f"{prefix}Note", clean(note)) for note in m.notes]
+        load = f"{milliseconds(m.load_ms)}, first run {milliseconds(m.first_ms)}"
+        memory = f"peak {mebibytes(m.rss_mb)}, of which {mebibytes(grown)} for the model"
+        runs = (
+            f"{plural(m.run.wall.n, 'run')} after {m.warmup} warm-up runs, batch {m.batch}, "
+            f"{plural(m.threads, 'thread')}, input: {shorten(m.input)}"
+        )
+        rows = [("Load", load), ("Memory", memory), ("Runs", runs)]
+        rows += [("Note", clean(note)) for note in m.notes]
+        facts += [Fact(f"{prefix}{name}", value) for name, value in rows]
     return tuple(facts)
 
 
@@ -258,9 +234,8 @@ def _origin(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...
     if artifact:
         made = artifact.provenance
         tools = ", ".join(f"{k} {v}" for k, v in sorted(made.tools.items()))
-        facts.append(
-            Fact("Files", f"{plural(len(artifact.files), 'file')}, {clean(artifact.entry)}")
-        )
+        count = plural(len(artifact.files), "file")
+        facts.append(Fact("Files", f"{count}, {clean(artifact.entry)}"))
         facts.append(Fact("sha256", artifact.sha256))
         if made.route or tools:
             facts.append(Fact("Converted by", clean(f"{made.route or 'unknown route'}; {tools}")))
@@ -276,9 +251,8 @@ def _origin(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ...
 
 
 def _weights(made: Provenance) -> str:
-    kinds = join_phrase(
-        [plural(count, dtype, dtype) for dtype, count in sorted(made.weights.items())]
-    )
+    counts = sorted(made.weights.items())
+    kinds = join_phrase([plural(count, dtype, dtype) for dtype, count in counts])
     share = made.eight_bit_share
     return f"{kinds}; {percent(share)} of them in 8 bits" if share else kinds
 

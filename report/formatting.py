@@ -183,9 +183,8 @@ def flip_sentence(report: Report) -> str:
     if stats is None or not stats.raw.n:
         return ""
     least = f"Detectable flip rate: {percent(stats.minimum_harm)}"
-    return (
-        f"{_flip_clause(stats)}{_margin_clause(stats, report.worst)}. {least}{_independent(stats)}."
-    )
+    inputs = plural(stats.groups, "independent input")
+    return f"{_flip_clause(stats)}{_margin_clause(stats, report.worst)}. {least} with {inputs}."
 
 
 def _flip_clause(stats: DecisionStats) -> str:
@@ -211,10 +210,6 @@ def _margin_clause(stats: DecisionStats, worst: Sequence[WorstInput]) -> str:
         on = "there" if len(margins) == 1 else "on each of them"
         return f"; the reference's margin is at most {max(margins):.2f} {on}"
     return "; none of them is a decided answer"
-
-
-def _independent(stats: DecisionStats) -> str:
-    return f" with {plural(stats.groups, 'independent input')}"
 
 
 def accuracy_sentence(stats: LabelStats) -> str:

@@ -5,7 +5,7 @@ The file needs nothing but itself.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from importlib import resources
 from pathlib import Path
 
@@ -83,24 +83,19 @@ def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
     """Build the page: best artifacts first, unknown figures marked as unknown."""
     manifest = loaded.manifest
     artifacts = sorted(manifest.artifacts, key=lambda a: _rank(loaded, a))
-    details = [
-        detail(loaded, a.format, a.precision, a.verdict or "unproven", thumbnails, a)
-        for a in artifacts
-    ]
-    details += [
-        detail(loaded, r.format, r.precision, r.verdict, thumbnails, None)
-        for r in manifest.refused
-        if _key(r) in loaded.reports
-    ]
+    listed: list[Artifact | Refused] = [*artifacts]
+    listed += [r for r in manifest.refused if _key(r) in loaded.reports]
+    details = [detail(loaded, one, thumbnails) for one in listed]
     if len(details) > _MAX_UNFOLDED:
-        details = [replace(d, open=d.verdict != "pass") for d in details]
+        details = [d._replace(open=d.verdict != "pass") for d in details]
     series = [_series(loaded, a) for a in artifacts]
+    rows = tuple(_row(loaded, a) for a in artifacts)
     return Page(
         title=clean(manifest.name),
         about=_about(loaded),
         headline=headline(loaded),
-        tiles=key_figures(loaded, artifacts, [_row(loaded, a) for a in artifacts]),
-        rows=tuple(_row(loaded, a) for a in artifacts),
+        tiles=key_figures(loaded, artifacts, rows),
+        rows=rows,
         refused=tuple(_refused(loaded, r) for r in manifest.refused),
         plots=_plots(loaded, series),
         details=tuple(details),
@@ -119,9 +114,8 @@ def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
 def _decided(loaded: WorkspaceContents) -> str:
     """The definition of a decided answer, for the tasks of the reports."""
     stats = [r.decisions for r in loaded.reports.values() if r.decisions]
-    if not stats:
-        return ""
-    return _DECIDED_NEIGHBOURS if any(s.embedding for s in stats) else _DECIDED
+    embeds = any(s.embedding for s in stats)
+    return (_DECIDED_NEIGHBOURS if embeds else _DECIDED) if stats else ""
 
 
 def _chart(loaded: WorkspaceContents, series: list[Series]) -> Plot | None:
@@ -142,21 +136,16 @@ def _rank(loaded: WorkspaceContents, artifact: Artifact) -> tuple[int, float, st
 
 def _about(loaded: WorkspaceContents) -> tuple[Fact, ...]:
     m = loaded.manifest
-    facts = [
-        Fact("version", str(m.version)),
-        Fact("task", m.task),
-        Fact("model id", m.model_id[:12]),
-    ]
-    if m.license:
-        facts.append(Fact("license", clean(m.license)))
-    return tuple(facts)
+    facts = (Fact("version", str(m.version)), Fact("task", m.task))
+    license = (Fact("license", clean(m.license)),) if m.license else ()
+    return (*facts, Fact("model id", m.model_id[:12]), *license)
 
 
 def _row(loaded: WorkspaceContents, artifact: Artifact) -> ArtifactRow:
     verdict = artifact.verdict or "unproven"
     report = loaded.reports.get(artifact.name)
     measured = loaded.measurements.get(artifact.name, (None,))[0]
-    judgement = artifact.judgement
+    judgement, share = artifact.judgement, artifact.provenance.eight_bit_share
     return ArtifactRow(
         name=artifact_name(artifact.format, artifact.precision),
         anchor=f"a-{artifact.name}",
@@ -169,14 +158,8 @@ def _row(loaded: WorkspaceContents, artifact: Artifact) -> ArtifactRow:
         **_difference(report),
         executed_by=clean(judgement.executed_by if judgement else "") or "not run here",
         noisy=clean(measured.noisy or "") if measured else "",
-        eight_bit=_eight_bit(artifact),
+        eight_bit=f"{percent(share)} of weights in 8 bits" if share else "",
     )
-
-
-def _eight_bit(artifact: Artifact) -> str:
-    """The share of weights in 8 bits, where it was counted."""
-    share = artifact.provenance.eight_bit_share
-    return f"{percent(share)} of weights in 8 bits" if share else ""
 
 
 def _times(m: Measurement | None) -> dict[str, str]:
@@ -191,12 +174,11 @@ def _times(m: Measurement | None) -> dict[str, str]:
 
 
 def _agreement(report: Report | None) -> dict[str, str]:
-    if report is None or report.decisions is None:
-        word = "tensors only" if report else "not validated"
-        return _no_agreement(word)
-    stats = report.decisions
-    if not stats.decided.n:
-        return _no_agreement("no decided answer")
+    stats = report.decisions if report else None
+    if report is None or stats is None or not stats.decided.n:
+        word = "no decided answer" if stats else "tensors only" if report else "not validated"
+        empty = dict.fromkeys(("agreement_note", "agreement_count"), "")
+        return {"agreement": word, "detectable": "unknown"} | empty
     return {
         "agreement": percent(1.0 - plain(stats.decided.rate)),
         "agreement_note": agreement_phrase(report),
@@ -205,22 +187,13 @@ def _agreement(report: Report | None) -> dict[str, str]:
     }
 
 
-def _no_agreement(word: str) -> dict[str, str]:
-    return {"agreement": word, "agreement_note": "", "agreement_count": "", "detectable": "unknown"}
-
-
 def _difference(report: Report | None) -> dict[str, str]:
     if report is None or not report.outputs:
         return {"difference": "unknown", "difference_note": ""}
-    worst = max(report.outputs, key=lambda o: _badness(plain(o.relative)))
-    return {
-        "difference": scientific(worst.relative),
-        "difference_note": f"limit {scientific(report.limits.tensor)}",
-    }
-
-
-def _badness(value: float) -> float:
-    return float("inf") if value != value else value
+    found = [plain(o.relative) for o in report.outputs]
+    worst = max(found, key=lambda value: math.inf if math.isnan(value) else value)
+    limit = f"limit {scientific(report.limits.tensor)}"
+    return {"difference": scientific(worst), "difference_note": limit}
 
 
 def _refused(loaded: WorkspaceContents, one: Refused) -> RefusedRow:
@@ -236,9 +209,8 @@ def _refused(loaded: WorkspaceContents, one: Refused) -> RefusedRow:
 
 def _plots(loaded: WorkspaceContents, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
     """The other plots in up to two columns, without plots of a single mark."""
-    judged = series + [
-        _series(loaded, r) for r in loaded.manifest.refused if _key(r) in loaded.reports
-    ]
+    refused = [r for r in loaded.manifest.refused if _key(r) in loaded.reports]
+    judged = series + [_series(loaded, r) for r in refused]
     found = [
         ("Flip rate", charts.flip_bounds(judged), _BOUNDS_CAPTION),
         ("Run times", charts.latency_histograms(series), _LATENCY_CAPTION),
@@ -296,10 +268,8 @@ def _warnings(loaded: WorkspaceContents) -> tuple[str, ...]:
         name = artifact_name(noisy[0].format, noisy[0].precision)
         warnings.append(f"Times of {name} are unreliable: {clean(noisy[0].noisy or '')}.")
     if loaded.stale:
-        warnings.append(
-            f"Ignored, because it describes another version of the artifact: "
-            f"{clean(', '.join(loaded.stale))}."
-        )
+        files = clean(", ".join(loaded.stale))
+        warnings.append(f"Ignored, because it describes another version of the artifact: {files}.")
     return tuple(warnings)
 
 

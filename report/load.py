@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -9,11 +10,11 @@ from typing import TypeVar
 import msgspec
 
 from edgeserve.errors import ReportError
-from edgeserve.types.base import Value, decode
+from edgeserve.types.base import decode
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.reports import Measurement, Report
 
-T = TypeVar("T", bound=Value)
+T = TypeVar("T", Report, Measurement)
 
 #: A report of a million inputs is smaller than this.
 _LARGEST = 64 << 20
@@ -58,28 +59,15 @@ def load_workspace(workspace: Path) -> WorkspaceContents:
         )
     manifest = read_manifest(_bytes(path))
     hashes = {a.name: a.sha256 for a in manifest.artifacts}
-    reports: dict[str, Report] = {}
-    measured: dict[str, list[Measurement]] = {}
-    stale = []
-    for file in sorted((workspace / "reports").glob("*.validate.json")):
-        found = _read(file, Report)
-        if _fits(found, hashes):
-            reports[_name(found)] = found
-        else:
-            stale.append(file.name)
-    for file in sorted((workspace / "reports").glob("*.measure.json")):
-        measurement = _read(file, Measurement)
-        if _fits(measurement, hashes):
-            measured.setdefault(_name(measurement), []).append(measurement)
-        else:
-            stale.append(file.name)
-    return WorkspaceContents(
-        workspace,
-        manifest,
-        reports,
-        {name: tuple(sorted(some, key=_size)) for name, some in measured.items()},
-        tuple(stale),
-    )
+    folder, stale = workspace / "reports", list[str]()
+    reports = {_name(r): r for r in _read(folder, "*.validate.json", Report, hashes, stale)}
+    measured: dict[str, tuple[Measurement, ...]] = {}
+    for found in _read(folder, "*.measure.json", Measurement, hashes, stale):
+        some = (*measured.get(_name(found), ()), found)
+        measured[_name(found)] = tuple(
+            sorted(some, key=lambda m: (m.batch, m.threads, m.runtime.delegate))
+        )
+    return WorkspaceContents(workspace, manifest, reports, measured, tuple(stale))
 
 
 def _what(path: Path) -> str:
@@ -92,20 +80,19 @@ def _name(found: Report | Measurement) -> str:
     return f"{found.format}-{found.precision}"
 
 
-def _size(measurement: Measurement) -> tuple[int, int, str]:
-    return measurement.batch, measurement.threads, measurement.runtime.delegate
-
-
-def _fits(found: Report | Measurement, hashes: dict[str, str]) -> bool:
-    """Whether this describes the listed artifact; always true of a rejected one."""
-    return hashes.get(_name(found), found.artifact_sha256) == found.artifact_sha256
-
-
-def _read(path: Path, type_: type[T]) -> T:
-    try:
-        return decode(_bytes(path), type_)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unreadable(path, str(error)) from error
+def _read(
+    folder: Path, pattern: str, type_: type[T], hashes: dict[str, str], stale: list[str]
+) -> Iterator[T]:
+    """What describes the listed artifacts, and always rejected ones; ``stale`` gets the rest."""
+    for path in sorted(folder.glob(pattern)):
+        try:
+            found = decode(_bytes(path), type_)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _unreadable(path, str(error)) from error
+        if hashes.get(_name(found), found.artifact_sha256) == found.artifact_sha256:
+            yield found
+        else:
+            stale.append(path.name)
 
 
 def _bytes(path: Path) -> bytes:

@@ -6,7 +6,7 @@ one artifact, or of the best among several.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from edgeserve import backends
 from edgeserve.report.formatting import (
@@ -24,10 +24,8 @@ from edgeserve.report.summary import judged_by_tensors, not_run_here
 from edgeserve.report.view_model import ArtifactRow, Matrix, MatrixCell, MatrixRow, Tile
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import plain
-from edgeserve.types.reports import DecisionStats, Report
+from edgeserve.types.reports import Report
 from edgeserve.types.vocabulary import PRECISIONS, Verdict
-
-_MB = 1024.0 * 1024.0
 
 
 def clock(loaded: WorkspaceContents) -> str:
@@ -52,18 +50,10 @@ def matrix(loaded: WorkspaceContents) -> Matrix | None:
         )
         for format in backends.in_order(format for format, _ in cells)
     )
-    return Matrix(
-        columns=columns,
-        rows=rows,
-        clock=clock(loaded),
-        same=_same_word(loaded),
-        untimed=any(not cell.time for cell in cells.values() if cell.size),
-    )
-
-
-def _same_word(loaded: WorkspaceContents) -> str:
     embeds = any(r.decisions and r.decisions.embedding for r in loaded.reports.values())
-    return "nearest neighbours" if embeds else "answers"
+    same = "nearest neighbours" if embeds else "answers"
+    untimed = any(not cell.time for cell in cells.values() if cell.size)
+    return Matrix(columns, rows, clock(loaded), same, untimed)
 
 
 def _engine(loaded: WorkspaceContents, format: str) -> str:
@@ -84,18 +74,10 @@ def _cell(loaded: WorkspaceContents, one: Artifact | Refused) -> MatrixCell:
         word="Not run here" if absent else VERDICT_WORD[verdict],
         meaning=VERDICT_MEANING[verdict],
         anchor=f"a-{key}" if isinstance(one, Artifact) or report else "refused",
-        size=mebibytes(one.size / _MB) if isinstance(one, Artifact) else "",
-        time=_time(loaded, key),
+        size=mebibytes(one.size / _BYTES_PER_MIB) if isinstance(one, Artifact) else "",
+        time=milliseconds(_ms(loaded, key)) if key in loaded.measurements else "",
         same=_same(report),
     )
-
-
-def _time(loaded: WorkspaceContents, key: str) -> str:
-    measured = loaded.measurements.get(key)
-    if not measured:
-        return ""
-    run = measured[0].run
-    return milliseconds((run.cpu if clock(loaded) == "CPU" else run.wall).p50)
 
 
 def _same(report: Report | None) -> str:
@@ -111,8 +93,6 @@ def _same(report: Report | None) -> str:
 _BYTES_PER_MIB = 1024.0 * 1024.0
 #: A degraded artifact gets a tile if it saves at least this share.
 _MIN_SAVING = 0.1
-
-_ArtifactKey = Callable[[Artifact], float]
 
 
 def key_figures(
@@ -149,25 +129,25 @@ def _smallest(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile 
     some = _passing(artifacts)
     if not some:
         return None
-    best = min(some, key=lambda a: (a.size, _ms(loaded, a)))
+    best = min(some, key=lambda a: (a.size, _ms(loaded, a.name)))
     note = artifact_name(best.format, best.precision)
     whole = next((a for a in artifacts if (a.format, a.precision) == (best.format, "fp32")), None)
     if whole and best.size < (1 - _MIN_SAVING) * whole.size:
         note += f", {100 * best.size / whole.size:.0f}\u00a0% of its fp32"
-    return Tile(
-        f"Smallest {_phrase(artifacts)}", mebibytes(best.size / _BYTES_PER_MIB), note, _tone(best)
-    )
+    size = mebibytes(best.size / _BYTES_PER_MIB)
+    return Tile(f"Smallest {_phrase(artifacts)}", size, note, _tone(best))
 
 
 def _fastest(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
     some = [a for a in _passing(artifacts) if a.name in loaded.measurements]
     if not some:
         return None
-    best = min(some, key=lambda a: _ms(loaded, a))
+    best = min(some, key=lambda a: _ms(loaded, a.name))
     threads = loaded.measurements[best.name][0].threads
     on = f"{clock(loaded)} time, {threads} thread{'s' * (threads != 1)}"
     note = f"{artifact_name(best.format, best.precision)}, {on}"
-    return Tile(f"Fastest {_phrase(artifacts)}", milliseconds(_ms(loaded, best)), note, _tone(best))
+    time = milliseconds(_ms(loaded, best.name))
+    return Tile(f"Fastest {_phrase(artifacts)}", time, note, _tone(best))
 
 
 def _saving(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
@@ -176,12 +156,10 @@ def _saving(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | 
     degraded = [a for a in artifacts if a.verdict == "degraded"]
     if not passed or not degraded:
         return None
-    measured = [a for a in degraded if a.name in loaded.measurements]
-    times = [_ms(loaded, a) for a in passed if a.name in loaded.measurements]
-    if measured and times:
-        best = min(measured, key=lambda a: _ms(loaded, a))
-        if _ms(loaded, best) < (1 - _MIN_SAVING) * min(times):
-            return _pick("Fastest degraded", milliseconds(_ms(loaded, best)), loaded, best)
+    best = min(degraded, key=lambda a: _ms(loaded, a.name))
+    time, least = _ms(loaded, best.name), min(_ms(loaded, a.name) for a in passed)
+    if time < (1 - _MIN_SAVING) * least < float("inf"):
+        return _pick("Fastest degraded", milliseconds(time), loaded, best)
     best = min(degraded, key=lambda a: a.size)
     if best.size >= (1 - _MIN_SAVING) * min(a.size for a in passed):
         return None
@@ -198,23 +176,20 @@ def _pick(label: str, value: str, loaded: WorkspaceContents, best: Artifact) -> 
 
 def _evidence(loaded: WorkspaceContents, artifacts: Sequence[Artifact]) -> Tile | None:
     """The weakest evidence among the artifacts of the bundle."""
-    found: list[DecisionStats] = [
-        report.decisions
-        for a in artifacts
-        if (report := loaded.reports.get(a.name)) and report.decisions
-    ]
+    reports = [loaded.reports[a.name] for a in artifacts if a.name in loaded.reports]
+    found = [plain(r.decisions.minimum_harm) for r in reports if r.decisions]
     if not found:
         return None
-    least = max(plain(stats.minimum_harm) for stats in found)
-    return Tile("Detectable flip rate", percent(least), "of decided answers, at worst")
+    return Tile("Detectable flip rate", percent(max(found)), "of decided answers, at worst")
 
 
 def _tone(artifact: Artifact) -> Verdict:
     return artifact.verdict or "unproven"
 
 
-def _ms(loaded: WorkspaceContents, artifact: Artifact) -> float:
-    measured = loaded.measurements.get(artifact.name)
+def _ms(loaded: WorkspaceContents, name: str) -> float:
+    """The median run of an artifact; infinite where it was not measured."""
+    measured = loaded.measurements.get(name)
     if not measured:
         return float("inf")
     run = measured[0].run
@@ -230,7 +205,8 @@ def _of_one(loaded: WorkspaceContents, best: Artifact, row: ArtifactRow) -> tupl
         found = [Tile("Agreement with reference", row.agreement, row.agreement_count, row.verdict)]
         found.append(largest)
     else:
-        found = [Tile("Agreement with reference", row.agreement, _both(row), row.verdict)]
+        both = ", ".join(filter(None, (row.agreement_note, row.agreement_count)))
+        found = [Tile("Agreement with reference", row.agreement, both, row.verdict)]
         found.append(Tile("Detectable flip rate", row.detectable, "of decided answers"))
     found.append(_time_tile(row, measured is not None))
     memory = f"{mebibytes(measured[0].rss_mb)} peak memory" if measured else "memory not measured"
@@ -245,7 +221,3 @@ def _time_tile(row: ArtifactRow, measured: bool) -> Tile:
     if row.noisy:
         return Tile("Median run, CPU time", row.cpu, f"wall {row.wall} is noisy", "degraded")
     return Tile("Median run", row.wall, f"{row.wall_note}; CPU {row.cpu}")
-
-
-def _both(row: ArtifactRow) -> str:
-    return ", ".join(note for note in (row.agreement_note, row.agreement_count) if note)

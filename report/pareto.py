@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeserve.report.formatting import mebibytes, milliseconds, percent
 from edgeserve.report.plotting import COLOURS, Series, canvas, drawing, embed
@@ -65,9 +65,8 @@ def size_against_latency(series: Sequence[Series], clock: str) -> Markup | None:
         axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
         axes.set_xlabel(f"{clock} time of one run, ms (median)", loc="left")
         axes.set_ylabel("size, MiB")
-        text = "; ".join(
-            f"{p.name}: {mebibytes(p.mb)}, {milliseconds(p.ms)}, {_same(p)}" for p in points
-        )
+        costs = [f"{mebibytes(p.mb)}, {milliseconds(p.ms)}, {_same(p)}" for p in points]
+        text = "; ".join(f"{p.name}: {cost}" for p, cost in zip(points, costs, strict=True))
         front = ", ".join(p.name for p in best)
         return embed(figure, "plot-cost", "Size against latency", f"{text}. Front: {front}")
 
@@ -76,14 +75,10 @@ def _point(one: Series, clock: str) -> Point | None:
     if one.measurement is None or not one.size_mb:
         return None
     run = one.measurement.run
-    rate = one.decisions.decided.rate if one.decisions and one.decisions.decided.n else None
-    return Point(
-        one.name,
-        one.verdict,
-        plain((run.cpu if clock == "CPU" else run.wall).p50),
-        one.size_mb,
-        None if rate is None else plain(rate),
-    )
+    decided = one.decisions.decided if one.decisions else None
+    changed = plain(decided.rate) if decided and decided.n else None
+    time = plain((run.cpu if clock == "CPU" else run.wall).p50)
+    return Point(one.name, one.verdict, time, one.size_mb, changed)
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
@@ -102,34 +97,15 @@ def _dominates(one: Point, other: Point) -> bool:
 
 
 def _same(point: Point) -> str:
-    if point.changed is None:
-        return "tensors only"
-    return f"{percent(1 - point.changed)} same"
+    return "tensors only" if point.changed is None else f"{percent(1 - point.changed)} same"
 
 
 def _dot(axes: Axes, point: Point, *, ringed: bool) -> None:
+    at, colour = ([point.ms], [point.mb], "o"), COLOURS[point.verdict]
     if ringed:
-        axes.plot(
-            [point.ms],
-            [point.mb],
-            "o",
-            ms=15,
-            mfc="none",
-            mec=COLOURS["accent"],
-            mew=1.4,
-            alpha=0.8,
-            zorder=2,
-        )
-    axes.plot(
-        [point.ms],
-        [point.mb],
-        "o",
-        color=COLOURS[point.verdict],
-        ms=9,
-        mec=COLOURS["card"],
-        mew=1.5,
-        zorder=3,
-    )
+        ring: Any = {"mfc": "none", "mec": COLOURS["accent"], "mew": 1.4, "alpha": 0.8}
+        axes.plot(*at, ms=15, zorder=2, **ring)
+    axes.plot(*at, color=colour, ms=9, mec=COLOURS["card"], mew=1.5, zorder=3)
 
 
 def _heights(axes: Axes, points: Sequence[Point]) -> list[tuple[Point, float]]:
@@ -149,7 +125,7 @@ def _heights(axes: Axes, points: Sequence[Point]) -> list[tuple[Point, float]]:
 
 
 def _label(axes: Axes, point: Point, height: float, *, bold: bool) -> None:
-    colour = COLOURS["ink" if bold else "muted"]
+    line = {"arrowstyle": "-", "color": COLOURS["line"], "lw": 0.9, "shrinkA": 1, "shrinkB": 6}
     axes.annotate(
         f"{point.name}, {_same(point)}",
         (point.ms, point.mb),
@@ -157,14 +133,7 @@ def _label(axes: Axes, point: Point, height: float, *, bold: bool) -> None:
         textcoords="axes fraction",
         va="center",
         fontsize=8.2,
-        color=colour,
+        color=COLOURS["ink" if bold else "muted"],
         fontweight="bold" if bold else "normal",
-        arrowprops={
-            "arrowstyle": "-",
-            "color": COLOURS["line"],
-            "lw": 0.9,
-            "shrinkA": 1,
-            "shrinkB": 6,
-            "relpos": (0, 0.5),
-        },
+        arrowprops=line | {"relpos": (0, 0.5)},
     )

@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
@@ -28,31 +28,37 @@ if TYPE_CHECKING:
 
 
 _COLOUR_NAMES = (
-    "ink",
-    "muted",
-    "line",
-    "card",
-    "pass",
-    "degraded",
-    "fail",
-    "unproven",
-    "accent",
-    "accent-2",
-    "pass-bg",
-    "degraded-bg",
-    "fail-bg",
-    "s1",
-    "s2",
-    "s3",
-    "s4",
-    "s5",
-    "s6",
-    "s7",
-    "s8",
+    "ink muted line card pass degraded fail unproven accent accent-2 pass-bg degraded-bg fail-bg"
+    " s1 s2 s3 s4 s5 s6 s7 s8"
 )
 
 #: The page's colour names, each with the stand-in that plots are drawn in.
-COLOURS = {name: f"#0{i:02x}{i:02x}f" for i, name in enumerate(_COLOUR_NAMES, 1)}
+COLOURS = {name: f"#0{i:02x}{i:02x}f" for i, name in enumerate(_COLOUR_NAMES.split(), 1)}
+
+#: What plots look like, as matplotlib's own parameters.
+_STYLE: Any = {
+    "svg.hashsalt": "edgeserve",
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 9.0,
+    "axes.labelsize": 9.0,
+    "text.color": COLOURS["ink"],
+    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), COLOURS["muted"]),
+    "xtick.labelcolor": COLOURS["muted"],
+    "ytick.labelcolor": COLOURS["ink"],
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), COLOURS["line"]),
+    **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
+    "axes.grid": True,
+    "axes.grid.axis": "x",
+    "axes.axisbelow": True,
+    **{f"{x}tick.{kind}.size": 0.0 for x in "xy" for kind in ("major", "minor")},
+    "grid.linewidth": 0.7,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "figure.constrained_layout.use": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+}
 
 _STAND_IN = re.compile("|".join(COLOURS.values()))
 _VARIABLE = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
@@ -66,39 +72,7 @@ def drawing() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has it
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(
-            {
-                "svg.hashsalt": "edgeserve",
-                "svg.fonttype": "none",
-                "text.parse_math": False,
-                "font.size": 9.0,
-                "axes.labelsize": 9.0,
-                "text.color": COLOURS["ink"],
-                "axes.labelcolor": COLOURS["muted"],
-                "xtick.color": COLOURS["muted"],
-                "ytick.color": COLOURS["muted"],
-                "xtick.labelcolor": COLOURS["muted"],
-                "ytick.labelcolor": COLOURS["ink"],
-                "axes.edgecolor": COLOURS["line"],
-                "grid.color": COLOURS["line"],
-                "axes.spines.top": False,
-                "axes.spines.right": False,
-                "axes.spines.left": False,
-                "axes.grid": True,
-                "axes.grid.axis": "x",
-                "axes.axisbelow": True,
-                "xtick.major.size": 0.0,
-                "ytick.major.size": 0.0,
-                "ytick.minor.size": 0.0,
-                "xtick.minor.size": 0.0,
-                "grid.linewidth": 0.7,
-                "figure.facecolor": "none",
-                "axes.facecolor": "none",
-                "figure.constrained_layout.use": True,
-                "legend.frameon": False,
-                "legend.fontsize": 8.0,
-            }
-        )
+        matplotlib.rcParams.update(_STYLE)
         yield
 
 

@@ -118,15 +118,12 @@ def _counted(artifacts: Sequence[Artifact], one: str, many: str) -> str:
 def _ready(loaded: WorkspaceContents, artifacts: list[Artifact], also: str) -> Headline:
     reports = [r for a in artifacts if (r := loaded.reports.get(a.name))]
     who = _subject(loaded, artifacts)
-    one = len(artifacts) == 1
     if not reports:
-        sentence = f"{who} passed validation."
-        return Headline(
-            "pass", "Ready", sentence, "The validation report is not in this workspace.", also
-        )
+        evidence = "The validation report is not in this workspace."
+        return Headline("pass", "Ready", f"{who} passed validation.", evidence, also)
     whom = _reference_short(loaded, reports[0])
     decided = all(r.decisions for r in reports)
-    verb = "matches" if one else "match"
+    verb = "matches" if len(artifacts) == 1 else "match"
     compared = whom if decided else f"the tensors of {whom}"
     evidence = _flip_evidence(reports) if decided else _tensor_evidence(reports)
     return Headline("pass", "Ready", f"{who} {verb} {compared}.", evidence, also)
@@ -289,13 +286,8 @@ def _facts(loaded: WorkspaceContents, report: Report) -> list[tuple[str, str]]:
     if report.decisions:
         stats = report.decisions
         facts.append(("answers", _counts(report)))
-        facts.append(
-            (
-                "evidence",
-                f"{_count(stats.decided.n_eff)}; detectable flip rate "
-                f"{percent(stats.minimum_harm)} of decided answers",
-            )
-        )
+        harm = f"detectable flip rate {percent(stats.minimum_harm)} of decided answers"
+        facts.append(("evidence", f"{_count(stats.decided.n_eff)}; {harm}"))
     facts.append(("tensors", plural(len(report.outputs), "output")))
     if labelled := _labelled(report):
         text = f"evaluated on {plural(labelled, 'labelled input')}; figures below each artifact"
@@ -311,20 +303,16 @@ def _labelled(report: Report) -> int:
 
 def _count(n_eff: Number) -> str:
     known = plain(n_eff)
-    return (
-        plural(round(known), "independent input")
-        if math.isfinite(known)
-        else "unknown number of inputs"
-    )
+    if not math.isfinite(known):
+        return "unknown number of inputs"
+    return plural(round(known), "independent input")
 
 
 def _counts(report: Report) -> str:
     stats = report.decisions
     assert stats is not None
-    text = (
-        f"{stats.raw.count} of {stats.raw.n} flipped; of the {stats.decided.n} decided ones, "
-        f"{stats.decided.count}"
-    )
+    decided = f"of the {stats.decided.n} decided ones, {stats.decided.count}"
+    text = f"{stats.raw.count} of {stats.raw.n} flipped; {decided}"
     if stats.top5:
         text += f"; the top 5 differ on {stats.top5.count} of {stats.top5.n}"
     return text
@@ -346,9 +334,8 @@ def limitation_facts(loaded: WorkspaceContents) -> tuple[Fact, ...]:
         )
     absent = [a for a in loaded.manifest.artifacts if not_run_here(a)]
     if absent:
-        facts.append(
-            Fact("Not run here", f"{artifact_names(absent)}: no runtime for it on this machine")
-        )
+        names = artifact_names(absent)
+        facts.append(Fact("Not run here", f"{names}: no runtime for it on this machine"))
     others = [a.name for a in absent]
     if any(r.decisions is None and f"{r.format}-{r.precision}" not in others for r in reports):
         facts.append(Fact("Decisions", "some artifacts were compared as tensors only"))
@@ -382,13 +369,7 @@ def _engines(loaded: WorkspaceContents) -> list[Fact]:
 
 
 def _where(loaded: WorkspaceContents) -> str:
-    engines = {
-        f"{r.runtime.name} {r.runtime.version} ({r.runtime.delegate}), {r.environment.machine}"
-        for r in loaded.reports.values()
-        if r.runtime.version
-    } | {
-        f"{m.runtime.name} {m.runtime.version} ({m.runtime.delegate}), {m.environment.machine}"
-        for some in loaded.measurements.values()
-        for m in some
-    }
+    ran = [(r.runtime, r.environment) for r in loaded.reports.values() if r.runtime.version]
+    ran += [(m.runtime, m.environment) for some in loaded.measurements.values() for m in some]
+    engines = {f"{r.name} {r.version} ({r.delegate}), {e.machine}" for r, e in ran}
     return clean(join_phrase(sorted(engines))) or "no run yet"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgeserve.types.vocabulary import Verdict
 
@@ -11,8 +10,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """The headline: a verdict in a sentence, its evidence, and the next action."""
 
     tone: Verdict
@@ -22,8 +20,7 @@ class Headline:
     then: str = ""
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """A key figure."""
 
     label: str
@@ -32,8 +29,7 @@ class Tile:
     tone: str = ""
 
 
-@dataclass(frozen=True)
-class MatrixCell:
+class MatrixCell(NamedTuple):
     """One artifact in the matrix; unknown figures are empty."""
 
     verdict: Verdict
@@ -45,8 +41,7 @@ class MatrixCell:
     same: str
 
 
-@dataclass(frozen=True)
-class MatrixRow:
+class MatrixRow(NamedTuple):
     """One format: one cell a precision, None where it was not requested."""
 
     name: str
@@ -54,8 +49,7 @@ class MatrixRow:
     cells: tuple[MatrixCell | None, ...]
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(NamedTuple):
     """Formats against precisions.
 
     Attributes:
@@ -73,8 +67,7 @@ class Matrix:
     untimed: bool
 
 
-@dataclass(frozen=True)
-class ArtifactRow:
+class ArtifactRow(NamedTuple):
     """One line of the table of artifacts; every figure in words, "not measured" included."""
 
     name: str
@@ -98,8 +91,7 @@ class ArtifactRow:
     eight_bit: str = ""
 
 
-@dataclass(frozen=True)
-class RefusedRow:
+class RefusedRow(NamedTuple):
     """A rejected artifact: name, reason and suggested action."""
 
     name: str
@@ -110,8 +102,7 @@ class RefusedRow:
     anchor: str = ""
 
 
-@dataclass(frozen=True)
-class CheckRow:
+class CheckRow(NamedTuple):
     """One check of the validation gate."""
 
     name: str
@@ -120,8 +111,7 @@ class CheckRow:
     figure: str
 
 
-@dataclass(frozen=True)
-class OverlayBox:
+class OverlayBox(NamedTuple):
     """A box to be drawn over a picture, in the photo's own pixels."""
 
     side: str
@@ -132,8 +122,7 @@ class OverlayBox:
     title: str
 
 
-@dataclass(frozen=True)
-class BoxOverlay:
+class BoxOverlay(NamedTuple):
     """A photo's size in pixels, and the boxes to be drawn over it."""
 
     width: int
@@ -141,8 +130,7 @@ class BoxOverlay:
     boxes: tuple[OverlayBox, ...]
 
 
-@dataclass(frozen=True)
-class WorstInputRow:
+class WorstInputRow(NamedTuple):
     """One of the inputs on which artifact and reference differ most."""
 
     id: str
@@ -157,8 +145,7 @@ class WorstInputRow:
     marked: BoxOverlay | None = None
 
 
-@dataclass(frozen=True)
-class TimingRow:
+class TimingRow(NamedTuple):
     """One row of a table of times: what, and the same figures for wall and CPU."""
 
     name: str
@@ -166,16 +153,14 @@ class TimingRow:
     cpu: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """A name and what is known under it."""
 
     name: str
     value: str
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(NamedTuple):
     """A drawing with what it shows and how to read it."""
 
     title: str
@@ -183,8 +168,7 @@ class Plot:
     caption: str
 
 
-@dataclass(frozen=True)
-class Detail:
+class Detail(NamedTuple):
     """The details of one artifact."""
 
     anchor: str
@@ -204,8 +188,7 @@ class Detail:
     open: bool = True
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """The whole report."""
 
     title: str

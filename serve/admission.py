@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
 from edgeserve.durations import DurationEstimate
-from edgeserve.serve.request_errors import overloaded
+from edgeserve.serve.request_errors import RequestRejected, rejected
 
 T = TypeVar("T")
 
@@ -93,12 +93,17 @@ class AdmissionQueue:
         """
         wait = self.expected_wait()
         if self.waiting >= self._most:
-            raise overloaded(self.name, wait, f"{self.waiting} requests waiting already")
+            raise self._overloaded(wait, f"{self.waiting} requests waiting already")
         longer = min(_MAX_WAIT_FACTOR, max(_MIN_WAIT_FACTOR, self.waits.upper()))
         late = self._clock() + longer * wait + self.spans.upper() + _SLACK - deadline
         if late > 0:
             reason = f"expected to miss the deadline by {1e3 * late:.0f} ms"
-            raise overloaded(self.name, max(late, self.spans.mean), reason)
+            raise self._overloaded(max(late, self.spans.mean), reason)
+
+    def _overloaded(self, retry_after: float, why: str) -> RequestRejected:
+        """The queue is as long as deadlines allow."""
+        thing, wanted = f"model {self.name}", "an answer within the deadline"
+        return rejected("EDGE-SERVE-020", thing, wanted, why, retry_after=retry_after)
 
     def expected_wait(self) -> float:
         """Seconds until a job that came now would begin."""
@@ -150,7 +155,7 @@ class AdmissionQueue:
                 self.waits.add((now - came) / predicted)
             if now + self.spans.mean > deadline:
                 reason = "the queue moved more slowly than predicted"
-                turn.set_exception(overloaded(self.name, self.expected_wait(), reason))
+                turn.set_exception(self._overloaded(self.expected_wait(), reason))
                 continue
             turn.set_result(None)
             return

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from edgeserve.errors import EdgeError, ServeError
+from edgeserve.errors import EdgeError
 from edgeserve.serve.auth import ApiKeys, read_keys
 from edgeserve.serve.http import Exchange, InflightBytes, Receive, Send
 from edgeserve.serve.inference import InferenceResult
@@ -20,7 +20,7 @@ from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.openapi import document
 from edgeserve.serve.options import MB, ServeOptions
 from edgeserve.serve.repository import Repository
-from edgeserve.serve.request_errors import RequestRejected, error_body, model_failed
+from edgeserve.serve.request_errors import RequestRejected, error_body, model_failed, rejected
 from edgeserve.serve.service import Service
 from edgeserve.serve.telemetry import Log, Metrics
 
@@ -72,28 +72,27 @@ class App:
         exchange.closing = self.draining
         route, key, span, code = "none", "", None, ""
         try:
-            route, handler, arguments = find_route(exchange)
+            route, arguments = find_route(exchange)
             if route not in _UNTRACED:
-                span = self.service.traces.begin(
-                    route, exchange.headers, **_span_attributes(exchange, route)
-                )
+                attributes = {"http.request.method": exchange.method, "http.route": route}
+                attributes["edgeserve.request_id"] = exchange.id
+                span = self.service.traces.begin(route, exchange.headers, **attributes)
             if route not in _KEYLESS:
                 key = self.keys.check(exchange.headers)
-            await self._handle(exchange, handler, arguments)
+            await self._handle(exchange, route, arguments)
         except RequestRejected as error:
             code = error.error.code
             await self._refuse(exchange, error)
         finally:
             exchange.release(self._weight)
             ended: dict[str, str | int] = {"http.response.status_code": exchange.status}
-            self.service.traces.end(
-                span, exchange.status >= 500, **ended | ({"error.type": code} if code else {})
-            )
+            ended |= {"error.type": code} if code else {}
+            self.service.traces.end(span, exchange.status >= 500, **ended)
             self._count(exchange, route, key)
 
-    async def _handle(self, exchange: Exchange, handler: str, arguments: dict[str, str]) -> None:
+    async def _handle(self, exchange: Exchange, route: str, arguments: dict[str, str]) -> None:
         """Call a route; what nobody foresaw is told to the log in full, and to the caller not."""
-        call: Callable[..., Awaitable[None]] = getattr(self._routes, handler)
+        call: Callable[..., Awaitable[None]] = getattr(self._routes, route)
         try:
             await call(exchange, **arguments)
         except (RequestRejected, asyncio.CancelledError):
@@ -103,26 +102,25 @@ class App:
             raise model_failed(arguments.get("name", "")) from error
         except Exception as error:
             self.log.fault(exchange.id, arguments.get("name", ""), error)
-            raise RequestRejected(500, _internal_error()) from error
+            fault = "a fault of edgeserve"
+            raise rejected("EDGE-SERVE-900", "endpoint", "an answer", fault) from error
 
     async def _refuse(self, exchange: Exchange, error: RequestRejected) -> None:
         if exchange.status:
             return
-        model = (
-            exchange.parts[2]
-            if exchange.parts[:2] == ("v2", "models") and exchange.parts[2:]
-            else ""
-        )
-        if model in self.service.repository.places and error.status in (429, 503):
+        if (model := self._model(exchange)) and error.status in (429, 503):
             self.metrics.sheds.labels(model, error.error.code).inc()
-        await exchange.answer(
-            error.status, error_body(error.error, exchange.id), headers=error.headers()
-        )
+        body = error_body(error.error, exchange.id)
+        await exchange.answer(error.status, body, headers=error.headers())
 
-    def _count(self, exchange: Exchange, route: str, key: str) -> None:
+    def _model(self, exchange: Exchange) -> str:
+        """The model of this endpoint that a path names; empty: none."""
         parts = exchange.parts
         named = parts[2] if parts[:2] == ("v2", "models") and parts[2:] else ""
-        model = named if named in self.service.repository.places else ""
+        return named if named in self.service.repository.places else ""
+
+    def _count(self, exchange: Exchange, route: str, key: str) -> None:
+        model = self._model(exchange)
         self.metrics.requests.labels(model, route, str(exchange.status)).inc()
         if self.log.requests and route not in _KEYLESS:
             self.log.request(exchange, route, model, key)
@@ -135,12 +133,8 @@ class App:
                 try:
                     await self.start()
                 except EdgeError as error:
-                    await send(
-                        {
-                            "type": "lifespan.startup.failed",
-                            "message": f"{error.code} {error.message}",
-                        }
-                    )
+                    failure = f"{error.code} {error.message}"
+                    await send({"type": "lifespan.startup.failed", "message": failure})
                     return
                 await send({"type": "lifespan.startup.complete"})
             else:
@@ -155,57 +149,36 @@ _KEYLESS = ("live", "ready")
 _UNTRACED = (*_KEYLESS, "metrics")
 
 
-def _span_attributes(exchange: Exchange, route: str) -> dict[str, str]:
-    """What the span of a request says from the start."""
-    return {
-        "http.request.method": exchange.method,
-        "http.route": route,
-        "edgeserve.request_id": exchange.id,
-    }
-
-
-def _internal_error() -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-900",
-        "endpoint",
-        wanted="an answer",
-        got="a fault of edgeserve",
-        hint="the endpoint's log tells more under the same request id: please report it",
-    )
-
-
-#: Method and path (a word in capitals stands for any part), the route's name, and who answers it.
-_TABLE: tuple[tuple[str, str, str, str], ...] = (
-    ("GET", "v2/health/live", "live", "live"),
-    ("GET", "v2/health/ready", "ready", "ready"),
-    ("GET", "v2", "server", "server"),
-    ("GET", "v2/models/stats", "statistics", "statistics"),
-    ("GET", "v2/models/NAME", "metadata", "metadata"),
-    ("GET", "v2/models/NAME/ready", "model_ready", "model_ready"),
-    ("GET", "v2/models/NAME/config", "config", "config"),
-    ("GET", "v2/models/NAME/stats", "statistics", "statistics"),
-    ("POST", "v2/models/NAME/infer", "infer", "infer"),
-    ("POST", "v2/models/NAME/predict", "predict", "predict"),
-    ("GET", "v2/models/NAME/versions/VERSION", "metadata", "metadata"),
-    ("GET", "v2/models/NAME/versions/VERSION/ready", "model_ready", "model_ready"),
-    ("GET", "v2/models/NAME/versions/VERSION/stats", "statistics", "statistics"),
-    ("POST", "v2/models/NAME/versions/VERSION/infer", "infer", "infer"),
-    ("POST", "v2/models/NAME/versions/VERSION/predict", "predict", "predict"),
-    ("POST", "v2/repository/index", "index", "index"),
-    ("POST", "v2/repository/models/NAME/load", "load", "load"),
-    ("POST", "v2/repository/models/NAME/unload", "unload", "unload"),
-    ("GET", "metrics", "metrics", "metrics"),
-    ("GET", "openapi.json", "openapi", "openapi"),
+#: Method and path (a word in capitals stands for any part), and the route: a method of `Routes`.
+_TABLE: tuple[tuple[str, str, str], ...] = (
+    ("GET", "v2/health/live", "live"),
+    ("GET", "v2/health/ready", "ready"),
+    ("GET", "v2", "server"),
+    ("GET", "v2/models/stats", "statistics"),
+    ("GET", "v2/models/NAME", "metadata"),
+    ("GET", "v2/models/NAME/ready", "model_ready"),
+    ("GET", "v2/models/NAME/config", "config"),
+    ("GET", "v2/models/NAME/stats", "statistics"),
+    ("POST", "v2/models/NAME/infer", "infer"),
+    ("POST", "v2/models/NAME/predict", "predict"),
+    ("GET", "v2/models/NAME/versions/VERSION", "metadata"),
+    ("GET", "v2/models/NAME/versions/VERSION/ready", "model_ready"),
+    ("GET", "v2/models/NAME/versions/VERSION/stats", "statistics"),
+    ("POST", "v2/models/NAME/versions/VERSION/infer", "infer"),
+    ("POST", "v2/models/NAME/versions/VERSION/predict", "predict"),
+    ("POST", "v2/repository/index", "index"),
+    ("POST", "v2/repository/models/NAME/load", "load"),
+    ("POST", "v2/repository/models/NAME/unload", "unload"),
+    ("GET", "metrics", "metrics"),
+    ("GET", "openapi.json", "openapi"),
 )
-_PATTERNS = tuple(
-    (method, tuple(path.split("/")), name, call) for method, path, name, call in _TABLE
-)
+_PATTERNS = tuple((method, tuple(path.split("/")), name) for method, path, name in _TABLE)
 #: Longest body of a question that holds no tensors.
 _MAX_SMALL_BODY = 64 * 1024
 
 
-def find_route(exchange: Exchange) -> tuple[str, str, dict[str, str]]:
-    """The route that a request is for: its name, who answers, and the words of the path.
+def find_route(exchange: Exchange) -> tuple[str, dict[str, str]]:
+    """The route that a request is for, and the words of the path.
 
     Raises:
         RequestRejected: EDGE-SERVE-016, there is none of that path, or not by that method.
@@ -213,22 +186,17 @@ def find_route(exchange: Exchange) -> tuple[str, str, dict[str, str]]:
     parts = exchange.parts
     asked = len(parts) == 4 and exchange.method == "POST" and parts[:2] == ("v2", "models")
     if asked and parts[3] in ("infer", "predict"):  # nearly all of them, also in a flood
-        return parts[3], parts[3], {"name": parts[2]}
+        return parts[3], {"name": parts[2]}
     methods = []
-    for method, pattern, name, call in _PATTERNS:
+    for method, pattern, name in _PATTERNS:
         words = _match(pattern, exchange.parts)
         if words is not None:
             if method == exchange.method:
-                return name, call, words
+                return name, words
             methods.append(method)
-    error = ServeError(
-        "EDGE-SERVE-016",
-        "request",
-        wanted=methods[0] if methods else "a path of this endpoint",
-        got=exchange.method if methods else "another",
-        hint="GET /openapi.json lists the paths",
-    )
-    raise RequestRejected(405 if methods else 404, error)
+    if methods:
+        raise rejected("EDGE-SERVE-016", "request", methods[0], exchange.method, status=405)
+    raise rejected("EDGE-SERVE-016", "request", "a path of this endpoint", "another")
 
 
 def _match(pattern: tuple[str, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
@@ -262,9 +230,7 @@ class Routes:
     async def ready(self, exchange: Exchange) -> None:
         """200 while each model can be asked; 503 when draining."""
         ready = self._service.ready
-        await exchange.answer(
-            200 if ready else 503, b'{"ready":true}' if ready else b'{"ready":false}'
-        )
+        await self._json(exchange, {"ready": ready}, 200 if ready else 503)
 
     async def server(self, exchange: Exchange) -> None:
         """Name, version and extensions."""
@@ -321,18 +287,16 @@ class Routes:
         head = exchange.number(b"inference-header-content-length")
         self._service.precheck(name, deadline)
         body = await self._body(exchange, deadline)
-        done, hosted, cold = await self._service.infer(
-            exchange.id, name, version, body, head, deadline
-        )
-        await self._done(exchange, done, hosted, cold)
+        asked = exchange.id, name, version, body, head, deadline
+        await self._done(exchange, *await self._service.infer(*asked))
 
     async def predict(self, exchange: Exchange, name: str, version: str | None = None) -> None:
         """Raw bytes in, a decision out."""
         deadline = exchange.deadline(self._options.deadline_ms)
         self._service.precheck(name, deadline)
         body = await self._body(exchange, deadline)
-        done, hosted, cold = await self._service.predict(exchange.id, name, version, body, deadline)
-        await self._done(exchange, done, hosted, cold)
+        asked = exchange.id, name, version, body, deadline
+        await self._done(exchange, *await self._service.predict(*asked))
 
     async def _body(self, exchange: Exchange, deadline: float) -> bytes:
         seconds = min(self._options.body_s, max(0.05, deadline - exchange.came))
@@ -345,17 +309,12 @@ class Routes:
         try:
             return msgspec.json.decode(body, type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            error = ServeError(
-                "EDGE-SERVE-010",
-                "request",
-                wanted="a JSON object",
-                got="something else",
-                hint="send an object, or no body at all",
-            )
-            raise RequestRejected(400, error) from None
+            wanted, got = "a JSON object", "something else"
+            hint = "send an object, or no body at all"
+            raise rejected("EDGE-SERVE-010", "request", wanted, got, hint=hint) from None
 
-    async def _json(self, exchange: Exchange, whole: object) -> None:
-        await exchange.answer(200, msgspec.json.encode(whole))
+    async def _json(self, exchange: Exchange, whole: object, status: int = 200) -> None:
+        await exchange.answer(status, msgspec.json.encode(whole))
 
     async def _done(
         self, exchange: Exchange, done: InferenceResult, hosted: LoadedModel, cold: float

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgeserve.errors import ServeError
-from edgeserve.serve.request_errors import RequestRejected
+from edgeserve.serve.request_errors import rejected
 
 
 class ApiKey:
@@ -64,9 +64,11 @@ class ApiKeys:
         given = hashlib.sha256(_key_of_request(headers)).digest()
         fits = [key for key in self._keys if hmac.compare_digest(key.digest, given)]
         if not fits:
-            raise RequestRejected(401, _no_key())
+            wanted, got = "a valid API key", "none, or a wrong one"
+            raise rejected("EDGE-SERVE-023", "request", wanted, got)
         if wait := fits[0].take(self._clock()):
-            raise RequestRejected(429, _quota_exceeded(), retry_after=wait)
+            quota = "no more requests than its quota"
+            raise rejected("EDGE-SERVE-022", "API key", quota, "more", retry_after=wait)
         return fits[0].name
 
 
@@ -87,16 +89,11 @@ def read_keys(path: str | None) -> list[ApiKey]:
         lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise _key_file_error(path, "it cannot be read") from error
-    keys = [
-        _parse_line(path, i, line.split()) for i, line in enumerate(lines, 1) if _is_entry(line)
-    ]
+    entries = [(i, line.split()) for i, line in enumerate(lines, 1)]
+    keys = [_parse_line(path, i, words) for i, words in entries if words and words[0][0] != "#"]
     if not keys:
         raise _key_file_error(path, "it holds no key")
     return keys
-
-
-def _is_entry(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
 def _parse_line(path: str, i: int, words: list[str]) -> ApiKey:
@@ -117,24 +114,4 @@ def _key_file_error(path: str, got: str) -> ServeError:
         f"key file {path}",
         got=got,
         hint="one `name key [requests per second]` a line, keys of 16 characters or more",
-    )
-
-
-def _no_key() -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-023",
-        "request",
-        wanted="a valid API key",
-        got="none, or a wrong one",
-        hint="send the header `Authorization: Bearer KEY`",
-    )
-
-
-def _quota_exceeded() -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-022",
-        "API key",
-        wanted="no more requests than its quota",
-        got="more",
-        hint="try again after Retry-After, or ask for a larger quota",
     )

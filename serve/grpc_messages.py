@@ -19,122 +19,82 @@ from edgeserve.oip.tensors import check_shape, from_bytes, to_bytes
 SERVICE = "inference.GRPCInferenceService"
 
 #: Message -> its fields, as "name number kind": a kind in capitals is a message of this table,
-#: ``*`` a list, ``map`` a map from text. Nested messages have their parent's name before a dot.
-_TABLE: dict[str, tuple[str, ...]] = {
-    "ServerLiveRequest": (),
-    "ServerLiveResponse": ("live 1 bool",),
-    "ServerReadyRequest": (),
-    "ServerReadyResponse": ("ready 1 bool",),
-    "ModelReadyRequest": ("name 1 string", "version 2 string"),
-    "ModelReadyResponse": ("ready 1 bool",),
-    "ServerMetadataRequest": (),
-    "ServerMetadataResponse": ("name 1 string", "version 2 string", "extensions 3 *string"),
-    "ModelMetadataRequest": ("name 1 string", "version 2 string"),
+#: ``*`` a list, ``map`` a map from text, ``?`` one of several of which one is set. Nested messages
+#: have their parent's name before a dot.
+_TABLE = {
+    "ServerLiveRequest": "",
+    "ServerLiveResponse": "live 1 bool",
+    "ServerReadyRequest": "",
+    "ServerReadyResponse": "ready 1 bool",
+    "ModelReadyRequest": "name 1 string, version 2 string",
+    "ModelReadyResponse": "ready 1 bool",
+    "ServerMetadataRequest": "",
+    "ServerMetadataResponse": "name 1 string, version 2 string, extensions 3 *string",
+    "ModelMetadataRequest": "name 1 string, version 2 string",
     "ModelMetadataResponse": (
-        "name 1 string",
-        "versions 2 *string",
-        "platform 3 string",
-        "inputs 4 *ModelMetadataResponse.TensorMetadata",
-        "outputs 5 *ModelMetadataResponse.TensorMetadata",
+        "name 1 string, versions 2 *string, platform 3 string,"
+        " inputs 4 *ModelMetadataResponse.TensorMetadata,"
+        " outputs 5 *ModelMetadataResponse.TensorMetadata"
     ),
-    "ModelMetadataResponse.TensorMetadata": (
-        "name 1 string",
-        "datatype 2 string",
-        "shape 3 *int64",
-    ),
+    "ModelMetadataResponse.TensorMetadata": "name 1 string, datatype 2 string, shape 3 *int64",
     "InferParameter": (
-        "bool_param 1 bool ?parameter_choice",
-        "int64_param 2 int64 ?parameter_choice",
-        "string_param 3 string ?parameter_choice",
-        "double_param 4 double ?parameter_choice",
-        "uint64_param 5 uint64 ?parameter_choice",
+        "bool_param 1 bool ?parameter_choice, int64_param 2 int64 ?parameter_choice,"
+        " string_param 3 string ?parameter_choice, double_param 4 double ?parameter_choice,"
+        " uint64_param 5 uint64 ?parameter_choice"
     ),
     "InferTensorContents": (
-        "bool_contents 1 *bool",
-        "int_contents 2 *int32",
-        "int64_contents 3 *int64",
-        "uint_contents 4 *uint32",
-        "uint64_contents 5 *uint64",
-        "fp32_contents 6 *float",
-        "fp64_contents 7 *double",
-        "bytes_contents 8 *bytes",
+        "bool_contents 1 *bool, int_contents 2 *int32, int64_contents 3 *int64,"
+        " uint_contents 4 *uint32, uint64_contents 5 *uint64, fp32_contents 6 *float,"
+        " fp64_contents 7 *double, bytes_contents 8 *bytes"
     ),
     "ModelInferRequest": (
-        "model_name 1 string",
-        "model_version 2 string",
-        "id 3 string",
-        "parameters 4 map InferParameter",
-        "inputs 5 *ModelInferRequest.InferInputTensor",
-        "outputs 6 *ModelInferRequest.InferRequestedOutputTensor",
-        "raw_input_contents 7 *bytes",
+        "model_name 1 string, model_version 2 string, id 3 string,"
+        " parameters 4 map InferParameter, inputs 5 *ModelInferRequest.InferInputTensor,"
+        " outputs 6 *ModelInferRequest.InferRequestedOutputTensor, raw_input_contents 7 *bytes"
     ),
     "ModelInferRequest.InferInputTensor": (
-        "name 1 string",
-        "datatype 2 string",
-        "shape 3 *int64",
-        "parameters 4 map InferParameter",
-        "contents 5 InferTensorContents",
+        "name 1 string, datatype 2 string, shape 3 *int64, parameters 4 map InferParameter,"
+        " contents 5 InferTensorContents"
     ),
     "ModelInferRequest.InferRequestedOutputTensor": (
-        "name 1 string",
-        "parameters 2 map InferParameter",
+        "name 1 string, parameters 2 map InferParameter"
     ),
     "ModelInferResponse": (
-        "model_name 1 string",
-        "model_version 2 string",
-        "id 3 string",
-        "parameters 4 map InferParameter",
-        "outputs 5 *ModelInferResponse.InferOutputTensor",
-        "raw_output_contents 6 *bytes",
+        "model_name 1 string, model_version 2 string, id 3 string,"
+        " parameters 4 map InferParameter, outputs 5 *ModelInferResponse.InferOutputTensor,"
+        " raw_output_contents 6 *bytes"
     ),
     "ModelInferResponse.InferOutputTensor": (
-        "name 1 string",
-        "datatype 2 string",
-        "shape 3 *int64",
-        "parameters 4 map InferParameter",
-        "contents 5 InferTensorContents",
+        "name 1 string, datatype 2 string, shape 3 *int64, parameters 4 map InferParameter,"
+        " contents 5 InferTensorContents"
     ),
-    "ModelStatisticsRequest": ("name 1 string", "version 2 string"),
-    "ModelStatisticsResponse": ("model_stats 1 *ModelStatistics",),
-    "StatisticDuration": ("count 1 uint64", "ns 2 uint64"),
+    "ModelStatisticsRequest": "name 1 string, version 2 string",
+    "ModelStatisticsResponse": "model_stats 1 *ModelStatistics",
+    "StatisticDuration": "count 1 uint64, ns 2 uint64",
     "InferStatistics": (
-        "success 1 StatisticDuration",
-        "fail 2 StatisticDuration",
-        "queue 3 StatisticDuration",
-        "compute_input 4 StatisticDuration",
-        "compute_infer 5 StatisticDuration",
-        "compute_output 6 StatisticDuration",
+        "success 1 StatisticDuration, fail 2 StatisticDuration, queue 3 StatisticDuration,"
+        " compute_input 4 StatisticDuration, compute_infer 5 StatisticDuration,"
+        " compute_output 6 StatisticDuration"
     ),
-    "InferBatchStatistics": ("batch_size 1 uint64", "compute_infer 3 StatisticDuration"),
+    "InferBatchStatistics": "batch_size 1 uint64, compute_infer 3 StatisticDuration",
     "ModelStatistics": (
-        "name 1 string",
-        "version 2 string",
-        "last_inference 3 uint64",
-        "inference_count 4 uint64",
-        "execution_count 5 uint64",
-        "inference_stats 6 InferStatistics",
-        "batch_stats 7 *InferBatchStatistics",
+        "name 1 string, version 2 string, last_inference 3 uint64, inference_count 4 uint64,"
+        " execution_count 5 uint64, inference_stats 6 InferStatistics,"
+        " batch_stats 7 *InferBatchStatistics"
     ),
-    "RepositoryIndexRequest": ("repository_name 1 string", "ready 2 bool"),
-    "RepositoryIndexResponse": ("models 1 *RepositoryIndexResponse.ModelIndex",),
+    "RepositoryIndexRequest": "repository_name 1 string, ready 2 bool",
+    "RepositoryIndexResponse": "models 1 *RepositoryIndexResponse.ModelIndex",
     "RepositoryIndexResponse.ModelIndex": (
-        "name 1 string",
-        "version 2 string",
-        "state 3 string",
-        "reason 4 string",
+        "name 1 string, version 2 string, state 3 string, reason 4 string"
     ),
     "RepositoryModelLoadRequest": (
-        "repository_name 1 string",
-        "model_name 2 string",
-        "parameters 3 map InferParameter",
+        "repository_name 1 string, model_name 2 string, parameters 3 map InferParameter"
     ),
-    "RepositoryModelLoadResponse": (),
+    "RepositoryModelLoadResponse": "",
     "RepositoryModelUnloadRequest": (
-        "repository_name 1 string",
-        "model_name 2 string",
-        "parameters 3 map InferParameter",
+        "repository_name 1 string, model_name 2 string, parameters 3 map InferParameter"
     ),
-    "RepositoryModelUnloadResponse": (),
+    "RepositoryModelUnloadResponse": "",
 }
 
 
@@ -151,7 +111,7 @@ def messages() -> dict[str, Any]:
         parent, _, own = name.rpartition(".")
         message = (made[parent].nested_type if parent else file.message_type).add(name=own)
         made[name] = message
-        for field in fields:
+        for field in filter(None, fields.split(", ")):
             _add(message, name, field.split(), descriptor_pb2.FieldDescriptorProto)
     pool = descriptor_pool.DescriptorPool()  # one of our own: others may know the same names
     pool.Add(file)
@@ -188,19 +148,10 @@ def _add(message: Any, parent: str, words: list[str], kinds: Any) -> None:
 
 #: Which field of a tensor's contents holds its numbers, where they do not lie in raw bytes.
 _CONTENTS = {
-    "BOOL": "bool_contents",
-    "INT8": "int_contents",
-    "INT16": "int_contents",
-    "INT32": "int_contents",
-    "INT64": "int64_contents",
-    "UINT8": "uint_contents",
-    "UINT16": "uint_contents",
-    "UINT32": "uint_contents",
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
+    kind: f"{kind.lower()}_contents" for kind in "BOOL INT64 UINT64 FP32 FP64 BYTES".split()
 }
+_CONTENTS |= dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents")
+_CONTENTS |= dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents")
 _MAX_TENSORS = 256
 
 
@@ -222,9 +173,8 @@ def read_infer_request(message: Any, most: Mapping[str, int]) -> oip.InferReques
     for kind, named in (("input", message.inputs), ("output", message.outputs)):
         if len({one.name for one in named}) != len(named):
             raise oip.BadMessage(f"an {kind} is named twice")
-    tensors = tuple(
-        _tensor(tensor, raw[i] if raw else None, most) for i, tensor in enumerate(message.inputs)
-    )
+    pairs = zip(message.inputs, raw or [None] * len(message.inputs), strict=True)
+    tensors = tuple(_tensor(tensor, data, most) for tensor, data in pairs)
     wanted = tuple(oip.RequestedOutput(output.name, True) for output in message.outputs)
     return oip.InferRequest(tensors, message.id, wanted, True, _parameters(message.parameters))
 
@@ -237,9 +187,8 @@ def _tensor(tensor: Any, raw: bytes | None, most: Mapping[str, int]) -> oip.Tens
         if "shared_memory_region" in tensor.parameters:
             raise oip.BadMessage("shared memory is not offered here")
         if raw is not None:
-            return oip.Tensor(
-                name, from_bytes(memoryview(raw), tensor.datatype, tensor.shape, most[name])
-            )
+            array = from_bytes(memoryview(raw), tensor.datatype, tensor.shape, most[name])
+            return oip.Tensor(name, array)
         return oip.Tensor(name, _contents(tensor, most[name]))
     except oip.BadMessage as error:
         raise oip.BadMessage(f"input {name[:60]!r}: {error}") from error
@@ -276,9 +225,8 @@ def write_infer_response(answer: oip.InferResponse) -> Any:
         model_name=answer.model, model_version=answer.version, id=answer.id
     )
     for name, value in answer.parameters.items():
-        made.parameters[name].string_param = (
-            value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        )
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        made.parameters[name].string_param = text
     for tensor in answer.outputs:
         made.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
         made.raw_output_contents.append(to_bytes(tensor.array))

@@ -87,29 +87,13 @@ def _bind(server: Any, options: ServeOptions) -> int:
 def _handlers(app: App) -> Any:
     import grpc
 
-    calls = _Calls(app)
-    made = {}
-    for name in _CALLS:
-        kinds = messages()
+    calls, kinds, made = _Calls(app), messages(), {}
+    for name in (kind.removesuffix("Request") for kind in kinds if kind.endswith("Request")):
         request, response = kinds[f"{name}Request"], kinds[f"{name}Response"]
         made[name] = grpc.unary_unary_rpc_method_handler(
             calls.guarded(name, request), response_serializer=response.SerializeToString
         )
     return grpc.method_handlers_generic_handler(SERVICE, made)
-
-
-_CALLS = (
-    "ServerLive",
-    "ServerReady",
-    "ModelReady",
-    "ServerMetadata",
-    "ModelMetadata",
-    "ModelInfer",
-    "ModelStatistics",
-    "RepositoryIndex",
-    "RepositoryModelLoad",
-    "RepositoryModelUnload",
-)
 
 
 class _Calls:
@@ -128,23 +112,21 @@ class _Calls:
             began, span, attributes = time.monotonic(), None, {}
             try:
                 if name not in _KEYLESS:
-                    span = self._service.traces.begin(
-                        name, given, **_span_attributes(name, request_id)
-                    )
+                    started = {"rpc.system": "grpc", "rpc.method": f"{SERVICE}/{name}"}
+                    started["edgeserve.request_id"] = request_id
+                    span = self._service.traces.begin(name, given, **started)
                     key = self._app.keys.check(given)
                 return await getattr(self, name)(_parsed(kind, data), context, request_id)
             except RequestRejected as error:
-                status, attributes = (
-                    _STATUS.get(error.status, "UNKNOWN"),
-                    {"error.type": error.error.code},
-                )
+                status = _STATUS.get(error.status, "UNKNOWN")
+                attributes = {"error.type": error.error.code}
                 await self._abort(context, error, status)
             except Exception as error:
                 status = "INTERNAL"
                 self._app.log.fault(request_id, "", error)
                 await self._abort(context, model_failed("of this request"), status)
             finally:
-                self._told(name, request_id, status, key, began)
+                self._count(name, request_id, status, key, began)
                 ours = status in ("INTERNAL", "UNAVAILABLE", "UNKNOWN")
                 self._service.traces.end(
                     span, ours, **attributes | {"rpc.response.status_code": status}
@@ -152,7 +134,7 @@ class _Calls:
 
         return call
 
-    def _told(self, name: str, request_id: str, status: str, key: str, began: float) -> None:
+    def _count(self, name: str, request_id: str, status: str, key: str, began: float) -> None:
         self._service.metrics.requests.labels("", f"grpc:{name}", status).inc()
         if self._app.log.requests and name not in _KEYLESS:
             self._app.log.event(
@@ -229,15 +211,6 @@ class _Calls:
         left = context.time_remaining()
         most = self._service.options.deadline_ms / 1e3
         return time.monotonic() + (most if left is None else min(left, 3600.0))
-
-
-def _span_attributes(name: str, request_id: str) -> dict[str, str]:
-    """What the span of a call says from the start."""
-    return {
-        "rpc.system": "grpc",
-        "rpc.method": f"{SERVICE}/{name}",
-        "edgeserve.request_id": request_id,
-    }
 
 
 def _read(message: Any, hosted: LoadedModel) -> oip.InferRequest:

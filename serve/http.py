@@ -9,9 +9,8 @@ import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from edgeserve.errors import ServeError
 from edgeserve.serve.options import MB
-from edgeserve.serve.request_errors import RequestRejected
+from edgeserve.serve.request_errors import RequestRejected, rejected
 from edgeserve.serve.telemetry import new_id
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,14 +35,8 @@ class InflightBytes:
             RequestRejected: EDGE-SERVE-028, that would be too many.
         """
         if self.held + count > self._most:
-            error = ServeError(
-                "EDGE-SERVE-028",
-                "endpoint",
-                wanted="room for the request's body",
-                got="as many bytes in flight as it may hold",
-                hint="try again after Retry-After",
-            )
-            raise RequestRejected(503, error, retry_after=1.0)
+            wanted, got = "room for the request's body", "as many bytes in flight as it may hold"
+            raise rejected("EDGE-SERVE-028", "endpoint", wanted, got, retry_after=1.0)
         self.held += count
 
 
@@ -81,7 +74,7 @@ class Exchange:
         if value is None:
             return None
         if not _NUMBER.fullmatch(value.strip()):
-            raise RequestRejected(400, _bad_header(name, "a whole number of at most 12 digits"))
+            raise _bad_header(name, "a whole number of at most 12 digits")
         return int(value)
 
     def deadline(self, default_ms: float) -> float:
@@ -102,7 +95,8 @@ class Exchange:
             packed = await asyncio.wait_for(self._all(limit, weight), seconds)
         except TimeoutError:
             self.closing = True
-            raise RequestRejected(408, _body_timeout(seconds)) from None
+            wanted = f"all of it within {seconds:g} s"
+            raise rejected("EDGE-SERVE-015", "request body", wanted, "less") from None
         encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding in (b"", b"identity"):
             return packed
@@ -117,7 +111,7 @@ class Exchange:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._ended = True
-                raise RequestRejected(400, _bad_header(b"content-length", "the whole body"))
+                raise _bad_header(b"content-length", "the whole body")
             piece = message.get("body", b"")
             length += len(piece)
             if length > limit:
@@ -139,14 +133,7 @@ class Exchange:
 
     def _too_long(self, limit: int) -> RequestRejected:
         self.closing = True
-        error = ServeError(
-            "EDGE-SERVE-013",
-            "request body",
-            wanted=f"at most {limit // MB} MB",
-            got="more",
-            hint="send less at a time, or raise --body-mb",
-        )
-        return RequestRejected(413, error)
+        return rejected("EDGE-SERVE-013", "request body", f"at most {limit // MB} MB", "more")
 
     async def answer(
         self,
@@ -205,23 +192,17 @@ def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
     """
     bits = {b"gzip": 31, b"deflate": 15}.get(encoding)
     if bits is None:
-        raise RequestRejected(415, _not_unpacked("an encoding other than gzip and deflate"))
+        raise _not_unpacked("an encoding other than gzip and deflate", status=415)
     unpacker = zlib.decompressobj(bits)
     try:
         whole = unpacker.decompress(packed, limit + 1)
     except zlib.error as error:
-        raise RequestRejected(400, _not_unpacked("damaged data")) from error
+        raise _not_unpacked("damaged data") from error
     if len(whole) > limit:
-        told = ServeError(
-            "EDGE-SERVE-013",
-            "request body",
-            wanted=f"at most {limit // MB} MB unpacked",
-            got="more",
-            hint="send less at a time, or raise --body-mb",
-        )
-        raise RequestRejected(413, told)
+        wanted = f"at most {limit // MB} MB unpacked"
+        raise rejected("EDGE-SERVE-013", "request body", wanted, "more")
     if not unpacker.eof or unpacker.unused_data:
-        raise RequestRejected(400, _not_unpacked("data that ends early, or goes on after its end"))
+        raise _not_unpacked("data that ends early, or goes on after its end")
     return whole
 
 
@@ -233,31 +214,10 @@ def _parts(path: bytes) -> tuple[str, ...]:
     return () if any(part in ("", ".", "..") for part in parts) else parts
 
 
-def _bad_header(name: bytes, wanted: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-012",
-        f"header {name.decode()}",
-        wanted=wanted,
-        got="something else",
-        hint="docs/guide/serve.md lists the headers that the endpoint reads",
-    )
+def _bad_header(name: bytes, wanted: str) -> RequestRejected:
+    return rejected("EDGE-SERVE-012", f"header {name.decode()}", wanted, "something else")
 
 
-def _not_unpacked(got: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-014",
-        "request body",
-        wanted="gzip or deflate, as Content-Encoding says",
-        got=got,
-        hint="send it as it is, without Content-Encoding",
-    )
-
-
-def _body_timeout(seconds: float) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-015",
-        "request body",
-        wanted=f"all of it within {seconds:g} s",
-        got="less",
-        hint="send it faster, or raise --body-s",
-    )
+def _not_unpacked(got: str, status: int | None = None) -> RequestRejected:
+    wanted = "gzip or deflate, as Content-Encoding says"
+    return rejected("EDGE-SERVE-014", "request body", wanted, got, status=status)

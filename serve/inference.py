@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 
 from edgeserve import oip
-from edgeserve.errors import ServeError
 from edgeserve.processing import Raw
 from edgeserve.serve.admission import JobResult
 from edgeserve.serve.loaded_model import LoadedModel
-from edgeserve.serve.request_errors import RequestRejected
+from edgeserve.serve.request_errors import RequestRejected, rejected
 from edgeserve.serve.telemetry import RequestTimes
 from edgeserve.types.base import encode
 from edgeserve.types.records import Tensors
@@ -92,9 +91,8 @@ def answer_request(
 ) -> tuple[oip.InferResponse, RequestTimes, int]:
     """The answer to a request that is read already (REST and gRPC alike)."""
     if request.parameters.get("sequence_id"):
-        raise RequestRejected(
-            400, _unsupported("parameter sequence_id", "models here keep no state")
-        )
+        got = "models here keep no state"
+        raise rejected("EDGE-SERVE-011", "parameter sequence_id", "", got)
     if [tensor.name for tensor in request.inputs] == [RAW] and RAW not in hosted.most:
         outputs, times, samples = _raw_outputs(hosted, request.inputs[0], start)
     else:
@@ -107,11 +105,8 @@ def answer_request(
         samples = _sample_count(hosted, feed)
     parameters = {"model_id": hosted.model_id}
     chosen = _requested_outputs(outputs, request)
-    return (
-        oip.InferResponse(hosted.name, hosted.version, chosen, request.id, parameters),
-        times,
-        samples,
-    )
+    response = oip.InferResponse(hosted.name, hosted.version, chosen, request.id, parameters)
+    return response, times, samples
 
 
 def predict(hosted: LoadedModel, raw: bytes) -> InferenceResult:
@@ -132,27 +127,17 @@ def predict(hosted: LoadedModel, raw: bytes) -> InferenceResult:
     }
     body = encode(whole)
     ended = time.perf_counter()
-    times = RequestTimes(
-        before=times.before + written - start - times.total,
-        ran=times.ran,
-        after=times.after + ended - written,
-    )
+    before = times.before + written - start - times.total
+    times = replace(times, before=before, after=times.after + ended - written)
     return InferenceResult(body, None, times, 1)
 
 
 def raw_answers(hosted: LoadedModel, raws: list[Raw]) -> tuple[list[Any], RequestTimes]:
     """Records of raw inputs, in order, and where the time went."""
     if hosted.medium == "tensors":
-        raise RequestRejected(
-            400,
-            ServeError(
-                "EDGE-SERVE-019",
-                f"model {hosted.name}",
-                wanted="named tensors",
-                got="a raw input, and the bundle holds no processing for one",
-                hint=f"POST /v2/models/{hosted.name}/infer takes its tensors",
-            ),
-        )
+        got = "a raw input, and the bundle holds no processing for one"
+        hint = f"POST /v2/models/{hosted.name}/infer takes its tensors"
+        raise rejected("EDGE-SERVE-019", f"model {hosted.name}", "named tensors", got, hint=hint)
     found: list[Any] = []
     before = ran = after = 0.0
     with hosted.wrapper() as wrapper:
@@ -173,13 +158,12 @@ def _raw_outputs(
 ) -> tuple[list[oip.Tensor], RequestTimes, int]:
     raws = list(tensor.array.reshape(-1)) if tensor.array.dtype.kind == "O" else []
     if not raws:
-        raise RequestRejected(400, _unsupported("input raw", "it holds no BYTES elements"))
+        raise rejected("EDGE-SERVE-011", "input raw", "", "it holds no BYTES elements")
     records, times = raw_answers(hosted, raws)
     records_json = np.empty(len(records), object)
     records_json[:] = [encode(_jsonable(record)) for record in records]
     before = max(0.0, time.perf_counter() - start - times.ran - times.after)
-    outputs = [oip.Tensor(DECISION, records_json)]
-    return outputs, RequestTimes(before=before, ran=times.ran, after=times.after), len(raws)
+    return [oip.Tensor(DECISION, records_json)], replace(times, before=before), len(raws)
 
 
 def _jsonable(record: object) -> object:
@@ -216,30 +200,15 @@ def _requested_outputs(
     by_name = {tensor.name: tensor for tensor in outputs}
     for wanted in request.wanted:
         if wanted.name not in by_name:
-            expected = f"the model has no such output but {', '.join(by_name)}"
-            raise RequestRejected(400, _unsupported(f"output {wanted.name[:60]!r}", expected))
+            got = f"the model has no such output but {', '.join(by_name)}"
+            raise rejected("EDGE-SERVE-011", f"output {wanted.name[:60]!r}", "", got)
     return tuple(by_name[wanted.name] for wanted in request.wanted)
-
-
-def _unsupported(thing: str, got: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-011",
-        thing,
-        got=got,
-        hint="see the inputs and outputs in the model's metadata, and docs/guide/serve.md",
-    )
 
 
 def protocol_error(error: oip.BadMessage) -> RequestRejected:
     """What the sender of a message is told that is none of the protocol."""
-    told = ServeError(
-        "EDGE-SERVE-010",
-        "request",
-        wanted="a message of the Open Inference Protocol",
-        got=str(error),
-        hint="docs/guide/serve.md shows one; clients of the protocol write them for you",
-    )
-    return RequestRejected(400, told)
+    wanted = "a message of the Open Inference Protocol"
+    return rejected("EDGE-SERVE-010", "request", wanted, str(error))
 
 
 _READERS = 64
@@ -328,9 +297,8 @@ class DynamicBatcher:
         key = (id(hosted), *((name, x.shape[1:]) for name, x in feed.items()))
         rows = len(next(iter(feed.values())))
         item = _BatchItem(feed, rows, deadline, asyncio.get_running_loop().create_future())
-        limit = min(
-            self._most, hosted.manifest.signature.dims[str(hosted.manifest.signature.batch_dim)][1]
-        )
+        sign = hosted.manifest.signature
+        limit = min(self._most, sign.dims[str(sign.batch_dim)][1])
         batch = self._open.get(key)
         if batch is not None and batch.rows + rows > limit:
             self._close(hosted, key)

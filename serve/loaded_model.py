@@ -7,6 +7,7 @@ slower than one.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
@@ -147,22 +148,19 @@ def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
         name: low if name == signature.batch_dim else min(high, max(low, _TYPICAL_SIZE))
         for name, (low, high) in signature.dims.items()
     }
-    return {
-        spec.name: np.zeros(
-            [sizes.get(d, 1) if isinstance(d, str) else d for d in spec.shape], spec.dtype
-        )
-        for spec in signature.inputs
-    }
+    feed = {}
+    for spec in signature.inputs:
+        shape = [sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in spec.shape]
+        feed[spec.name] = np.zeros(shape, spec.dtype)
+    return feed
 
 
 def max_elements(signature: Signature) -> dict[str, int]:
     """The largest number of elements that each input may have."""
     most = {}
     for spec in signature.inputs:
-        count = 1
-        for size in spec.shape:
-            count *= signature.dims[size][1] if isinstance(size, str) else size
-        most[spec.name] = min(count, _MAX_ELEMENTS)
+        sizes = (signature.dims[dim][1] if isinstance(dim, str) else dim for dim in spec.shape)
+        most[spec.name] = min(math.prod(sizes), _MAX_ELEMENTS)
     return most
 
 
@@ -213,18 +211,8 @@ def concurrency_plans(
     if workers:
         return [ConcurrencyPlan(n, workers) for n in sorted({1, max(1, cores // workers)})]
     halves = max(1, cores // 2)
-    return sorted(
-        {
-            ConcurrencyPlan(cores, 1),
-            ConcurrencyPlan(halves, cores // halves),
-            ConcurrencyPlan(1, cores),
-        },
-        key=_by_workers,
-    )
-
-
-def _by_workers(plan: ConcurrencyPlan) -> int:
-    return plan.workers
+    pairs = ((cores, 1), (halves, cores // halves), (1, cores))
+    return list(dict.fromkeys(ConcurrencyPlan(*pair) for pair in pairs))
 
 
 def best_plan(paces: dict[ConcurrencyPlan, Throughput]) -> ConcurrencyPlan:

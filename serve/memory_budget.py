@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgeserve.bundle import open_model
-from edgeserve.errors import EdgeError, ServeError
+from edgeserve.errors import EdgeError
 from edgeserve.serve.loaded_model import LoadedModel, min_memory
 from edgeserve.serve.options import MB
-from edgeserve.serve.request_errors import RequestRejected
+from edgeserve.serve.request_errors import RequestRejected, rejected
 
 
 @dataclass
@@ -67,7 +67,7 @@ class MemoryBudget:
             ServeError: EDGE-SERVE-027.
         """
         if self._mb is not None and least > self._mb * MB:
-            raise _too_large(name, least, self._mb)
+            raise _too_large(name, least, self._mb).error
 
     def make(self, place: ModelSlot) -> None:
         """Put out what was used longest ago, until there is room for one more.
@@ -116,9 +116,11 @@ class MemoryBudget:
     def _fits(self, place: ModelSlot, least: int) -> None:
         most = (self._mb or 0) * MB
         if least > most:
-            raise RequestRejected(503, _too_large(place.name, least, self._mb or 0))
+            raise _too_large(place.name, least, self._mb or 0)
         if self._others(place) + least > most:
-            raise RequestRejected(503, _no_room(place.name), retry_after=1.0)
+            thing, got = f"model {place.name}", "others that are in use or pinned"
+            wanted = "room within the memory budget"
+            raise rejected("EDGE-SERVE-027", thing, wanted, got, retry_after=1.0)
 
     def _others(self, place: ModelSlot) -> int:
         """Bytes of all loaded models but this."""
@@ -145,22 +147,8 @@ def name_and_size(path: str) -> tuple[str, int]:
         return model.manifest.name, min_memory(model.manifest)
 
 
-def _too_large(name: str, least: int, most: int) -> ServeError:
+def _too_large(name: str, least: int, most: int) -> RequestRejected:
     need = -(-least // MB)
-    return ServeError(
-        "EDGE-SERVE-027",
-        f"model {name}",
-        wanted=f"at most --memory-mb {most}",
-        got=f"weights of {need} MB",
-        hint=f"raise --memory-mb to {need} or more, or serve it elsewhere",
-    )
-
-
-def _no_room(name: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-027",
-        f"model {name}",
-        wanted="room within the memory budget",
-        got="others that are in use or pinned",
-        hint="try again, or raise --memory-mb",
-    )
+    wanted, got = f"at most --memory-mb {most}", f"weights of {need} MB"
+    hint = f"raise --memory-mb to {need} or more, or serve it elsewhere"
+    return rejected("EDGE-SERVE-027", f"model {name}", wanted, got, hint=hint)

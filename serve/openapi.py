@@ -14,7 +14,9 @@ _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 def document(models: Iterable[str]) -> dict[str, Any]:
     """OpenAPI 3.1 for the models of these names."""
-    names = sorted(models)
+    names = {"type": "string", "enum": sorted(models)}
+    parameters = {"model": _VERSION | {"name": "model", "schema": names}}
+    parameters |= {"version": _VERSION, "deadline": _DEADLINE}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -23,17 +25,17 @@ def document(models: Iterable[str]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
             "description": "Open Inference Protocol v2, and decisions on raw bytes.",
         },
-        "paths": _paths(names),
+        "paths": _paths(),
         "components": {
             "schemas": _SCHEMAS,
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "parameters": {"model": _model(names), "version": _VERSION, "deadline": _DEADLINE},
+            "parameters": parameters,
         },
         "security": [{}, {"bearer": []}],
     }
 
 
-def _paths(names: list[str]) -> dict[str, Any]:
+def _paths() -> dict[str, Any]:
     plain = {
         "/v2/health/live": _get("Whether the process answers", "Health"),
         "/v2/health/ready": _get(
@@ -58,9 +60,8 @@ def _paths(names: list[str]) -> dict[str, Any]:
     }
     of_model: dict[str, Any] = {}
     for base in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
-        given = [_ref("parameters", "model")] + (
-            [_ref("parameters", "version")] if "version" in base else []
-        )
+        words = ("model", "version") if "version" in base else ("model",)
+        given = [_ref("parameters", word) for word in words]
         of_model |= {
             base: _get("A model's inputs and outputs", "Model", given),
             f"{base}/ready": _get("Whether the model can be asked", "Any", given, {"503": "Any"}),
@@ -73,9 +74,8 @@ def _paths(names: list[str]) -> dict[str, Any]:
     given = [_ref("parameters", "model")]
     of_model["/v2/models/{model}/config"] = _get("As Triton's clients ask for it", "Any", given)
     for verb in ("load", "unload"):
-        of_model[f"/v2/repository/models/{{model}}/{verb}"] = _post(
-            f"{verb} a model", "Any", None, given
-        )
+        path = f"/v2/repository/models/{{model}}/{verb}"
+        of_model[path] = _post(f"{verb} a model", "Any", None, given)
     return plain | of_model
 
 
@@ -119,15 +119,6 @@ def _answer(summary: str, schema: str) -> dict[str, Any]:
 
 def _ref(kind: str, name: str) -> dict[str, str]:
     return {"$ref": f"#/components/{kind}/{name}"}
-
-
-def _model(names: list[str]) -> dict[str, Any]:
-    return {
-        "name": "model",
-        "in": "path",
-        "required": True,
-        "schema": {"type": "string", "enum": names},
-    }
 
 
 _VERSION = {"name": "version", "in": "path", "required": True, "schema": {"type": "string"}}

@@ -14,6 +14,12 @@ from edgeserve.options import Option
 
 MB = 1 << 20
 
+#: Least values, and the options that they hold for.
+_LEAST = {
+    1: "queue batch body_mb threads workers memory_mb inflight_mb deadline_ms",
+    0: "port grpc_port batch_delay_ms drain_s price",
+}
+
 _Replicas = Option("Ray, --emit: replicas of each model, or the minimum with --max-replicas.")
 _MaxReplicas = Option("Ray, --emit: maximum number of replicas.")
 _Cpus = Option("Ray, --emit: processors per replica; default: 1.")
@@ -72,29 +78,16 @@ class ServeOptions:
     ] = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(
-            1,
-            bundles=len(self.bundles),
-            queue=self.queue,
-            batch=self.batch,
-            body_mb=self.body_mb,
-            threads=self.threads,
-            workers=self.workers,
-            memory_mb=self.memory_mb,
-            inflight_mb=self.inflight_mb,
-            deadline_ms=self.deadline_ms,
-        )
-        _at_least(
-            0,
-            port=self.port,
-            grpc_port=self.grpc_port,
-            batch_delay_ms=self.batch_delay_ms,
-            drain_s=self.drain_s,
-            price=self.price,
-        )
-        for name, value in {"port": self.port, "grpc_port": self.grpc_port}.items():
-            if value is not None and value > 65535:
-                raise option_error(name, "a number up to 65535", repr(value))
+        if not self.bundles:
+            raise option_error("bundles", "a number from 1 up", "0")
+        for low, names in _LEAST.items():
+            for name in names.split():
+                value = getattr(self, name)
+                if value is not None and not low <= value < float("inf"):
+                    raise option_error(name, f"a number from {low} up", repr(value))
+        for name in ("port", "grpc_port"):
+            if (getattr(self, name) or 0) > 65535:
+                raise option_error(name, "a number up to 65535", repr(getattr(self, name)))
         if self.port and self.port == self.grpc_port:
             raise option_error("grpc_port", "another port than that of REST", repr(self.grpc_port))
         if not 0 < self.body_s < float("inf"):
@@ -157,12 +150,6 @@ class ServeCommand:
         str | None, Option("--emit: folder of the files; default: this one.", flags=("-o", "--out"))
     ] = None
     force: Annotated[bool, Option("--emit: overwrite files.")] = False
-
-
-def _at_least(low: int, **values: float | None) -> None:
-    for name, value in values.items():
-        if value is not None and not low <= value < float("inf"):
-            raise option_error(name, f"a number from {low} up", repr(value))
 
 
 def option_error(name: str, wanted: str, got: str) -> ServeError:

@@ -12,7 +12,7 @@ from edgeserve.errors import EdgeError, ServeError
 from edgeserve.serve.loaded_model import LoadedModel, load_model
 from edgeserve.serve.memory_budget import MemoryBudget, ModelSlot, name_and_size
 from edgeserve.serve.options import MB, ServeOptions
-from edgeserve.serve.request_errors import RequestRejected
+from edgeserve.serve.request_errors import RequestRejected, rejected
 from edgeserve.serve.telemetry import Log
 
 
@@ -77,11 +77,8 @@ class Repository:
     @property
     def ready(self) -> bool:
         """Whether each model is loaded, or may be at its first request."""
-        return all(
-            p.hosted or (self._options.lazy and not p.trouble)
-            for p in self.places.values()
-            if p.wanted
-        )
+        wanted = [place for place in self.places.values() if place.wanted]
+        return all(p.hosted or (self._options.lazy and not p.trouble) for p in wanted)
 
     def place(self, name: str, version: str | None = None) -> ModelSlot:
         """The model of a name.
@@ -91,7 +88,9 @@ class Repository:
         """
         place = self.places.get(name)
         if place is None or (version and place.hosted and place.hosted.version != version):
-            raise RequestRejected(404, _unknown_model(name, version))
+            named = f"model {name[:60]!r}" + (f" version {version[:20]!r}" if version else "")
+            wanted = "a model of this endpoint"
+            raise rejected("EDGE-SERVE-017", named, wanted, "none of that name")
         return place
 
     @asynccontextmanager
@@ -110,20 +109,20 @@ class Repository:
             self.place(name, version)
         hosted = place.hosted
         if hosted is None:
-            raise RequestRejected(503, _not_ready(place))
+            raise _not_ready(place)
         with hosted.held():
             yield hosted, cold
 
     async def _on_demand(self, place: ModelSlot) -> float:
         if not place.wanted or not (self._options.lazy or self._options.memory_mb):
-            raise RequestRejected(503, _not_ready(place))
+            raise _not_ready(place)
         began = time.monotonic()
         try:
             await self._ensure(place)
         except RequestRejected:
             raise
         except EdgeError as error:
-            raise RequestRejected(503, _not_ready(place)) from error
+            raise _not_ready(place) from error
         return 1e3 * (time.monotonic() - began)
 
     async def load(self, name: str) -> None:
@@ -138,8 +137,8 @@ class Repository:
             await self._ensure(place, again=True)
         except EdgeError as error:
             if place.hosted is not None:
-                raise RequestRejected(503, _not_replaced(place, place.hosted, error)) from error
-            raise RequestRejected(503, _not_ready(place)) from error
+                raise _not_replaced(place, place.hosted, error) from error
+            raise _not_ready(place) from error
 
     async def unload(self, name: str) -> None:
         """Put a model out; requests that hold it are still answered (errors as `load`)."""
@@ -151,16 +150,12 @@ class Repository:
         """As the repository extension has it."""
         return [
             {
-                "name": place.name,
-                "version": place.hosted.version if place.hosted else "",
-                "state": "READY" if place.hosted else "UNAVAILABLE",
-                "reason": place.trouble.code
-                if place.trouble
-                else ""
-                if place.hosted
-                else "not loaded",
+                "name": p.name,
+                "version": p.hosted.version if p.hosted else "",
+                "state": "READY" if p.hosted else "UNAVAILABLE",
+                "reason": p.trouble.code if p.trouble else "" if p.hosted else "not loaded",
             }
-            for place in self.places.values()
+            for p in self.places.values()
         ]
 
     def loaded(self) -> list[LoadedModel]:
@@ -222,36 +217,18 @@ class Repository:
         return hosted
 
 
-def _unknown_model(name: str, version: str | None) -> ServeError:
-    named = f"model {name[:60]!r}" + (f" version {version[:20]!r}" if version else "")
-    return ServeError(
-        "EDGE-SERVE-017",
-        named,
-        wanted="a model of this endpoint",
-        got="none of that name",
-        hint="POST /v2/repository/index lists the models",
-    )
+def _not_ready(place: ModelSlot) -> RequestRejected:
+    failed = place.trouble and f"one that could not be loaded ({place.trouble.code})"
+    hint = f"POST /v2/repository/models/{place.name}/load, and see the endpoint's log"
+    got = failed or "one that is not loaded"
+    return rejected("EDGE-SERVE-018", f"model {place.name}", "a loaded model", got, hint=hint)
 
 
-def _not_ready(place: ModelSlot) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-018",
-        f"model {place.name}",
-        wanted="a loaded model",
-        got=f"one that could not be loaded ({place.trouble.code})"
-        if place.trouble
-        else "one that is not loaded",
-        hint=f"POST /v2/repository/models/{place.name}/load, and see the endpoint's log",
-    )
-
-
-def _not_replaced(place: ModelSlot, old: LoadedModel, error: EdgeError) -> ServeError:
+def _not_replaced(place: ModelSlot, old: LoadedModel, error: EdgeError) -> RequestRejected:
     """The old one goes on answering: whoever asked for the load must not think that it is gone."""
-    return ServeError(
-        "EDGE-SERVE-018",
-        f"model {place.name}",
-        wanted="the new bundle to be loaded",
-        got=f"it could not be ({error.code}): the old one, version {old.version}, model_id "
-        f"{old.model_id[:12]}, goes on answering",
-        hint="put a good bundle in its place and load again; the endpoint's log says why it failed",
+    wanted = "the new bundle to be loaded"
+    got = (
+        f"it could not be ({error.code}): the old one, version {old.version}, model_id"
+        f" {old.model_id[:12]}, goes on answering"
     )
+    return rejected("EDGE-SERVE-018", f"model {place.name}", wanted, got)

@@ -16,6 +16,46 @@ _OBJECT = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>")
 #: What the operator would run; the path of the installation is none of a remote caller's business.
 _COMMAND = re.compile(r"(?:pip install|git -C) .*")
 
+#: By code, the status of HTTP and what helps; empty: that depends on the request.
+_REJECTIONS = {
+    "EDGE-SERVE-010": (
+        400,
+        "docs/guide/serve.md shows one; clients of the protocol write them for you",
+    ),
+    "EDGE-SERVE-011": (
+        400,
+        "see the inputs and outputs in the model's metadata, and docs/guide/serve.md",
+    ),
+    "EDGE-SERVE-012": (400, "docs/guide/serve.md lists the headers that the endpoint reads"),
+    "EDGE-SERVE-013": (413, "send less at a time, or raise --body-mb"),
+    "EDGE-SERVE-014": (400, "send it as it is, without Content-Encoding"),
+    "EDGE-SERVE-015": (408, "send it faster, or raise --body-s"),
+    "EDGE-SERVE-016": (404, "GET /openapi.json lists the paths"),
+    "EDGE-SERVE-017": (404, "POST /v2/repository/index lists the models"),
+    "EDGE-SERVE-018": (
+        503,
+        "put a good bundle in its place and load again; the endpoint's log says why it failed",
+    ),
+    "EDGE-SERVE-019": (400, ""),
+    "EDGE-SERVE-020": (
+        503,
+        "try again after Retry-After, ask another endpoint, or answer on the device",
+    ),
+    "EDGE-SERVE-022": (429, "try again after Retry-After, or ask for a larger quota"),
+    "EDGE-SERVE-023": (401, "send the header `Authorization: Bearer KEY`"),
+    "EDGE-SERVE-024": (403, "start it with --control, and with --keys where others can reach it"),
+    "EDGE-SERVE-025": (400, "replace the bundle at its path instead"),
+    "EDGE-SERVE-026": (500, "the endpoint's log tells more under the same request id"),
+    "EDGE-SERVE-027": (503, "try again, or raise --memory-mb"),
+    "EDGE-SERVE-028": (503, "try again after Retry-After"),
+    "EDGE-SERVE-042": (503, "try again after Retry-After"),
+    "EDGE-SERVE-043": (503, "try again after Retry-After, or allow more replicas"),
+    "EDGE-SERVE-900": (
+        500,
+        "the endpoint's log tells more under the same request id: please report it",
+    ),
+}
+
 
 class RequestRejected(Exception):
     """A request that is not answered, and why.
@@ -40,6 +80,32 @@ class RequestRejected(Exception):
         ]
 
 
+def rejected(
+    code: str,
+    thing: str,
+    wanted: str,
+    got: str,
+    *,
+    status: int | None = None,
+    hint: str | None = None,
+    retry_after: float | None = None,
+) -> RequestRejected:
+    """The rejection of a code, with the status and the hint that are usual for it.
+
+    Args:
+        code: EDGE-SERVE-010 and up.
+        thing: What it is about.
+        wanted: What was expected; may be empty.
+        got: What was found instead.
+        status: Another one than the usual.
+        hint: Likewise.
+        retry_after: As `RequestRejected` has it.
+    """
+    usual, helps = _REJECTIONS[code]
+    error = ServeError(code, thing, wanted=wanted, got=got, hint=hint or helps)
+    return RequestRejected(status or usual, error, retry_after)
+
+
 def error_line(error: EdgeError) -> str:
     """Code and message, as a remote caller may see them."""
     return f"{error.code} {_OBJECT.sub('it', error.message)}"
@@ -54,18 +120,6 @@ def error_body(error: EdgeError, request_id: str) -> bytes:
         "request_id": request_id,
     }
     return msgspec.json.encode(whole)
-
-
-def overloaded(model: str, retry_after: float, why: str) -> RequestRejected:
-    """The queue is as long as deadlines allow."""
-    error = ServeError(
-        "EDGE-SERVE-020",
-        f"model {model}",
-        wanted="an answer within the deadline",
-        got=why,
-        hint="try again after Retry-After, ask another endpoint, or answer on the device",
-    )
-    return RequestRejected(503, error, retry_after)
 
 
 def rejection_of(error: Exception, model: str) -> RequestRejected:
@@ -83,11 +137,4 @@ def rejection_of(error: Exception, model: str) -> RequestRejected:
 
 def model_failed(model: str) -> RequestRejected:
     """The model failed; what happened stands in the log, under the same request id."""
-    error = ServeError(
-        "EDGE-SERVE-026",
-        f"model {model}",
-        wanted="an answer",
-        got="a failure of the model",
-        hint="the endpoint's log tells more under the same request id",
-    )
-    return RequestRejected(500, error)
+    return rejected("EDGE-SERVE-026", f"model {model}", "an answer", "a failure of the model")

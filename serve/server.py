@@ -49,16 +49,12 @@ def serve(
         EdgeError: a bundle cannot be opened.
     """
     _check_packages(options)
-    runner = _runner()
-    runner(_serve(options, log or Log(), on_start))
-
-
-def _runner() -> Callable[[Any], None]:
-    try:
+    run: Callable[[Any], None] = asyncio.run
+    with contextlib.suppress(ModuleNotFoundError):  # Windows has none
         import uvloop
-    except ModuleNotFoundError:  # Windows
-        return asyncio.run
-    return uvloop.run
+
+        run = uvloop.run
+    run(_serve(options, log or Log(), on_start))
 
 
 def _check_packages(options: ServeOptions) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from edgeserve import __version__, oip
-from edgeserve.errors import InputError, ServeError
+from edgeserve.errors import InputError
 from edgeserve.serve import inference
 from edgeserve.serve.admission import JobResult, LoopLag
 from edgeserve.serve.inference import DynamicBatcher
 from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.options import ServeOptions
 from edgeserve.serve.repository import Repository
-from edgeserve.serve.request_errors import RequestRejected, rejection_of
+from edgeserve.serve.request_errors import RequestRejected, rejected, rejection_of
 from edgeserve.serve.telemetry import Log, Metrics, RequestTimes, Traces
 from edgeserve.types.tensors import TensorSpec
 
@@ -53,9 +53,8 @@ class Service:
     def model_ready(self, name: str, version: str | None = None) -> bool:
         """Whether this model can be asked (RequestRejected: EDGE-SERVE-017)."""
         place = self.repository.place(name, version)
-        return not self.draining and (
-            place.hosted is not None or (self.options.lazy and place.wanted)
-        )
+        loadable = place.hosted is not None or (self.options.lazy and place.wanted)
+        return not self.draining and loadable
 
     def metadata(self) -> dict[str, Any]:
         """Of the server."""
@@ -98,24 +97,14 @@ class Service:
         """Of one model, or of all that are loaded."""
         place = self.repository.place(name, version) if name else None
         shown = self.repository.loaded() if place is None else [h for h in (place.hosted,) if h]
-        return {
-            "model_stats": [
-                hosted.figures.snapshot(hosted.name, hosted.version) for hosted in shown
-            ]
-        }
+        return {"model_stats": [h.figures.snapshot(h.name, h.version) for h in shown]}
 
     async def load(self, name: str, parameters: object = None) -> None:
         """Load or reload (RequestRejected: EDGE-SERVE-024 not allowed, -025 a configuration)."""
         self._controlled()
         if parameters:
-            error = ServeError(
-                "EDGE-SERVE-025",
-                f"model {name}",
-                wanted="a load without parameters",
-                got="a configuration or files from outside",
-                hint="replace the bundle at its path instead",
-            )
-            raise RequestRejected(400, error)
+            wanted, got = "a load without parameters", "a configuration or files from outside"
+            raise rejected("EDGE-SERVE-025", f"model {name}", wanted, got)
         await self.repository.load(name)
 
     async def unload(self, name: str) -> None:
@@ -125,13 +114,8 @@ class Service:
 
     def _controlled(self) -> None:
         if not self.options.controllable:
-            error = ServeError(
-                "EDGE-SERVE-024",
-                "load and unload",
-                got="not allowed on this endpoint",
-                hint="start it with --control, and with --keys where others can reach it",
-            )
-            raise RequestRejected(403, error)
+            got = "not allowed on this endpoint"
+            raise rejected("EDGE-SERVE-024", "load and unload", "", got)
 
     def precheck(self, name: str, deadline: float) -> None:
         """Reject before the body is read a request that would be rejected after."""
@@ -187,9 +171,8 @@ class Service:
                 written = time.perf_counter()
                 made = write(answer)
                 after = times.after + time.perf_counter() - written
-                return made, inference.InferenceResult(
-                    b"", None, dataclasses.replace(times, after=after), samples
-                )
+                times = dataclasses.replace(times, after=after)
+                return made, inference.InferenceResult(b"", None, times, samples)
 
             ran = await self._run(request_id, hosted, hosted.admission.run(job, deadline))
             made, done = ran.result

@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
@@ -107,6 +107,11 @@ class RequestTimes:
         """All of it."""
         return self.queued + self.before + self.ran + self.after
 
+    def parts(self) -> Iterable[tuple[str, float]]:
+        """Its parts one after the other, by the names that metrics and traces have for them."""
+        parts = (self.queued, self.before, self.ran, self.after)
+        return zip(("queue", "pre", "run", "post"), parts, strict=True)
+
 
 @dataclass
 class ModelStatistics:
@@ -189,53 +194,28 @@ class Metrics:
 
         self.registry = CollectorRegistry()
         self._price = price
-        held = self.registry
-        self.requests = Counter(
-            "edgeserve_requests",
-            "Requests by model, route and status",
-            ("model", "route", "status"),
-            registry=held,
-        )
-        self.sheds = Counter(
-            "edgeserve_sheds", "Requests rejected, by code", ("model", "code"), registry=held
-        )
-        self.loads = Counter("edgeserve_loads", "Models loaded", ("model",), registry=held)
-        self.evictions = Counter(
-            "edgeserve_evictions", "Models evicted for others", ("model",), registry=held
-        )
-        self.spans = Histogram(
-            "edgeserve_seconds",
-            "Where the time of answers went",
-            ("model", "part"),
-            buckets=_LATENCY_BUCKETS,
-            registry=held,
-        )
-        self.batch = Histogram(
-            "edgeserve_batch_requests",
-            "Requests that shared a run",
-            ("model",),
-            buckets=_BATCH_BUCKETS,
-            registry=held,
-        )
-        self.queue = Gauge("edgeserve_queue", "Requests waiting", ("model",), registry=held)
-        self.in_flight = Gauge(
-            "edgeserve_in_flight", "Requests being answered", ("model",), registry=held
-        )
-        self.cost = Gauge(
-            "edgeserve_cost_per_1000",
-            "Price of 1,000 answers at the pace of one busy worker",
-            ("model",),
-            registry=held,
-        )
+
+        def made(kind: Any, name: str, text: str, *also: str, **more: Any) -> Any:
+            labels = ("model", *also)
+            return kind(f"edgeserve_{name}", text, labels, registry=self.registry, **more)
+
+        text = "Requests by model, route and status"
+        self.requests = made(Counter, "requests", text, "route", "status")
+        self.sheds = made(Counter, "sheds", "Requests rejected, by code", "code")
+        self.loads = made(Counter, "loads", "Models loaded")
+        self.evictions = made(Counter, "evictions", "Models evicted for others")
+        text = "Where the time of answers went"
+        self.spans = made(Histogram, "seconds", text, "part", buckets=_LATENCY_BUCKETS)
+        text = "Requests that shared a run"
+        self.batch = made(Histogram, "batch_requests", text, buckets=_BATCH_BUCKETS)
+        self.queue = made(Gauge, "queue", "Requests waiting")
+        self.in_flight = made(Gauge, "in_flight", "Requests being answered")
+        text = "Price of 1,000 answers at the pace of one busy worker"
+        self.cost = made(Gauge, "cost_per_1000", text)
 
     def answered(self, model: str, times: RequestTimes) -> None:
         """Count an answer's times."""
-        for part, seconds in (
-            ("queue", times.queued),
-            ("pre", times.before),
-            ("run", times.ran),
-            ("post", times.after),
-        ):
+        for part, seconds in times.parts():
             self.spans.labels(model, part).observe(seconds)
 
     def changed(self, kind: str, model: str) -> None:
@@ -299,12 +279,7 @@ class Traces:
         span.set_attributes(attributes)
         inside = self._trace.set_span_in_context(span)
         at = time.time_ns() - int(1e9 * times.total)
-        for name, seconds in (
-            ("queue", times.queued),
-            ("pre", times.before),
-            ("run", times.ran),
-            ("post", times.after),
-        ):
+        for name, seconds in times.parts():
             part = self._tracer.start_span(name, context=inside, start_time=at)
             at += int(1e9 * seconds)
             part.end(end_time=at)

@@ -184,9 +184,8 @@ def _collect(
         collected.answers.append(_to_stored(answered, digest))
     writer.flush()
     if writer.stored < len(data.samples):
-        collected.notes.append(
-            f"tensors were compared on the first {writer.stored} of {len(data.samples)} inputs"
-        )
+        count = f"{writer.stored} of {len(data.samples)}"
+        collected.notes.append(f"tensors were compared on the first {count} inputs")
     started = time.process_time()
     file = _over_generated(request, oracle, statistics, collected, stage)
     record_activations(stage, oracle.session, collected.natural)
@@ -205,7 +204,7 @@ def _collect(
         reference=oracle.reference,
         preprocessing=_preprocessing(oracle, data, collected),
         own_tensors=_gives_tensors(oracle, collected),
-        runtime=oracle.runtime,
+        runtime=oracle.session.runtime,
         data=data.path,
         samples=data.samples,
         answers=answers,
@@ -263,9 +262,8 @@ def _check_decides(oracle: Reference, answered: ReferenceAnswer, thing: str) -> 
 
 def _to_stored(answered: ReferenceAnswer, digest: str) -> StoredAnswer:
     margin = None if answered.margin is None else number(answered.margin)
-    return StoredAnswer(
-        input_sha256=digest, record=answered.record, margin=margin, scored=answered.scored
-    )
+    record, scored = answered.record, answered.scored
+    return StoredAnswer(input_sha256=digest, record=record, margin=margin, scored=scored)
 
 
 def _over_generated(
@@ -288,9 +286,8 @@ def _over_generated(
             collected.notes.append(f"generated input {each.name!r} left out: {reason}")
             continue
         answer = _answer_to(oracle, each, answered)
-        collected.fillers.append(
-            SyntheticInput(name=each.name, natural=each.natural, of_length=each.of_length)
-        )
+        natural, sized = each.natural, each.of_length
+        collected.fillers.append(SyntheticInput(name=each.name, natural=natural, of_length=sized))
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)
@@ -326,13 +323,14 @@ def _ill_conditioned(
         return ""
     magnitudes = {name: max(map(abs, known.range)) for name, known in statistics.items()}
     try:
-        (moved,) = oracle.run([perturb(each.feed, magnitudes, request.seed)])
+        (moved,) = oracle.runner.run([perturb(each.feed, magnitudes, request.seed)])
     except BackendError:
         return ""
     share = sensitivity(answered.outputs, moved)
+    if share <= MAX_SENSITIVITY:
+        return ""
     change = f"rounding changes it by {100 * share:.2g} %"
-    ill = share > MAX_SENSITIVITY
-    return f"reference is ill-conditioned on this input ({change})" if ill else ""
+    return f"reference is ill-conditioned on this input ({change})"
 
 
 def _generated(
@@ -354,7 +352,7 @@ def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> Refe
         collected.own.add(answered.own)
         collected.pictures.append(AskedPicture(each.raw, each.feed, answered))
         return answered
-    return oracle.program_answer(oracle.run([each.feed])[0], each.feed)
+    return oracle.program_answer(oracle.runner.run([each.feed])[0], each.feed)
 
 
 def _answer_to(
@@ -378,9 +376,8 @@ def _candidates(
     least = tasks.sure_margin(task)
     folder = Path(request.source_folder)
     try:
-        drawn = generate_candidates(
-            oracle, folder, request.golden, _MARGIN_FACTOR * least, request.seed, least
-        )
+        wanted = _MARGIN_FACTOR * least
+        drawn = generate_candidates(oracle, folder, request.golden, wanted, request.seed, least)
     except BackendError:  # golden cases are a stage of their own, which says what is wrong
         return (), None
     if tasks.decides(task) and not tasks.needs_neighbours(task):

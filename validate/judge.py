@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from edgeserve import backends, tasks
 from edgeserve.backends.base import Backend, Session
 from edgeserve.backends.batching import BatchRunner, PaddedBatch
 from edgeserve.backends.graph import Graph
-from edgeserve.environment import environment
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.tasks import decision_rule
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
-from edgeserve.types.records import Runtime
-from edgeserve.types.reports import MetricStats, Report
+from edgeserve.types.reports import Report
 from edgeserve.validate.accuracy.evaluators import perplexity
 from edgeserve.validate.checks.activations import (
     check_activations,
@@ -30,14 +30,7 @@ from edgeserve.validate.checks.activations import (
     read_activations,
 )
 from edgeserve.validate.checks.declared_io import check_declared_io, check_size, check_weights
-from edgeserve.validate.checks.invariants import (
-    CheckLog,
-    check_batch,
-    check_optimizer,
-    check_repeatable,
-    check_swapped_tensors,
-    self_consistency_limit,
-)
+from edgeserve.validate.checks.invariants import CheckLog, SelfConsistency, self_consistency_limit
 from edgeserve.validate.checks.reference_sanity import MIN_CONSTANT_ANSWERS, threshold_note
 from edgeserve.validate.flips.counter import worst_tensors
 from edgeserve.validate.inference import load_processor
@@ -51,12 +44,17 @@ from edgeserve.validate.reference_store import (
 from edgeserve.validate.requests import JudgeRequest
 from edgeserve.validate.run_artifact import ArtifactRun, RunAborted, ValidationCase
 from edgeserve.validate.stats.paired_tests import label_stats, ratio_stats
-from edgeserve.validate.verdict import GROSS_ERROR, Evidence, decide, describe_diff
+from edgeserve.validate.verdict import (
+    GROSS_ERROR,
+    UNAVAILABLE,
+    Evidence,
+    bare_report,
+    decide,
+    describe_diff,
+)
 
 #: Mean overlap (IoU) of matched boxes below which it is said.
 _CLOSE_IOU = 0.9
-#: What a backend says when it cannot run a good file here: not installed, or no such delegate.
-_UNAVAILABLE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
 
 
 def judge(request: JudgeRequest) -> Report:
@@ -78,8 +76,7 @@ def judge(request: JudgeRequest) -> Report:
     try:
         opened = _load(backend, request, optimize=True)
     except BackendError as error:
-        unknown = Runtime(name=request.artifact.format, version="", delegate=request.delegate or "")
-        return _report(case, unknown, findings, _unloadable(error, findings), started)
+        return _report(ArtifactRun.of(case, findings), _unloadable(error, findings), started)
     with opened as session:
         findings.check("loads", True, _executed_by(session))
         return _judge_session(case, backend, session, findings, started)
@@ -123,7 +120,7 @@ def _executed_by(session: Session) -> str:
 
 def _unloadable(error: BackendError, findings: CheckLog) -> Judgement:
     """The verdict on a file that could not be opened."""
-    if error.code in _UNAVAILABLE:
+    if error.code in UNAVAILABLE:
         reason = Reason(code="EDGE-CHECK-002", message=f"not run here: {error.message}")
         return Judgement(verdict="unproven", reasons=(reason,))
     findings.check("loads", False, error.message)
@@ -147,7 +144,8 @@ def _judge_session(
         except BackendError as error:
             findings.check("runs", False, f"fails on inputs it has answered: {error.got}")
     judgement = decide(_evidence(trial), _executed_by(session))
-    return _report(case, session.runtime, findings, judgement, started, trial)
+    report = _report(trial, judgement, started)
+    return msgspec.structs.replace(report, runtime=session.runtime)
 
 
 def _examine(trial: ArtifactRun, backend: Backend, session: Session) -> None:
@@ -166,14 +164,14 @@ def _check_invariants(trial: ArtifactRun, backend: Backend, runner: BatchRunner)
     precision, floor = case.request.artifact.precision, case.limits.scale_floor
     limit = self_consistency_limit(precision, case.limits)
     feeds = [probe.feed for probe in trial.probes]
-    together = PaddedBatch.of(case.processor, case.exported)
-    check_batch(runner, feeds, findings, floor, limit, together, case.answers.mixes)
-    check_repeatable(runner, feeds, findings, floor)
+    itself = SelfConsistency(runner, feeds, findings, floor, limit)
+    itself.check_batch(PaddedBatch.of(case.processor, case.exported), case.answers.mixes)
+    itself.check_repeatable()
     reference = [probe.outputs for probe in trial.probes]
-    check_swapped_tensors(runner, case.exported.signature, feeds, reference, findings, floor, limit)
+    itself.check_swapped_tensors(case.exported.signature, reference)
     # Last: of a large model only one session fits into memory.
     load = partial(_load, backend, case.request, optimize=False)
-    check_optimizer(runner, load, trial.runner, feeds, findings, floor, limit)
+    itself.check_optimizer(load, trial.runner)
 
 
 def _check_values(trial: ArtifactRun) -> None:
@@ -198,11 +196,9 @@ def _check_values(trial: ArtifactRun) -> None:
         findings.prove_nothing("EDGE-CHECK-021", "no output of the reference follows its input")
     for name, largest in difference.below_floor().items():
         if name in _evidence_outputs(trial.case):
-            floor = trial.case.limits.scale_floor
-            findings.prove_nothing(
-                "EDGE-CHECK-020",
-                f"output {name!r} of the reference never exceeds {largest:.2g}, below {floor:g}",
-            )
+            below = f"{largest:.2g}, below {trial.case.limits.scale_floor:g}"
+            message = f"output {name!r} of the reference never exceeds {below}"
+            findings.prove_nothing("EDGE-CHECK-020", message)
 
 
 def _constant_reference(trial: ArtifactRun) -> str:
@@ -220,14 +216,13 @@ def _check_fields(trial: ArtifactRun) -> None:
     findings, case = trial.findings, trial.case
     faults = trial.difference.faults()
     for name in ("field-moves", "constant-kept", "scores-spread"):
-        message = "; ".join(fault.said for fault in faults if fault.kind == name)
+        message = "; ".join(fault.finding for fault in faults if fault.kind == name)
         findings.check(name, not message, message or "in each field as in the reference's")
     if case.decides or case.request.artifact.precision == "fp32":
         return
     for diff in trial.difference.silent():
-        findings.prove_nothing(
-            "EDGE-CHECK-065", f"{describe_diff(diff)}: the reference's hardly move on these inputs"
-        )
+        message = f"{describe_diff(diff)}: the reference's hardly move on these inputs"
+        findings.prove_nothing("EDGE-CHECK-065", message)
 
 
 def _evidence_outputs(case: ValidationCase) -> set[str]:
@@ -264,16 +259,8 @@ def _evidence(trial: ArtifactRun) -> Evidence:
     )
 
 
-def _report(
-    case: ValidationCase,
-    runtime: Runtime,
-    findings: CheckLog,
-    judgement: Judgement,
-    started: float,
-    trial: ArtifactRun | None = None,
-) -> Report:
-    artifact, answers = case.request.artifact, case.answers
-    trial = trial or ArtifactRun.of(case, findings)
+def _report(trial: ArtifactRun, judgement: Judgement, started: float) -> Report:
+    case, findings, answers = trial.case, trial.findings, trial.case.answers
     evidence = _evidence(trial)
     processing = case.exported.processing
     rule = decision_rule(case.exported.task, processing)
@@ -281,38 +268,26 @@ def _report(
     seen = (*answers.notes, *findings.notes, *thresholds, *_drift_note(case, evidence))
     notes = (*case.exported.notes, *seen)
     largest = max((plain(diff.relative) for diff in evidence.outputs), default=0.0)
-    error = trial.error.largest() if case.decides else largest
-    return Report(
-        artifact_sha256=artifact.sha256,
-        format=artifact.format,
-        precision=artifact.precision,
-        runtime=runtime,
-        reference=answers.reference,
-        preprocessing=answers.preprocessing,
+    # A text that is predicted is its own truth.
+    predicted = ratio_stats("perplexity", trial.likelihood.costs, perplexity)
+    error, worst = largest, worst_tensors(answers.samples, trial.by_id)
+    if case.decides:
+        error, worst = trial.error.largest(), trial.tally.worst(trial.by_id)
+    return msgspec.structs.replace(
+        bare_report(case.request, answers, judgement),
         inputs=_inputs(case),
-        limits=case.limits,
         checks=tuple(findings.checks),
         outputs=trial.difference.natural(),
         decisions=evidence.decisions,
-        worst=trial.tally.worst(trial.by_id)
-        if case.decides
-        else worst_tensors(answers.samples, trial.by_id),
-        judgement=judgement,
-        environment=environment(),
+        worst=worst,
         seconds=number(time.monotonic() - started),
         generated=trial.difference.generated(),
         error=number(error),
         notes=notes,
         invariant_seconds=number(trial.apart_seconds),
         labels=label_stats(trial.tally.marked(case.exported.labels)),
-        metrics=_metrics(trial),
+        metrics=(*trial.truths.stats(), *([predicted] if predicted else [])),
     )
-
-
-def _metrics(trial: ArtifactRun) -> tuple[MetricStats, ...]:
-    """The task's metrics against true labels; a text that is predicted is its own truth."""
-    found = ratio_stats("perplexity", trial.likelihood.costs, perplexity)
-    return (*trial.truths.stats(), *([found] if found else []))
 
 
 def _inputs(case: ValidationCase) -> str:

@@ -249,9 +249,8 @@ def _synthetic_tensors(
     feed = {spec.name: arrays[f"{i}.in.{j}"] for j, spec in enumerate(signature.inputs)}
     origin = {name: arrays[f"{i}.{name}"] for name in ORIGIN if f"{i}.{name}" in arrays}
     if answer is not None:
-        answer = msgspec.structs.replace(
-            answer, record=with_stored_arrays(answer.record, i, arrays)
-        )
+        record = with_stored_arrays(answer.record, i, arrays)
+        answer = msgspec.structs.replace(answer, record=record)
     return SyntheticTensors(
         feed=with_origins(feed, origin),
         outputs={spec.name: arrays[f"{i}.out.{j}"] for j, spec in enumerate(signature.outputs)},

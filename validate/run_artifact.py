@@ -9,7 +9,6 @@ answers.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from edgeserve import jobs, tasks
 from edgeserve.backends.batching import BatchRunner, in_batches
@@ -48,7 +46,7 @@ from edgeserve.validate.flips.counter import (
     MultiDecisionCounter,
     SingleDecisionCounter,
 )
-from edgeserve.validate.flips.embeddings import NeighbourFlipCounter, as_matrix, cosine_gaps
+from edgeserve.validate.flips.embeddings import NeighbourFlipCounter, VectorPairs
 from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.reference_store import SyntheticTensors, TensorReader, read_synthetic
 from edgeserve.validate.requests import Answers, JudgeRequest
@@ -152,17 +150,16 @@ class ArtifactRun:
     @classmethod
     def of(cls, case: ValidationCase, findings: CheckLog) -> ArtifactRun:
         """A run before its first input."""
-        rule = rule_for_reference(
-            case.answers, decision_rule(case.exported.task, case.exported.processing)
-        )
         exported = case.exported
+        rule = decision_rule(exported.task, exported.processing)
+        rule = rule_for_reference(case.answers, rule)
         return cls(
             case,
             findings,
             TensorComparison(case.limits.scale_floor),
             tally=flip_counter(rule),
             synthetic=flip_counter(rule),
-            error=decision_error(rule),
+            error=DecisionError(rule),
             likelihood=TokenDistributionEvaluator(exported),
             truths=GroundTruthEvaluator(exported.task, exported.labels, exported.processing),
         )
@@ -194,10 +191,6 @@ class ArtifactRun:
         """Runs a session of the artifact with feeds of the source."""
         exported = self.case.exported
         return BatchRunner(session, exported.signature, exported.processing.padding)
-
-    @property
-    def _name(self) -> str:
-        return self.case.request.artifact.name
 
     def _over_fillers(self, runner: BatchRunner) -> None:
         answers = self.case.answers
@@ -239,7 +232,8 @@ class ArtifactRun:
                 outputs = self._outputs(runner, things, [feed for _, feed in prepared])
                 for i, (sample, feed), each in zip(batch, prepared, outputs, strict=True):
                     compared += self._compare(i, sample, feed, each, reader.next())
-                jobs.progress(f"judging {self._name}", batch.stop, len(answers.samples))
+                name = case.request.artifact.name
+                jobs.progress(f"judging {name}", batch.stop, len(answers.samples))
         self.by_id = {name: self.difference.of(i) for i, name in enumerate(compared)}
 
     def _prepared(self, data: Reader, index: int) -> tuple[Sample, Feed]:
@@ -318,59 +312,35 @@ class ArtifactRun:
             return None
 
 
-class DecisionError(ABC):
-    """The largest error seen so far."""
+class DecisionError:
+    """The largest change of a score, or of a margin, on any input (`edgeserve.tasks.gap`).
 
-    @abstractmethod
+    Of embeddings: of a cosine that decides, among natural inputs.
+
+    Args:
+        rule: How decisions are compared.
+    """
+
+    def __init__(self, rule: DecisionRule) -> None:
+        self._rule, self._largest, self._vectors = rule, 0.0, VectorPairs()
+
     def add(self, reference: Record | None, answer: Record | None, natural: bool) -> None:
         """Compare one input's decisions.
 
         Args:
             reference: What the exported program decides.
             answer: What the artifact decides.
-            natural: The input is like those that the model is made for.
+            natural: The input is like those that the model is made for; generated extremes are
+                nobody's neighbours.
         """
+        if not isinstance(reference, Embedding):
+            self._largest = max(self._largest, tasks.gap(self._rule, reference, answer))
+        elif natural:
+            self._vectors.add(reference, answer)
 
-    @abstractmethod
     def largest(self) -> float:
         """The largest error over all inputs; 0 before any."""
-
-
-class ScoreDecisionError(DecisionError):
-    """The largest change of a score, or of a margin, on any input (`edgeserve.tasks.gap`)."""
-
-    def __init__(self, rule: DecisionRule) -> None:
-        self._rule = rule
-        self._largest = 0.0
-
-    def add(self, reference: Record | None, answer: Record | None, natural: bool) -> None:
-        """See `Error.add`."""
-        self._largest = max(self._largest, tasks.gap(self._rule, reference, answer))
-
-    def largest(self) -> float:
-        """See `Error.largest`."""
-        return self._largest
-
-
-class CosineDecisionError(DecisionError):
-    """Of embeddings: the largest change of a cosine that decides, among natural inputs."""
-
-    def __init__(self) -> None:
-        self._wanted: list[np.ndarray] = []
-        self._given: list[np.ndarray | None] = []
-
-    def add(self, reference: Record | None, answer: Record | None, natural: bool) -> None:
-        """See `Error.add`; generated extremes are nobody's neighbours."""
-        if natural and isinstance(reference, Embedding):
-            self._wanted.append(reference.vector)
-            self._given.append(answer.vector if isinstance(answer, Embedding) else None)
-
-    def largest(self) -> float:
-        """See `Error.largest`."""
-        if not self._wanted:
-            return 0.0
-        size = self._wanted[0].size
-        return float(cosine_gaps(as_matrix(self._wanted, size), as_matrix(self._given, size)).max())
+        return self._vectors.largest_gap() if len(self._vectors) else self._largest
 
 
 def flip_counter(rule: DecisionRule) -> FlipCounter:
@@ -379,8 +349,3 @@ def flip_counter(rule: DecisionRule) -> FlipCounter:
         return NeighbourFlipCounter(rule.task)
     one = tasks.decides(rule.task) and tasks.schema(rule.task).decisions == "one"
     return SingleDecisionCounter(rule.task) if one else MultiDecisionCounter(rule)
-
-
-def decision_error(rule: DecisionRule) -> DecisionError:
-    """How far decisions move."""
-    return CosineDecisionError() if tasks.needs_neighbours(rule.task) else ScoreDecisionError(rule)

@@ -28,10 +28,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from edgeserve import tasks
 from edgeserve.environment import environment
 from edgeserve.errors import EdgeError
-from edgeserve.types.artifact import Artifact, Judgement, Reason
+from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import Number, plain
 from edgeserve.types.records import Runtime
 from edgeserve.types.reports import Check, DecisionStats, Limits, OutputDiff, Rate, Report
@@ -110,15 +112,12 @@ def _distance(diff: OutputDiff) -> float:
 
 def decide(evidence: Evidence, executed_by: str) -> Judgement:
     """The verdict, its reasons, and the smallest harm that the evidence could have seen."""
-    rules = (_broken, _no_evidence, _tensors, _synthetic, _decisions)
-    verdict, reasons = next(word for rule in rules if (word := rule(evidence)) is not None)
-    decisions = evidence.decisions
-    return Judgement(
-        verdict=verdict,
-        reasons=(*reasons, *evidence.remarks),
-        minimum_harm=decisions.minimum_harm if decisions else None,
-        executed_by=executed_by,
-    )
+    rules = (_no_evidence, _tensors, _synthetic, _decisions)
+    outcomes = (outcome for rule in rules if (outcome := rule(evidence)) is not None)
+    verdict, reasons = next(outcomes)
+    harm = evidence.decisions.minimum_harm if evidence.decisions else None
+    reasons = (*reasons, *evidence.remarks)
+    return Judgement(verdict=verdict, reasons=reasons, minimum_harm=harm, executed_by=executed_by)
 
 
 def crash_verdict(error: EdgeError, executed_by: str = "") -> Judgement:
@@ -137,11 +136,10 @@ def crash_verdict(error: EdgeError, executed_by: str = "") -> Judgement:
     return Judgement(verdict="fail", reasons=(reason,), executed_by=executed_by)
 
 
-def _broken(evidence: Evidence) -> _Outcome | None:
-    return ("fail", evidence.broken) if evidence.broken else None
-
-
 def _no_evidence(evidence: Evidence) -> _Outcome | None:
+    """A file that breaks an invariant, or a reference that proves nothing: no figure counts."""
+    if evidence.broken:
+        return "fail", evidence.broken
     return ("unproven", evidence.vacuous) if evidence.vacuous else None
 
 
@@ -172,12 +170,10 @@ def _within(evidence: Evidence) -> _Outcome | None:
 
 def _beyond(evidence: Evidence) -> Reason:
     worst = evidence.worst
-    if worst is None:
-        return Reason(code="EDGE-CHECK-030", message="no output could be compared")
-    message = (
-        f"{describe_diff(worst)} differs by {plain(worst.relative):.3g} of its scale"
-        f" (on {worst.worst}), limit {evidence.limits.tensor:g}"
-    )
+    message = "no output could be compared"
+    if worst is not None:
+        share = f"{plain(worst.relative):.3g} of its scale (on {worst.worst})"
+        message = f"{describe_diff(worst)} differs by {share}, limit {evidence.limits.tensor:g}"
     return Reason(code="EDGE-CHECK-030", message=message)
 
 
@@ -192,17 +188,17 @@ def _synthetic(evidence: Evidence) -> _Outcome | None:
 
 
 def _decisions(evidence: Evidence) -> _Outcome:
-    stats = evidence.decisions
+    stats, note = evidence.decisions, _tensor_note(evidence)
     if stats is None:
         message = "no data to compare decisions on"
-        return "unproven", (Reason(code="EDGE-CHECK-043", message=message), *_tensor_note(evidence))
+        return "unproven", (Reason(code="EDGE-CHECK-043", message=message), *note)
     cause = _processing_mismatch(evidence)
     if stats.decided.n == 0:
-        return "unproven", (*cause, _undecided(evidence, stats), *_tensor_note(evidence))
+        return "unproven", (*cause, _undecided(evidence, stats), *note)
     verdict = verdict_by_bounds(stats.decided, evidence.limits)
     flips = _flips(stats, evidence.limits, verdict)
     both = (*flips, *cause) if verdict == "fail" else (*cause, *flips)
-    return verdict, (*both, *_tensor_note(evidence))
+    return verdict, (*both, *note)
 
 
 def _undecided(evidence: Evidence, stats: DecisionStats) -> Reason:
@@ -339,6 +335,9 @@ def describe_diff(diff: OutputDiff) -> str:
     return field_called(diff.field, diff.output, diff.part)
 
 
+#: What a backend says when it cannot run a good file here: not installed, or no such delegate.
+UNAVAILABLE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
+
 #: Addresses of the verbs.
 COLLECT_VERB = "edgeserve.validate.collect:collect_answers"
 JUDGE_VERB = "edgeserve.validate.judge:judge"
@@ -351,7 +350,14 @@ def crash_report(request: JudgeRequest, answers: Answers, error: EdgeError) -> R
         EdgeError: ``error`` itself, when it is none of these.
     """
     judgement = crash_verdict(error)
-    artifact: Artifact = request.artifact
+    check = Check(name="survives", ok=False, detail=judgement.reasons[0].message)
+    report = bare_report(request, answers, judgement)
+    return msgspec.structs.replace(report, checks=(check,), notes=answers.notes)
+
+
+def bare_report(request: JudgeRequest, answers: Answers, judgement: Judgement) -> Report:
+    """The report on an artifact of which nothing was run."""
+    artifact = request.artifact
     return Report(
         artifact_sha256=artifact.sha256,
         format=artifact.format,
@@ -361,12 +367,11 @@ def crash_report(request: JudgeRequest, answers: Answers, error: EdgeError) -> R
         preprocessing=answers.preprocessing,
         inputs="none",
         limits=request.limits,
-        checks=(Check(name="survives", ok=False, detail=judgement.reasons[0].message),),
+        checks=(),
         outputs=(),
         decisions=None,
         worst=(),
         judgement=judgement,
         environment=environment(),
         seconds=0.0,
-        notes=answers.notes,
     )

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
 
-import numpy as np
-
-from edgeserve.backends.base import Backend, PlainConversion
+from edgeserve.backends.base import Backend, PlainConversion, Samples
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.backends.versions import too_old, versions
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
-from edgeserve.types.vocabulary import Target
 
 __all__ = ["CoremlBackend"]
 
@@ -34,18 +30,18 @@ class CoremlBackend(Backend):
     metadata.
     """
 
-    format: ClassVar[str] = "coreml"
-    title: ClassVar[str] = "Core ML"
-    spellings: ClassVar[tuple[str, ...]] = ("core-ml", "mlpackage")
-    suffixes: ClassVar[tuple[str, ...]] = (".mlpackage",)
-    extra: ClassVar[str] = "coreml"
-    packages: ClassVar[tuple[str, ...]] = ("coremltools", "torch")
-    slow_imports: ClassVar[tuple[str, ...]] = (
+    format = "coreml"
+    title = "Core ML"
+    spellings = ("core-ml", "mlpackage")
+    suffixes = (".mlpackage",)
+    extra = "coreml"
+    packages = ("coremltools", "torch")
+    slow_imports = (
         "edgeserve.backends.coreml.coremltools_import:coremltools",
         "coremltools.converters.mil.frontend.torch",
     )
-    targets: ClassVar[tuple[Target, ...]] = ("ios",)
-    plain: ClassVar[PlainConversion | None] = PlainConversion(
+    targets = ("ios",)
+    plain = PlainConversion(
         "import sys\nimport coremltools\nimport torch",
         """\
 program = torch.export.export(model, inputs).run_decompositions({})
@@ -56,26 +52,17 @@ got = made.predict({i.name: x.numpy() for i, x in zip(made.get_spec().descriptio
 got = [got[output.name] for output in made.get_spec().description.output]""",
     )
     #: "coreml" leaves the choice of units to the system, the next three narrow it.
-    all_delegates: ClassVar[tuple[str, ...]] = (
-        "coreml",
-        "cpu_and_ne",
-        "cpu_and_gpu",
-        "cpu_only",
-        "interpreter",
-    )
-    delegate_aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"all": "coreml", "cpu": "cpu_only"}
-    )
-    cpu_delegates: ClassVar[tuple[str, ...]] = ("cpu_only", "interpreter")
-    simulated: ClassVar[tuple[str, ...]] = ("interpreter",)
-    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
-    native: ClassVar[tuple[str, ...]] = ("fp32", "fp16")
-    options: ClassVar[tuple[str, ...]] = ("author", "image", "license", "name", "target")
+    all_delegates = ("coreml", "cpu_and_ne", "cpu_and_gpu", "cpu_only", "interpreter")
+    delegate_aliases = MappingProxyType({"all": "coreml", "cpu": "cpu_only"})
+    cpu_delegates = ("cpu_only", "interpreter")
+    simulated = ("interpreter",)
+    precisions = ("fp32", "fp16", "w8", "w8a8")
+    native = ("fp32", "fp16")
+    options = ("author", "image", "license", "name", "target")
 
     def missing(self) -> str | None:
-        if not all(importlib.util.find_spec(name) for name in ("torch", "coremltools")):
-            return install_command("coreml")
-        return None
+        found = all(importlib.util.find_spec(name) for name in ("torch", "coremltools"))
+        return None if found else install_command("coreml")
 
     def missing_tools(self) -> str | None:
         return self.missing() or too_old("torch", "coremltools")
@@ -108,29 +95,16 @@ got = [got[output.name] for output in made.get_spec().description.output]""",
         return export_coreml(order, root, out, self.tools())
 
     def _quantize(
-        self,
-        artifact: Artifact,
-        root: Path,
-        recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]],
-        out: Path,
+        self, artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
     ) -> Artifact:
         from edgeserve.backends.coreml.quantize import quantize_coreml
 
         return quantize_coreml(artifact, root, recipe, samples, out, self.tools())
 
-    def _load(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> Session:
+    def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
         from edgeserve.backends.coreml.run import open_session
 
-        return open_session(artifact, root, delegate, threads, taps)
+        return open_session(artifact, root, how)
 
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
         from edgeserve.backends.coreml.inspect import inspect_coreml

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.base import Samples
 from edgeserve.backends.checks import not_finite
 from edgeserve.backends.coreml.package import read_package
-from edgeserve.backends.coreml.spec import block_of, operations_of
+from edgeserve.backends.coreml.spec import block_of, dtype_of, is_constant, operations_of
 
 #: Smallest and largest value of each tensor, in coremltools' form.
 Ranges = dict[str, dict[str, float]]
@@ -27,7 +28,7 @@ Ranges = dict[str, dict[str, float]]
 _MAX_TAP_BYTES = 256 << 20
 
 
-def measure_ranges(folder: Path, samples: Iterable[Mapping[str, np.ndarray]]) -> Ranges:
+def measure_ranges(folder: Path, samples: Samples) -> Ranges:
     """Run samples through a package with one function, and record every floating point tensor.
 
     Tensors that hold infinities (masks do) are left out: 8 bits cannot hold those.
@@ -62,11 +63,11 @@ def _groups(block: Any) -> Iterator[tuple[str, ...]]:
     group: list[str] = []
     size = 0
     for operation in operations_of(block):
-        if operation.type == "const" or operation.type.startswith("constexpr_"):
+        if is_constant(operation):
             continue
         for value in operation.outputs:
             kind = value.type.tensorType
-            if not _is_float(kind):
+            if not dtype_of(kind).startswith("FLOAT"):
                 continue
             size += 4 * math.prod(int(dim.constant.size) for dim in kind.dimensions)
             if group and size > _MAX_TAP_BYTES:
@@ -75,11 +76,6 @@ def _groups(block: Any) -> Iterator[tuple[str, ...]]:
             group.append(value.name)
     if group:
         yield tuple(group)
-
-
-def _is_float(kind: Any) -> bool:
-    names = kind.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number
-    return bool(names[kind.dataType].name.startswith("FLOAT"))
 
 
 def _fitted(sample: Mapping[str, np.ndarray], inputs: Iterable[Any]) -> dict[str, np.ndarray]:

@@ -77,7 +77,8 @@ def check_dynamic_ranges(
     limit = _FP16_TOLERANCE if precision == "fp16" else _TOLERANCE
     engine: Any = None
     for dims in _probe_sizes(sizes):
-        shapes = [_shape_at(spec.shape, sizes, dims) for spec in signature.inputs]
+        here = Sizes(None, {**sizes.dims, **dims})
+        shapes = [here.of(spec.shape) for spec in signature.inputs]
         if sum(int(np.prod(shape)) for shape in shapes) > _MAX_ELEMENTS:
             continue
         feed = [_example_like(array, shape) for array, shape in zip(examples, shapes, strict=True)]
@@ -95,11 +96,6 @@ def check_dynamic_ranges(
         for name, spec, tensor in zip(names, engine.outputs, right, strict=True):
             if (worst := _relative_error(got[spec.name], tensor.numpy())) > limit:
                 raise _mismatch(dims, f"output {name!r} is off by {worst:.2g} of its scale")
-
-
-def _shape_at(shape: Shape, sizes: Sizes, dims: dict[str, int]) -> tuple[int, ...]:
-    """A shape of the signature for one choice of its dynamic sizes."""
-    return tuple(dim if isinstance(dim, int) else dims.get(dim, sizes.dims[dim]) for dim in shape)
 
 
 def _probe_sizes(sizes: Sizes) -> Iterator[dict[str, int]]:
@@ -137,10 +133,6 @@ def _relative_error(got: np.ndarray, right: np.ndarray) -> float:
 
 
 def _mismatch(dims: dict[str, int], got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-055",
-        f"package at {dims}",
-        wanted="the source's own outputs",
-        got=got,
-        hint="give fixed sizes: leave these dimensions out of dynamic_shapes",
-    )
+    wanted = "the source's own outputs"
+    hint = "give fixed sizes: leave these dimensions out of dynamic_shapes"
+    return ConvertError("EDGE-CONVERT-055", f"package at {dims}", wanted=wanted, got=got, hint=hint)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from torch.export import ExportedProgram
 
+from edgeserve.backends.base import Tools
 from edgeserve.backends.coreml.convert_errors import convert_error, fixed_size_error
 from edgeserve.backends.coreml.coremltools_import import (
     coremltools,
@@ -49,9 +50,7 @@ from edgeserve.types.artifact import Artifact, Provenance, Recipe
 _NEWER = re.compile(r"target\.(iOS\d+)")
 
 
-def export_coreml(
-    request: CoremlExportRequest, root: Path, out: Path, tools: dict[str, str]
-) -> Artifact:
+def export_coreml(request: CoremlExportRequest, root: Path, out: Path, tools: Tools) -> Artifact:
     """Convert ``root/exported.program`` into ``out/model.mlpackage``.
 
     Raises:
@@ -86,7 +85,7 @@ def _convert_and_write(
     sizes: Sequence[Sizes],
     examples: Mapping[str, np.ndarray],
     out: Path,
-    tools: dict[str, str],
+    tools: Tools,
 ) -> Artifact:
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
         parts = _convert_all(request, source, sizes, Path(stage))
@@ -105,23 +104,13 @@ def _convert_and_write(
         arrays = [examples[spec.name] for spec in request.exported.signature.inputs]
         program, signature = source.program, request.exported.signature
         check_dynamic_ranges(out / ENTRY, program, signature, sizes[0], arrays, request.precision)
-    return Artifact(
-        format="coreml",
-        precision=request.precision,
-        entry=ENTRY,
-        files=files,
-        io=ios[-1],
-        buckets=ios if len(ios) > 1 else (),
-        provenance=_provenance(request, spec.specificationVersion, parts[-1].rewrites, tools),
-    )
-
-
-def _provenance(
-    request: CoremlExportRequest, version: int, rewrites: tuple[str, ...], tools: dict[str, str]
-) -> Provenance:
-    target = coremltools().target(version).name
+    target = coremltools().target(spec.specificationVersion).name
     recipe = Recipe(precision=request.precision, options={**request.options, "target": target})
-    return Provenance(route=request.route, tools=tools, recipe=recipe, rewrites=rewrites)
+    provenance = Provenance(
+        route=request.route, tools=tools, recipe=recipe, rewrites=parts[-1].rewrites
+    )
+    buckets = ios if len(ios) > 1 else ()
+    return Artifact("coreml", request.precision, ENTRY, files, ios[-1], buckets, provenance)
 
 
 @dataclass(frozen=True)

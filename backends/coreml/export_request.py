@@ -129,12 +129,9 @@ def _mismatch_reason(exported: Exported, spec: TensorSpec, shape: tuple[int, ...
 
 
 def _image_input_error(name: str, wanted: str, got: str) -> ConvertError:
+    hint = "omit the option: the package then takes the preprocessed tensor"
     return ConvertError(
-        "EDGE-CONVERT-050",
-        f"image input {name!r}",
-        wanted=wanted,
-        got=got,
-        hint="omit the option: the package then takes the preprocessed tensor",
+        "EDGE-CONVERT-050", f"image input {name!r}", wanted=wanted, got=got, hint=hint
     )
 
 

@@ -8,33 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgeserve.backends.coreml.metadata import SourceMap
-from edgeserve.backends.coreml.spec import block_of, name_of, operations_of, read_spec
+from edgeserve.backends.coreml.spec import (
+    bits_of,
+    block_of,
+    dtype_of,
+    is_constant,
+    name_of,
+    operations_of,
+    read_spec,
+)
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.types.artifact import Artifact
-
-#: Bits of MIL's data types, by their names in the message.
-_BITS = {
-    "FLOAT16": 16,
-    "FLOAT32": 32,
-    "FLOAT64": 64,
-    "BFLOAT16": 16,
-    "BOOL": 8,
-    "INT4": 4,
-    "INT8": 8,
-    "INT16": 16,
-    "INT32": 32,
-    "INT64": 64,
-    "UINT1": 1,
-    "UINT2": 2,
-    "UINT3": 3,
-    "UINT4": 4,
-    "UINT6": 6,
-    "UINT8": 8,
-    "UINT16": 16,
-    "UINT32": 32,
-    "UINT64": 64,
-}
-
 
 _ZERO_POINTS = {"offset", "zero_point"}
 
@@ -57,7 +41,7 @@ class ConstantTensor(NamedTuple):
     @property
     def bytes(self) -> int:
         """Bytes it takes."""
-        return math.ceil(math.prod(self.shape) * _BITS.get(self.dtype.upper(), 0) / 8)
+        return math.ceil(math.prod(self.shape) * bits_of(self.dtype.upper()) / 8)
 
 
 def inspect_coreml(artifact: Artifact, root: Path) -> Graph:
@@ -73,7 +57,7 @@ def inspect_coreml(artifact: Artifact, root: Path) -> Graph:
     ops = tuple(
         _op(operation, origin, name)
         for operation in operations_of(block_of(functions[name]))
-        if operation.type != "const" and not operation.type.startswith("constexpr_")
+        if not is_constant(operation)
     )
     constants = [each for key in sorted(functions) for each in constants_of(functions[key])]
     return Graph(
@@ -91,7 +75,7 @@ def constants_of(function: Any) -> Iterator[ConstantTensor]:
     Sizes, axes, indices and other plain integers are no weights, nor are zero points.
     """
     for operation in operations_of(block_of(function)):
-        if operation.type != "const" and not operation.type.startswith("constexpr_"):
+        if not is_constant(operation):
             continue
         made = operation.outputs[0].name
         values = _values(operation)
@@ -113,7 +97,7 @@ def _constant(name: str, value: Any) -> ConstantTensor | None:
     """A value as a constant tensor; None for scalars, texts and integers in the message."""
     kind = value.type.tensorType
     shape = tuple(int(dim.constant.size) for dim in kind.dimensions)
-    word = kind.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number[kind.dataType].name
+    word = dtype_of(kind)
     if value.WhichOneof("value") == "blobFileValue":
         blob = value.blobFileValue
         return ConstantTensor(name, word.lower(), shape, (blob.fileName, int(blob.offset)))

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from edgeserve.backends.checks import is_kept, unknown_keep_float
-from edgeserve.backends.coreml.program import SourceProgram
 from edgeserve.backends.coreml.spec import block_of, name_of, operations_of
 from edgeserve.types.source import Exported
+
+if TYPE_CHECKING:
+    from edgeserve.backends.coreml.program import SourceProgram
 
 #: Keys of the user-defined metadata: {function: {source op: [values it became]}} and
 #: {source op: module}.
@@ -35,20 +37,13 @@ def sources_of(program: Any, source: SourceProgram) -> dict[str, list[str]]:
         source: The source program.
     """
     found: dict[str, list[str]] = {}
-    for op in _operations(program.functions["main"]):
+    for op in operations_of(program.functions["main"]):
         scopes = {key.name: value for key, value in op.scopes.items()}
         name = next(iter(scopes.get(_TRACE) or ()), None)
         if op.op_type != "const" and name in source.modules:
             names = [*(value.name for value in op.outputs), op.name]
             found.setdefault(name, []).extend(dict.fromkeys(names))
     return found
-
-
-def _operations(block: Any) -> Iterable[Any]:
-    for op in block.operations:
-        yield op
-        for inner in op.blocks:
-            yield from _operations(inner)
 
 
 def describe_package(
@@ -83,10 +78,9 @@ def describe_package(
 
 
 def _add_entry(metadata: Any, key: str, value: Any) -> None:
-    """One entry as JSON, text as it is; empty for an empty value."""
+    """One entry as JSON, text as it is; none for an empty value."""
     if value:
-        text = value if isinstance(value, str) else as_json(value)
-        metadata.userDefined[key] = text
+        metadata.userDefined[key] = value if isinstance(value, str) else as_json(value)
 
 
 def as_json(value: Any) -> str:
@@ -163,12 +157,11 @@ class SourceMap:
         """Record the source ops of the values in a changed message."""
         changed: dict[str, dict[str, list[str]]] = {}
         for function in self.sources:
-            found: dict[str, list[str]] = {}
+            found = changed[function] = {}
             for operation in operations_of(block_of(spec.mlProgram.functions[function])):
                 source = self.source(function, operation)
                 if source is not None and operation.type != "const":
                     names = [*(value.name for value in operation.outputs), name_of(operation)]
                     found.setdefault(source, []).extend(dict.fromkeys(names))
-            changed[function] = found
         if changed:
             spec.description.metadata.userDefined[SOURCES] = as_json(changed)

@@ -10,19 +10,71 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
 
 from edgeserve.backends.coreml.passes.decompose import decompose
 from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.diagnose.unsupported_op import mark_nodes
+from edgeserve.backends.torch.passes import (
+    Pass,
+    apply_passes,
+    canonicalize,
+    fold,
+    functionalize,
+    lower_arithmetic,
+    lower_convolution,
+    lower_data_movement,
+    lower_pooling,
+    lower_resize,
+)
+from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
+from edgeserve.backends.torch.passes.lower_complex import has_complex, lower_complex
+from edgeserve.backends.torch.passes.merge_axes import has_many_axes, merge_axes
+from edgeserve.backends.torch.passes.specialize import specialize
+from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
+from edgeserve.backends.torch.program.inspect import module_path
+from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import TensorSpec
 from edgeserve.user_lines import one_line
 
-if TYPE_CHECKING:
-    import torch
-    from torch.export import ExportedProgram
+#: The passes for any sizes.
+_ANY_SIZES = (
+    fold.fold_batch_norm,
+    canonicalize.remove_asserts,
+    canonicalize.remove_noops,
+    functionalize.functionalize_buffers,
+    functionalize.functionalize_inputs,
+    functionalize.lower_masked_write,
+    canonicalize.canonicalize_ops,
+    lower_arithmetic.lower_alpha,
+    lower_pooling.lower_divisor,
+    canonicalize.copy_contiguous,
+    zero_fully_masked_rows,
+    canonicalize.canonicalize_clip_bounds,
+)
+
+#: The passes that need fixed sizes.
+_FIXED_SIZES = (
+    lower_complex,
+    lower_convolution.lower_output_padded_conv3d,
+    lower_pooling.lower_adaptive_pool,
+    lower_pooling.pool_by_slices,
+    lower_data_movement.unfold_by_convolution,
+    lower_data_movement.roll_by_slices,
+    lower_resize.resize_by_lookup,
+    lower_resize.resize_by_matrices,
+    fold.fold_constants,
+    canonicalize.normalize_outputs,
+)
+
+
+def _passes(whole: bool) -> tuple[Pass, ...]:
+    return (*_ANY_SIZES, canonicalize.canonicalize_relu6) if whole else _ANY_SIZES
 
 
 @dataclass(frozen=True)
@@ -66,8 +118,6 @@ class SourceProgram:
             yield self._ranged(sizes[0], whole)
             return
         if len(sizes) > 1 and (common := self._open(sizes, whole)) is not None:
-            from edgeserve.backends.torch.passes.specialize import specialize
-
             for each in sizes:
                 shapes = [each.of(spec.shape) for spec in self.inputs]
                 made = specialize(common.program, shapes)
@@ -78,26 +128,18 @@ class SourceProgram:
 
     def _closed(self, sizes: Sizes, whole: bool) -> FixedProgram:
         """Traced for one choice of sizes."""
-        import torch
-
-        from edgeserve.backends.torch.passes import apply_passes
-        from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
-        from edgeserve.backends.torch.program.io import log_warnings
-
         examples = self._examples(sizes)
         with log_warnings():
             module: Any = self.program.module()
             rewrites = apply_passes(module, _passes(whole))
             plain = functional(module, examples)
-            again = [] if plain is module else _passes(whole)
+            again = () if plain is module else _passes(whole)
             module = with_sizes(plain, examples)
-            rewrites += apply_passes(module, [*again, *_sized_passes()])
+            rewrites += apply_passes(module, (*again, *_FIXED_SIZES))
             program = decompose(torch.export.export(module, examples), whole)
             return _limit_rank(FixedProgram(program, rewrites), examples, whole)
 
     def _examples(self, sizes: Sizes) -> tuple[torch.Tensor, ...]:
-        import torch
-
         return tuple(
             torch.zeros(sizes.of(spec.shape), dtype=getattr(torch, spec.dtype))
             for spec in self.inputs
@@ -105,16 +147,6 @@ class SourceProgram:
 
     def _open(self, sizes: Sequence[Sizes], whole: bool) -> FixedProgram | None:
         """Traced with the differing sizes dynamic; None if torch cannot do that."""
-        import torch
-
-        from edgeserve.backends.torch.passes import apply_passes
-        from edgeserve.backends.torch.passes.canonicalize import (
-            normalize_outputs,
-            outputs_need_sizes,
-        )
-        from edgeserve.backends.torch.passes.lower_complex import has_complex
-        from edgeserve.backends.torch.program.io import log_warnings
-
         first, last = sizes[0].dims, sizes[-1].dims
         free = {name for name in first if first[name] != last[name]} | set(sizes[0].ranges)
         dynamic = tuple(
@@ -125,9 +157,9 @@ class SourceProgram:
         with log_warnings():
             module: Any = self.program.module()
             rewrites = apply_passes(module, _passes(whole))
-            if outputs_need_sizes(module) or has_complex(module):
+            if canonicalize.outputs_need_sizes(module) or has_complex(module):
                 return None
-            rewrites += apply_passes(module, (normalize_outputs,))
+            rewrites += apply_passes(module, (canonicalize.normalize_outputs,))
             try:
                 program = torch.export.export(module, examples, dynamic_shapes=dynamic)
                 return FixedProgram(decompose(program, whole), rewrites)
@@ -141,8 +173,6 @@ class SourceProgram:
         Raises:
             ValueError: that is impossible; the log has the reason.
         """
-        from edgeserve.backends.torch.passes.merge_axes import has_many_axes
-
         found = self._open((sizes,), whole)
         if found is None or has_many_axes(found.program.graph_module):
             raise ValueError("its operators need fixed sizes")
@@ -159,83 +189,23 @@ def load_source(exported: Exported, root: Path) -> SourceProgram:
     Raises:
         BackendError: EDGE-BACKEND-012.
     """
-    from edgeserve.backends.torch.program.inspect import module_path
-    from edgeserve.backends.torch.program.io import load_program
-
     program = load_program(reference_artifact(exported), root)
     modules = {node.name: module_path(node) for node in program.graph.nodes}
     return SourceProgram(program, exported.signature.inputs, mark_nodes(program), modules)
-
-
-def _passes(whole: bool) -> list[Any]:
-    """The passes for any sizes."""
-    from edgeserve.backends.torch import passes
-    from edgeserve.backends.torch.passes.canonicalize import (
-        canonicalize_clip_bounds,
-        canonicalize_relu6,
-    )
-    from edgeserve.backends.torch.passes.functionalize import functionalize_buffers
-
-    always = [
-        passes.fold_batch_norm,
-        passes.remove_asserts,
-        passes.remove_noops,
-        functionalize_buffers,
-        passes.functionalize_inputs,
-        passes.lower_masked_write,
-        passes.canonicalize_ops,
-        passes.lower_alpha,
-        passes.lower_divisor,
-        passes.copy_contiguous,
-        passes.zero_fully_masked_rows,
-        canonicalize_clip_bounds,
-    ]
-    return [*always, canonicalize_relu6] if whole else always
-
-
-def _sized_passes() -> list[Any]:
-    """The passes that need fixed sizes."""
-    from edgeserve.backends.torch import passes
-    from edgeserve.backends.torch.passes.canonicalize import normalize_outputs
-
-    return [
-        passes.lower_complex,
-        passes.lower_output_padded_conv3d,
-        passes.lower_adaptive_pool,
-        passes.pool_by_slices,
-        passes.unfold_by_convolution,
-        passes.roll_by_slices,
-        passes.resize_by_lookup,
-        passes.resize_by_matrices,
-        passes.fold_constants,
-        normalize_outputs,
-    ]
 
 
 def _limit_rank(
     fixed: FixedProgram, examples: tuple[torch.Tensor, ...], whole: bool
 ) -> FixedProgram:
     """With at most five axes and without strides, which decompositions may introduce."""
-    import torch
-
-    from edgeserve.backends.torch.passes import (
-        apply_passes,
-        lower_as_strided,
-        merge_axes,
-        remove_asserts,
-    )
-    from edgeserve.backends.torch.passes.fx_utils import with_sizes
-    from edgeserve.backends.torch.passes.merge_axes import has_many_axes
-    from edgeserve.backends.torch.program.io import log_warnings
-
     graph = fixed.program.graph_module
     strided = any("as_strided" in str(node.target) for node in graph.graph.nodes)
     if not strided and not has_many_axes(graph):
         return fixed
     with log_warnings():
         module: Any = fixed.program.module()
-        remove_asserts(module)
+        canonicalize.remove_asserts(module)
         module = with_sizes(module, examples)
-        rewrites = apply_passes(module, (lower_as_strided, merge_axes))
+        rewrites = apply_passes(module, (lower_data_movement.lower_as_strided, merge_axes))
         program = decompose(torch.export.export(module, examples), whole)
     return FixedProgram(program, fixed.rewrites + rewrites)

@@ -8,13 +8,12 @@ says ``compute: fp32``.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from edgeserve.backends.base import Samples, Tools
 from edgeserve.backends.checks import (
     check_precision,
     check_unlisted_files,
@@ -71,12 +70,7 @@ _OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def quantize_coreml(
-    artifact: Artifact,
-    root: Path,
-    recipe: Recipe,
-    samples: Iterable[Mapping[str, np.ndarray]],
-    out: Path,
-    tools: dict[str, str],
+    artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path, tools: Tools
 ) -> Artifact:
     """Derive another precision of ``artifact`` into ``out/model.mlpackage``.
 
@@ -109,7 +103,9 @@ def quantize_coreml(
         if artifact.buckets:
             parts = split_functions(parent, weights, Path(stage))
         made = {
-            name: _quantized(folder, _KeepFloat(origin, name, recipe.keep_float), recipe, samples)
+            name: _quantized(
+                folder, partial(_kept, origin, name, recipe.keep_float), recipe, samples
+            )
             for name, folder in parts.items()
         }
         spec, weights = (
@@ -120,17 +116,10 @@ def quantize_coreml(
         files = write_package(spec, weights, out)
     ios = (artifact.io,) if has_dynamic_sizes(artifact.io) else signatures(spec)
     options = {**recipe.options, "target": coremltools().target(spec.specificationVersion).name}
-    return Artifact(
-        format="coreml",
-        precision=recipe.precision,
-        entry=ENTRY,
-        files=files,
-        io=ios[-1],
-        buckets=ios if len(ios) > 1 else (),
-        provenance=derived_provenance(
-            artifact, Recipe(recipe.precision, recipe.keep_float, options), tools
-        ),
-    )
+    recipe = Recipe(recipe.precision, recipe.keep_float, options)
+    provenance = derived_provenance(artifact, recipe, tools)
+    buckets = ios if len(ios) > 1 else ()
+    return Artifact("coreml", recipe.precision, ENTRY, files, ios[-1], buckets, provenance)
 
 
 def _resolve_options(recipe: Recipe) -> Recipe:
@@ -148,22 +137,16 @@ def _resolve_options(recipe: Recipe) -> Recipe:
     return Recipe(recipe.precision, recipe.keep_float, options)
 
 
-@dataclass(frozen=True)
-class _KeepFloat:
-    """The operations of one function that stay float."""
-
-    origin: SourceMap
-    function: str
-    keep: tuple[str, ...]
-
-    def operations(self, function: Any) -> list[Any]:
-        """The operations of the program that stay float."""
-        return list(self.origin.kept(self.function, block_of(function), self.keep))
+#: Gives the operations of a function that stay float.
+_Kept = Callable[[Any], list[Any]]
 
 
-def _quantized(
-    folder: Path, keeping: _KeepFloat, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
-) -> Path:
+def _kept(origin: SourceMap, name: str, keep: tuple[str, ...], function: Any) -> list[Any]:
+    """The operations of a function of the program that stay float."""
+    return list(origin.kept(name, block_of(function), keep))
+
+
+def _quantized(folder: Path, keeping: _Kept, recipe: Recipe, samples: Samples) -> Path:
     """Quantize a package of one function; returns coremltools' folder with the result."""
     ct = coremltools()
     least = ct.target[TARGETS[1 if recipe.precision == "w8a8" else 0]].value
@@ -207,7 +190,7 @@ def _prepend_pass(pipeline: Any, name: str, **options: Any) -> None:
 
 
 def _quantize_activations(
-    pipeline: Any, model: Any, keeping: _KeepFloat, recipe: Recipe, ranges: Ranges
+    pipeline: Any, model: Any, keeping: _Kept, recipe: Recipe, ranges: Ranges
 ) -> None:
     """The passes of coremltools' own function, with our ranges: its own measures on a Mac only."""
     if not ranges:
@@ -219,7 +202,7 @@ def _quantize_activations(
         mode="linear_symmetric" if signed else "linear", dtype="int8" if signed else "uint8"
     )
     main = _main(model)
-    out = [*keeping.operations(main), *float_operations(block_of(main), ranges)]
+    out = [*keeping(main), *float_operations(block_of(main), ranges)]
     kept = dict.fromkeys(map(name_of, out))
     for name, floats in (("suffix", {"linear": None}), ("prefix", {})):
         plan = optimize.OptimizationConfig(
@@ -229,12 +212,12 @@ def _quantize_activations(
         _prepend_pass(pipeline, of, config=plan, activation_stats=ranges)
 
 
-def _quantize_weights(pipeline: Any, model: Any, keeping: _KeepFloat) -> None:
+def _quantize_weights(pipeline: Any, model: Any, keeping: _Kept) -> None:
     """Store weights in 8 bits, symmetric, with a scale for each output channel."""
     from coremltools.optimize import coreml as optimize
 
     function = _main(model)
-    kept = {v.name for each in keeping.operations(function) for v in each.outputs}
+    kept = {v.name for each in keeping(function) for v in each.outputs}
     names = _weights(function, kept)
     if not names:
         raise nothing_to_quantize("a layer with constant weights", "ask for --precision fp16")

@@ -12,10 +12,10 @@ import numpy as np
 
 from edgeserve import __version__
 from edgeserve.backends.base import check_files
-from edgeserve.backends.checks import check_unlisted_files
+from edgeserve.backends.checks import check_unlisted_files, unknown_taps, unreadable
 from edgeserve.backends.coreml.coremltools_import import coremltools, quiet
 from edgeserve.backends.coreml.spec import read_spec
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, MilError
 from edgeserve.types.artifact import Artifact
@@ -28,9 +28,7 @@ _UNREADABLE = {"EDGE-MIL-002", "EDGE-MIL-003", "EDGE-MIL-004", "EDGE-MIL-005", "
 _NO_TAP, _NO_OP = "EDGE-MIL-008", "EDGE-MIL-001"
 
 
-def open_session(
-    artifact: Artifact, root: Path, delegate: str, threads: int | None, taps: tuple[str, ...]
-) -> Session:
+def open_session(artifact: Artifact, root: Path, how: LoadOptions) -> Session:
     """Open a package whose files have been checked.
 
     Raises:
@@ -39,9 +37,9 @@ def open_session(
     """
     read_spec(artifact, root)
     check_unlisted_files(artifact, root, root / artifact.entry)
-    if delegate == "coreml":
-        return CoremlSession(artifact, root, threads, taps)
-    return InterpreterSession(artifact, root, threads, taps)
+    if how.delegate == "coreml":
+        return CoremlSession(artifact, root, how)
+    return InterpreterSession(artifact, root, how)
 
 
 class InterpreterSession(Session):
@@ -55,12 +53,10 @@ class InterpreterSession(Session):
 
     simulated = True
 
-    def __init__(
-        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
-    ) -> None:
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
         runtime = Runtime(name="edgeserve-mil", version=__version__, delegate="interpreter")
-        super().__init__(artifact.io, runtime, threads or usable_cores(), artifact.buckets)
-        self._artifact, self._root, self._taps = artifact, root, taps
+        super().__init__(artifact.io, runtime, how.threads or usable_cores(), artifact.buckets)
+        self._artifact, self._root, self._taps = artifact, root, how.taps
         self._lock = threading.Lock()
         self._loaded: dict[str | None, Any] = {}
         engine = self._engine(artifact.io.signature)
@@ -127,48 +123,29 @@ def _interpreter(
 def _backend_error(artifact: Artifact, error: MilError) -> BackendError:
     """The interpreter's error as an error of a backend."""
     if error.code == _NO_TAP:
-        return BackendError(
-            "EDGE-BACKEND-014",
-            "taps",
-            wanted="names of activations, as inspect shows them",
-            got=error.message,
-            hint="run `edgeserve inspect` for the names",
-        )
+        return unknown_taps(error.message)
     if error.code == _NO_OP:
-        return BackendError(
-            "EDGE-BACKEND-005",
-            f"interpreter for {artifact.name}",
-            wanted="a program whose operations it supports",
-            got=error.message,
-            hint="validate this artifact on a Mac, or convert by the route core-aten",
-        )
+        thing = f"interpreter for {artifact.name}"
+        wanted = "a program whose operations it supports"
+        hint = "validate this artifact on a Mac, or convert by the route core-aten"
+        return BackendError("EDGE-BACKEND-005", thing, wanted=wanted, got=error.message, hint=hint)
     if error.code in _UNREADABLE:
-        return BackendError(
-            "EDGE-BACKEND-012",
-            f"package {artifact.entry!r}",
-            wanted="a program that can be run",
-            got=error.message,
-            hint="make the artifact again from its source",
-        )
+        wanted = "a program that can be run"
+        return unreadable(f"package {artifact.entry!r}", wanted, error.message)
     return error
 
 
 class CoremlSession(Session):
     """Runs a package with Core ML itself; follows Apple's documentation, untested on a Mac."""
 
-    def __init__(
-        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
-    ) -> None:
-        if taps:
-            raise BackendError(
-                "EDGE-BACKEND-014",
-                "taps",
-                wanted="none, as Core ML exposes no activations",
-                got=f"{list(taps)}",
-                hint="ask for the delegate interpreter",
-            )
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
+        if how.taps:
+            wanted = "none, as Core ML exposes no activations"
+            got = f"{list(how.taps)}"
+            hint = "ask for the delegate interpreter"
+            raise BackendError("EDGE-BACKEND-014", "taps", wanted=wanted, got=got, hint=hint)
         runtime = Runtime(name="coreml", version=platform.mac_ver()[0], delegate="coreml")
-        super().__init__(artifact.io, runtime, threads or usable_cores(), artifact.buckets)
+        super().__init__(artifact.io, runtime, how.threads or usable_cores(), artifact.buckets)
         self._path = str(root / artifact.entry)
         self._models = {io.signature: self._open(io.signature) for io in self.buckets}
 
@@ -176,13 +153,8 @@ class CoremlSession(Session):
         try:
             return coremltools().models.MLModel(self._path, function_name=function)
         except Exception as error:  # the system raises many kinds
-            raise BackendError(
-                "EDGE-BACKEND-012",
-                "model on coreml",
-                wanted="one that this system runs",
-                got=str(error).strip().partition("\n")[0],
-                hint="make the artifact again",
-            ) from error
+            got, hint = str(error).strip().partition("\n")[0], "make the artifact again"
+            raise unreadable("model on coreml", "one that this system runs", got, hint) from error
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         model = self._models[self.buckets[self._bucket(feed)].signature]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from edgeserve.backends.checks import unreadable, unsupported_dtype
 from edgeserve.backends.coreml.coremltools_import import coremltools
-from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import IO, DType, TensorSpec
 from edgeserve.user_lines import one_line
@@ -18,7 +19,7 @@ MODEL = "com.apple.CoreML/model.mlmodel"
 WEIGHTS = "com.apple.CoreML/weights"
 
 #: ``ArrayFeatureType.ArrayDataType`` of Core ML's ``FeatureTypes.proto``.
-_DTYPES: dict[str, DType] = {
+ARRAY_DTYPES: dict[str, DType] = {
     "FLOAT16": "float16",
     "FLOAT32": "float32",
     "DOUBLE": "float64",
@@ -27,30 +28,36 @@ _DTYPES: dict[str, DType] = {
 }
 
 
+_MIL_DTYPE = re.compile(r"(?:B?FLOAT|U?INT)(\d+)")
+
+
+def dtype_of(tensor: Any) -> str:
+    """The name of the data type of a MIL ``TensorType`` message ("FLOAT16")."""
+    numbers = tensor.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number
+    return str(numbers[tensor.dataType].name)
+
+
+def bits_of(dtype: str, default: int = 0) -> int:
+    """Bits of one element of a data type of MIL, by its name; ``default`` for what is no number."""
+    found = _MIL_DTYPE.fullmatch(dtype)
+    return int(found[1]) if found else 8 if dtype == "BOOL" else default
+
+
 def read_spec(artifact: Artifact, root: Path) -> Any:
     """The package's ``Model`` message, which holds an ML program.
 
     Raises:
         BackendError: EDGE-BACKEND-012.
     """
-    spec = coremltools().proto.Model_pb2.Model()
+    spec, wanted = coremltools().proto.Model_pb2.Model(), "a Core ML package with an ML program"
     try:
         spec.ParseFromString((root / artifact.entry / DATA / MODEL).read_bytes())
     except Exception as error:  # OSError, and what protobuf raises of its own
-        raise _unreadable(artifact.entry, one_line(error)) from error
+        raise unreadable(f"package {artifact.entry!r}", wanted, one_line(error)) from error
     if (kind := spec.WhichOneof("Type")) != "mlProgram":
-        raise _unreadable(artifact.entry, f"a package that holds {kind or 'nothing'}")
+        got = f"a package that holds {kind or 'nothing'}"
+        raise unreadable(f"package {artifact.entry!r}", wanted, got)
     return spec
-
-
-def _unreadable(entry: str, got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-012",
-        f"package {entry!r}",
-        wanted="a Core ML package with an ML program",
-        got=got,
-        hint="make the artifact again from its source",
-    )
 
 
 def signatures(spec: Any) -> tuple[IO, ...]:
@@ -62,17 +69,14 @@ def signatures(spec: Any) -> tuple[IO, ...]:
     Raises:
         BackendError: EDGE-BACKEND-017, an input or output is neither a tensor nor an image.
     """
-    description = spec.description
-    if not description.functions:
-        return (_io(description.input, description.output, None),)
-    return tuple(_io(each.input, each.output, each.name) for each in description.functions)
-
-
-def _io(inputs: Iterable[Any], outputs: Iterable[Any], signature: str | None) -> IO:
-    return IO(
-        inputs=tuple(_feature(each) for each in inputs),
-        outputs=tuple(_feature(each) for each in outputs),
-        signature=signature,
+    described = [(each, each.name) for each in spec.description.functions]
+    return tuple(
+        IO(
+            inputs=tuple(map(_feature, each.input)),
+            outputs=tuple(map(_feature, each.output)),
+            signature=name,
+        )
+        for each, name in described or [(spec.description, None)]
     )
 
 
@@ -85,16 +89,11 @@ def _feature(feature: Any) -> TensorSpec:
         return TensorSpec(name=feature.name, dtype="uint8", shape=size)
     array = feature.type.multiArrayType
     word = array.ArrayDataType.Name(array.dataType) if kind == "multiArrayType" else str(kind)
-    if word not in _DTYPES:
-        raise BackendError(
-            "EDGE-BACKEND-017",
-            f"tensor {feature.name!r}",
-            wanted=f"a dtype among {sorted(_DTYPES.values())}",
-            got=word.lower(),
-            hint="keep the model's inputs and outputs in float32 or int32",
-        )
+    if word not in ARRAY_DTYPES:
+        hint = "keep the model's inputs and outputs in float32 or int32"
+        raise unsupported_dtype(feature.name, sorted(ARRAY_DTYPES.values()), word.lower(), hint)
     shape = tuple(int(size) for size in array.shape)
-    return TensorSpec(name=feature.name, dtype=_DTYPES[word], shape=shape)
+    return TensorSpec(name=feature.name, dtype=ARRAY_DTYPES[word], shape=shape)
 
 
 def block_of(function: Any) -> Any:
@@ -108,6 +107,11 @@ def operations_of(block: Any) -> Iterator[Any]:
         yield operation
         for inner in operation.blocks:
             yield from operations_of(inner)
+
+
+def is_constant(operation: Any) -> bool:
+    """Whether an operation only holds a constant, stored as it is or compressed."""
+    return operation.type == "const" or bool(operation.type.startswith("constexpr_"))
 
 
 def name_of(operation: Any) -> str:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
 
-import numpy as np
-
-from edgeserve.backends.base import Backend, PlainConversion
+from edgeserve.backends.base import Backend, PlainConversion, Samples
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.backends.versions import too_old, versions
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
-from edgeserve.types.vocabulary import Target
 
 __all__ = ["OPSET", "PROVIDERS", "OnnxBackend"]
 
@@ -43,21 +38,21 @@ OPSET = 20
 class OnnxBackend(Backend):
     """Format "onnx": one ``model.onnx``; above 500 MB its weights lie beside it."""
 
-    format: ClassVar[str] = "onnx"
-    title: ClassVar[str] = "ONNX"
-    spellings: ClassVar[tuple[str, ...]] = ("ort", "onnxruntime")
-    suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
-    extra: ClassVar[str] = "onnx"
-    packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnxruntime-gpu")
-    slow_imports: ClassVar[tuple[str, ...]] = (
+    format = "onnx"
+    title = "ONNX"
+    spellings = ("ort", "onnxruntime")
+    suffixes = (".onnx",)
+    extra = "onnx"
+    packages = ("onnxruntime", "onnxruntime-gpu")
+    slow_imports = (
         "torch.onnx._internal.exporter._core",
         "onnxscript.function_libs.torch_lib.ops",
         "onnxscript.rewriter",
     )
-    targets: ClassVar[tuple[Target, ...]] = ("android", "ios", "linux", "web")
-    thread_safe: ClassVar[bool] = True
-    all_delegates: ClassVar[tuple[str, ...]] = tuple(PROVIDERS)
-    plain: ClassVar[PlainConversion | None] = PlainConversion(
+    targets = ("android", "ios", "linux", "web")
+    thread_safe = True
+    all_delegates = tuple(PROVIDERS)
+    plain = PlainConversion(
         "import onnxruntime\nimport torch",
         """\
 made = torch.onnx.export(torch.export.export(model, inputs), dynamo=True)
@@ -66,19 +61,18 @@ feed = {i.name: x.numpy() for i, x in zip(session.get_inputs(), inputs)}
 got = session.run(None, feed)""",
     )
     #: In a browser the processor's kernels are WebAssembly.
-    delegate_aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
+    delegate_aliases = MappingProxyType(
         {provider.lower(): name for name, provider in PROVIDERS.items()}
         | {"dml": "directml", "trt": "tensorrt", "wasm": "cpu"}
     )
-    cpu_delegates: ClassVar[tuple[str, ...]] = ("cpu", "xnnpack")
-    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
-    takes: ClassVar[tuple[str, ...]] = ("torch", "onnx")
-    asked_routes: ClassVar[tuple[str, ...]] = ("optimum",)
+    cpu_delegates = ("cpu", "xnnpack")
+    precisions = ("fp32", "fp16", "w8", "w8a8")
+    takes = ("torch", "onnx")
+    asked_routes = ("optimum",)
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("onnxruntime") is None:
-            return f"{install_command('onnx')} (or with [gpu] for CUDA)"
-        return None
+        found = importlib.util.find_spec("onnxruntime")
+        return None if found else f"{install_command('onnx')} (or with [gpu] for CUDA)"
 
     def missing_tools(self) -> str | None:
         tools = ("torch", "onnx", "onnx_ir", "onnxscript")
@@ -112,29 +106,16 @@ got = session.run(None, feed)""",
         return export_onnx(exported, root, out, route, self.tools())
 
     def _quantize(
-        self,
-        artifact: Artifact,
-        root: Path,
-        recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]],
-        out: Path,
+        self, artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
     ) -> Artifact:
         from edgeserve.backends.onnx.quantize import quantize_onnx
 
         return quantize_onnx(artifact, root, recipe, samples, out)
 
-    def _load(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> Session:
+    def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
         from edgeserve.backends.onnx.run import OnnxSession
 
-        return OnnxSession(artifact, root, delegate, threads, taps, optimize)
+        return OnnxSession(artifact, root, how)
 
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
         from edgeserve.backends.onnx.inspect import inspect_onnx

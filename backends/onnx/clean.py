@@ -99,13 +99,11 @@ def _name_dims(value: ir.Value, symbols: Mapping[str, str]) -> None:
 
     if value.shape is None:
         return
-    dims: list[int | str | None] = []
-    for dim in value.shape:
-        text = dim if isinstance(dim, int) else dim.value
-        dims.append(
-            _SYMBOL.sub(lambda m: symbols.get(m[0], m[0]), text) if isinstance(text, str) else text
-        )
-    value.shape = ir.Shape(dims)
+    texts = [dim if isinstance(dim, int) else dim.value for dim in value.shape]
+    value.shape = ir.Shape(
+        _SYMBOL.sub(lambda m: symbols.get(m[0], m[0]), text) if isinstance(text, str) else text
+        for text in texts
+    )
 
 
 def _apply_signature(graph: ir.Graph, signature: Signature) -> None:
@@ -117,16 +115,10 @@ def _apply_signature(graph: ir.Graph, signature: Signature) -> None:
         *zip(graph.outputs, signature.outputs, strict=True),
     ]
     names = {spec.name for _, spec in wanted}
-    for value in [*graph.inputs, *graph.initializers.values(), *_produced_values(graph)]:
+    produced = [v for node in ir.traversal.RecursiveGraphIterator(graph) for v in node.outputs]
+    for value in [*graph.inputs, *graph.initializers.values(), *produced]:
         if value.name in names:
             value.name = f"{value.name}__inner"
     for value, spec in wanted:
         value.name = spec.name
         value.shape = ir.Shape(list(spec.shape))
-
-
-def _produced_values(graph: ir.Graph) -> Iterator[ir.Value]:
-    import onnx_ir as ir
-
-    for node in ir.traversal.RecursiveGraphIterator(graph):
-        yield from node.outputs

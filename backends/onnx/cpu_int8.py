@@ -12,20 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import onnx_ir as ir
 
 from edgeserve.backends.onnx.clean import MODULE, SOURCE
+from edgeserve.backends.onnx.graph_values import producer
 from edgeserve.backends.onnx.inspect import read
 from edgeserve.environment import environment
 from edgeserve.errors import QuantizeError
 from edgeserve.types.artifact import Recipe
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 
 _X86 = ("x86_64", "amd64", "i386", "i686", "x86")
 
@@ -104,24 +101,14 @@ def largest_pair_sum(weight: np.ndarray, convolution: bool) -> int:
     )
     wide = lined.astype(np.int32)
     axes = [axis for axis in (1, 2) if wide.shape[axis] > 1]
-    sums = [np.abs(np.diff(wide, axis=axis) + 2 * _without_last(wide, axis)) for axis in axes]
+    lasts = {1: wide[:, :-1], 2: wide[:, :, :-1]}
+    sums = [np.abs(np.diff(wide, axis=axis) + 2 * lasts[axis]) for axis in axes]
     return max((int(each.max(initial=0)) for each in sums), default=0)
-
-
-def _without_last(array: np.ndarray, axis: int) -> np.ndarray:
-    return array[:, :-1] if axis == 1 else array[:, :, :-1]
-
-
-def _producer(node: ir.Node, index: int) -> ir.Node | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    return value.producer() if value is not None else None
 
 
 def _reads_uint8(node: ir.Node) -> bool:
     """It reads 8-bit activations without a sign."""
-    import onnx_ir as ir
-
-    maker = _producer(node, 0)
+    maker = producer(node, 0)
     if maker is None or maker.op_type != "DequantizeLinear" or maker.inputs[0] is None:
         return False
     return maker.inputs[0].dtype == ir.DataType.UINT8 or _zero_point(maker) == ir.DataType.UINT8
@@ -134,7 +121,7 @@ def _zero_point(maker: ir.Node) -> ir.DataType | None:
 
 def _weight(node: ir.Node) -> np.ndarray | None:
     """Its weights where they are int8."""
-    maker = _producer(node, 1)
+    maker = producer(node, 1)
     held = maker.inputs[0] if maker is not None and maker.op_type == "DequantizeLinear" else None
     if held is None or held.const_value is None:
         return None

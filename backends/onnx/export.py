@@ -16,15 +16,8 @@ from torch.export import ExportedProgram
 
 from edgeserve.backends.onnx import OPSET
 from edgeserve.backends.onnx.clean import TRACE, all_nodes, clean
-from edgeserve.backends.onnx.inspect import io_of
-from edgeserve.backends.onnx.model_file import (
-    EXTERNAL_ABOVE,
-    MODEL,
-    check_model,
-    file_entries,
-    save,
-)
-from edgeserve.backends.torch import passes, reference_artifact
+from edgeserve.backends.onnx.model_file import save, write_artifact
+from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.decompositions.decompose import decompose_unsupported
 from edgeserve.backends.torch.decompositions.table import SPECIAL_RULES
 from edgeserve.backends.torch.diagnose.unsupported_op import (
@@ -34,6 +27,14 @@ from edgeserve.backends.torch.diagnose.unsupported_op import (
     mark_nodes,
     node_marks,
 )
+from edgeserve.backends.torch.passes import (
+    apply_passes_in_place,
+    canonicalize,
+    lower_arithmetic,
+    lower_pooling,
+)
+from edgeserve.backends.torch.passes.fx_utils import overloads
+from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.errors import EdgeError
@@ -41,7 +42,7 @@ from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 from edgeserve.user_lines import exception_chain, line_of_text, one_line
 
-__all__ = ["EXTERNAL_ABOVE", "convert_error", "export_onnx", "save"]
+__all__ = ["convert_error", "export_onnx", "save"]
 
 
 _NO_TRANSLATION = ("No ONNX function found", "No decompositions registered")
@@ -89,40 +90,22 @@ def _source(chain: list[BaseException], traces: Mapping[str, str]) -> str | None
     return source
 
 
-_ATEN = torch.ops.aten
-
 _PASSES = (
-    passes.remove_asserts,
-    passes.remove_noops,
-    passes.canonicalize_ops,
-    passes.lower_divisor,
-    passes.lower_adaptive_pool,
-    passes.copy_contiguous,
-    passes.zero_fully_masked_rows,
-    passes.preserve_tiny_constants,
+    canonicalize.remove_asserts,
+    canonicalize.remove_noops,
+    canonicalize.canonicalize_ops,
+    lower_pooling.lower_divisor,
+    lower_pooling.lower_adaptive_pool,
+    canonicalize.copy_contiguous,
+    zero_fully_masked_rows,
+    lower_arithmetic.preserve_tiny_constants,
 )
 
 #: Operators with a rule of edgeserve that `torch.onnx.export` does not translate.
-_UNTRANSLATED = {
-    *SPECIAL_RULES,
-    _ATEN.cdist.default,
-    _ATEN.copysign.Scalar,
-    _ATEN.copysign.Tensor,
-    _ATEN.cummax.default,
-    _ATEN.cummin.default,
-    _ATEN.cumprod.default,
-    _ATEN.erfinv.default,
-    _ATEN.fmax.default,
-    _ATEN.fmin.default,
-    _ATEN.hypot.default,
-    _ATEN.istft.default,
-    _ATEN.kthvalue.default,
-    _ATEN.linalg_inv.default,
-    _ATEN.linalg_inv_ex.default,
-    _ATEN.median.dim,
-    _ATEN.rrelu.default,
-    _ATEN.searchsorted.Tensor,
-}
+_UNTRANSLATED = set(SPECIAL_RULES) | overloads(
+    "cdist copysign.Scalar copysign.Tensor cummax cummin cumprod erfinv fmax fmin hypot istft "
+    "kthvalue linalg_inv linalg_inv_ex median.dim rrelu searchsorted.Tensor"
+)
 
 
 def export_onnx(
@@ -139,7 +122,7 @@ def export_onnx(
     program = decompose_unsupported(program, lambda target: target not in _UNTRANSLATED)
     modules = {node.name: module_path(node) for node in program.graph.nodes}
     traces = mark_nodes(program)
-    rewrites = passes.apply_passes_in_place(program, _PASSES)
+    rewrites = apply_passes_in_place(program, _PASSES)
     try:
         with log_warnings():
             made = torch.onnx.export(program, dynamo=True, verbose=False, opset_version=OPSET)
@@ -149,16 +132,8 @@ def export_onnx(
     _restore_folded_names(made.model, program)
     symbols = _symbols(program, exported)
     clean(made.model, exported.signature, symbols, modules)
-    save(made.model, out)
-    check_model(out, exported.signature.inputs, exported.signature.outputs)
-    return Artifact(
-        format="onnx",
-        precision="fp32",
-        entry=MODEL,
-        files=file_entries(out),
-        io=io_of(ir.load(out / MODEL)),
-        provenance=Provenance(route=route, rewrites=rewrites, tools=tools),
-    )
+    provenance = Provenance(route=route, rewrites=rewrites, tools=tools)
+    return write_artifact(made.model, out, exported.signature, provenance, "fp32")
 
 
 def _restore_folded_names(model: ir.Model, program: ExportedProgram) -> None:

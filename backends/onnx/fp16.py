@@ -6,9 +6,8 @@ ONNX Runtime on x86 has few float16 kernels and casts around the rest itself; on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import onnx_ir as ir
 
 from edgeserve.backends.onnx.clean import all_nodes
 from edgeserve.backends.onnx.fp16_rules import (
@@ -18,9 +17,7 @@ from edgeserve.backends.onnx.fp16_rules import (
     fp16_inputs,
     fp32_nodes,
 )
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
+from edgeserve.backends.onnx.graph_values import add_constant, is_float
 
 
 def to_fp16(model: ir.Model, kept: set[str]) -> None:
@@ -51,8 +48,6 @@ def _clamp_bounds(model: ir.Model, staying: set[ir.Node]) -> None:
 
     Of nodes that stay in float32 nothing is changed: where such a constant is a mask, they do.
     """
-    import onnx_ir as ir
-
     for value in list(model.graph.initializers.values()):
         tensor = value.const_value
         if tensor is None or tensor.dtype != ir.DataType.FLOAT:
@@ -85,55 +80,33 @@ class _CastCache:
 
     def mark(self, node: ir.Node) -> None:
         """Note that a node's float outputs are float16 now."""
-        import onnx_ir as ir
-
         for value in node.outputs:
-            if value.dtype == ir.DataType.FLOAT:
+            if is_float(value):
                 value.dtype = ir.DataType.FLOAT16
 
     def half(self, value: ir.Value) -> ir.Value:
         """The float16 form of a float value."""
-        import onnx_ir as ir
-
-        if value.dtype != ir.DataType.FLOAT:
+        if not is_float(value):
             return value
         if value not in self._half:
             if value.is_initializer():
-                self._half[value] = self._smaller(value)
+                assert value.const_value is not None
+                small = value.const_value.numpy().astype(np.float16)
+                self._half[value] = add_constant(self._graph, f"{value.name}_half", small)
             else:
                 self._half[value] = self._cast(value, ir.DataType.FLOAT16)
         return self._half[value]
 
     def whole(self, value: ir.Value) -> ir.Value:
         """The float32 form of a value that became float16; any other value itself."""
-        import onnx_ir as ir
-
         if value.dtype != ir.DataType.FLOAT16:
             return value
         if value not in self._whole:
             self._whole[value] = self._cast(value, ir.DataType.FLOAT)
         return self._whole[value]
 
-    def _smaller(self, value: ir.Value) -> ir.Value:
-        import onnx_ir as ir
-
-        assert value.const_value is not None
-        name = self._free(f"{value.name}_half")
-        small = value.const_value.numpy().astype(np.float16)
-        made = ir.Value(name=name, const_value=ir.tensor(small, name=name))
-        made.shape, made.type = ir.Shape(small.shape), ir.TensorType(ir.DataType.FLOAT16)
-        self._graph.initializers[name] = made
-        return made
-
-    def _free(self, name: str) -> str:
-        while name in self._graph.initializers:
-            name += "_"
-        return name
-
     def _cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         """A Cast right behind the node that makes ``value`` (first of all, for an input)."""
-        import onnx_ir as ir
-
         word = "half" if dtype == ir.DataType.FLOAT16 else "float"
         node = ir.node("Cast", [value], {"to": dtype}, name=f"{value.name}_to_{word}")
         made, maker = node.outputs[0], value.producer()
@@ -148,8 +121,6 @@ class _CastCache:
 
     def finish(self) -> None:
         """Give the graph's outputs their dtype and name back, and drop constants nobody reads."""
-        import onnx_ir as ir
-
         for index, value in enumerate(self._graph.outputs):
             if value.dtype == ir.DataType.FLOAT16:
                 name = value.name

@@ -10,13 +10,11 @@ or some digits more. So what such a constant reaches stays in float32, up to the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import onnx
+import onnx_ir as ir
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
+from edgeserve.backends.onnx.graph_values import float_data, is_float
 
 #: Ops whose results lose or overflow: sums and powers, and what is looked up by a position.
 _FP32_OPS = frozenset(
@@ -85,7 +83,7 @@ def _reads_out_of_range(node: ir.Node, beyond: set[ir.Value]) -> bool:
         return False
     scaled = node.op_type == "Mul" and not own  # by a factor that may bring it back
     if not scaled and node.op_type not in _BOUNDED_OUTPUT:
-        beyond.update(value for value in node.outputs if _is_float(value))
+        beyond.update(value for value in node.outputs if is_float(value))
     return True
 
 
@@ -113,9 +111,6 @@ def fp16_inputs(node: ir.Node, model: ir.Model) -> tuple[int, ...]:
 
     Every float32 output must have the type of one of them.
     """
-    import onnx
-    import onnx_ir as ir
-
     try:
         schema = onnx.defs.get_schema(node.op_type, model.opset_imports[node.domain], node.domain)
     except (onnx.defs.SchemaError, KeyError):
@@ -129,23 +124,17 @@ def fp16_inputs(node: ir.Node, model: ir.Model) -> tuple[int, ...]:
     words: dict[int, str] = {}
     for index, value in enumerate(node.inputs):
         formal = schema.inputs[min(index, len(schema.inputs) - 1)].type_str
-        if _is_float(value) and "tensor(float16)" in allowed.get(formal, ()):
+        if is_float(value) and "tensor(float16)" in allowed.get(formal, ()):
             words[index] = formal
     for index, value in enumerate(node.outputs):
         formal = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
-        if _is_float(value) and formal not in words.values():
+        if is_float(value) and formal not in words.values():
             return ()
     return tuple(words)
 
 
-def _is_float(value: ir.Value | None) -> bool:
-    import onnx_ir as ir
-
-    return value is not None and value.dtype == ir.DataType.FLOAT
-
-
 def _constants(node: ir.Node) -> list[ir.Value]:
-    return [v for v in node.inputs if v is not None and v.is_initializer() and _is_float(v)]
+    return [v for v in node.inputs if v is not None and v.is_initializer() and is_float(v)]
 
 
 def _constant_fits(value: ir.Value) -> bool:
@@ -168,7 +157,7 @@ def _constant_fits(value: ir.Value) -> bool:
 
 def _is_integer_arithmetic(node: ir.Node, exact: set[ir.Value]) -> bool:
     """Arithmetic on numbers that were integers: positions lose their digits in float16."""
-    data = [value for value in node.inputs if _is_float(value)]
+    data = [value for value in node.inputs if is_float(value)]
     if node.op_type == "Cast":
         value = node.inputs[0]
         return value is not None and value.dtype is not None and value.dtype.is_integer()
@@ -184,8 +173,7 @@ def _size(value: ir.Value) -> int:
 
 def _producers(node: ir.Node) -> list[ir.Node | None]:
     """What makes the float data that a node reads; None for an input of the graph."""
-    data = [value for value in node.inputs if _is_float(value)]
-    return [value.producer() for value in data if value is not None and not value.is_initializer()]
+    return [value.producer() for value in float_data(node)]
 
 
 def _surrounded(node: ir.Node, found: set[ir.Node]) -> bool:

@@ -7,37 +7,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from edgeserve.backends.checks import unknown_taps
+from edgeserve.backends.checks import unknown_taps, unreadable, unsupported_dtype
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.errors import BackendError
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact
-from edgeserve.types.tensors import IO, DType, TensorSpec
+from edgeserve.types.tensors import DTYPES, IO, DType, TensorSpec
 from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-_DTYPES: dict[str, DType] = {
-    "FLOAT": "float32",
-    "DOUBLE": "float64",
-    "FLOAT16": "float16",
-    "BFLOAT16": "bfloat16",
-    "BOOL": "bool",
-    "STRING": "string",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-}
+#: Our words for the names of ONNX's dtypes.
+_DTYPES: dict[str, DType] = {"FLOAT": "float32", "DOUBLE": "float64"}
+_DTYPES |= {w.upper(): cast("DType", w) for w in DTYPES if w not in ("float32", "float64")}
 
 
 #: Valid names of dimensions.
@@ -55,13 +42,7 @@ def read(path: Path) -> ir.Model:
     try:
         return ir.load(path)
     except Exception as error:  # protobuf and onnx_ir raise many kinds
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"file {path.name!r}",
-            wanted="an ONNX model",
-            got=one_line(error),
-            hint="make the artifact again from its source",
-        ) from error
+        raise unreadable(f"file {path.name!r}", "an ONNX model", one_line(error)) from error
 
 
 def io_of(model: ir.Model) -> IO:
@@ -93,13 +74,8 @@ def dim_word(name: str) -> str:
 def _dtype(value: ir.Value) -> DType:
     word = value.dtype.name if value.dtype is not None else "none"
     if word not in _DTYPES:
-        raise BackendError(
-            "EDGE-BACKEND-017",
-            f"tensor {value.name!r}",
-            wanted=f"a dtype among {sorted(_DTYPES.values())}",
-            got=word.lower(),
-            hint="keep the file's inputs and outputs in float32 or an integer dtype",
-        )
+        hint = "keep the file's inputs and outputs in float32 or an integer dtype"
+        raise unsupported_dtype(str(value.name), sorted(_DTYPES.values()), word.lower(), hint)
     return _DTYPES[word]
 
 
@@ -155,13 +131,10 @@ def with_taps(path: Path, taps: tuple[str, ...]) -> bytes:
     try:
         import onnx_ir as ir
     except ImportError as error:
-        raise BackendError(
-            "EDGE-BACKEND-004",
-            "taps",
-            wanted="onnx_ir, which edits the graph",
-            got="not installed",
-            hint=install_command("convert"),
-        ) from error
+        wanted = "onnx_ir, which edits the graph"
+        got = "not installed"
+        hint = install_command("convert")
+        raise BackendError("EDGE-BACKEND-004", "taps", wanted=wanted, got=got, hint=hint) from error
     model = read(path)
     values = {
         value.name: value

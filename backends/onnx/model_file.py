@@ -17,14 +17,11 @@ from edgeserve.errors import ConvertError
 from edgeserve.files import LOCAL, Fs, describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
-from edgeserve.types.tensors import Signature
+from edgeserve.types.tensors import IO, Signature
 from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-    from edgeserve.types.artifact import FileEntry
-    from edgeserve.types.tensors import TensorSpec
 
 
 #: Bytes of weights above which they lie beside the file: a protobuf ends at 2 GB, and is in memory
@@ -45,37 +42,33 @@ def save(model: ir.Model, out: Path, external_above: int = EXTERNAL_ABOVE, fs: F
     write_atomic(out / MODEL, ir.to_proto(model).SerializeToString(deterministic=True), fs)
 
 
-def file_entries(out: Path) -> tuple[FileEntry, ...]:
-    """The files that `save` wrote."""
-    data = [DATA] if (out / DATA).exists() else []
-    return tuple(describe(out, name) for name in [MODEL, *data])
-
-
-def check_model(out: Path, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
-    """Check a written file by ONNX's rules, and compare its inputs and outputs.
+def write_artifact(
+    model: ir.Model, out: Path, expected: Signature | IO, provenance: Provenance, precision: str
+) -> Artifact:
+    """Write a model, check it by ONNX's rules, compare its inputs and outputs, and describe it.
 
     Raises:
         ConvertError: EDGE-CONVERT-023.
     """
     import onnx
 
+    save(model, out)
     try:
         onnx.checker.check_model(str(out / MODEL), full_check=True)
     except Exception as error:  # ValidationError, InferenceError
         raise _invalid("a file that onnx.checker accepts", one_line(error)) from error
     io = io_of(read(out / MODEL))
-    if io.inputs != inputs or io.outputs != outputs:
-        raise _invalid(f"{[*inputs, *outputs]}", f"{[*io.inputs, *io.outputs]}")
+    if io.inputs != expected.inputs or io.outputs != expected.outputs:
+        wanted = f"{[*expected.inputs, *expected.outputs]}"
+        raise _invalid(wanted, f"{[*io.inputs, *io.outputs]}")
+    data = [DATA] if (out / DATA).exists() else []
+    files = tuple(describe(out, name) for name in [MODEL, *data])
+    return Artifact("onnx", precision, MODEL, files, io, provenance=provenance)
 
 
 def _invalid(wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-023",
-        MODEL,
-        wanted=wanted,
-        got=got,
-        hint="this is a bug in the converter: report it with `edgeserve doctor --json`",
-    )
+    hint = "this is a bug in the converter: report it with `edgeserve doctor --json`"
+    return ConvertError("EDGE-CONVERT-023", MODEL, wanted=wanted, got=got, hint=hint)
 
 
 #: Oldest version of the file format in which weights need not be declared as inputs.
@@ -94,16 +87,8 @@ def import_onnx(exported: Exported, root: Path, out: Path) -> Artifact:
     model = read(root / exported.program.path)
     ir.external_data.load_to_model(model)
     _clean(model, exported.signature)
-    save(model, out)
-    check_model(out, exported.signature.inputs, exported.signature.outputs)
-    return Artifact(
-        format="onnx",
-        precision="fp32",
-        entry=MODEL,
-        files=file_entries(out),
-        io=io_of(read(out / MODEL)),
-        provenance=Provenance(route="copy", tools=versions("onnx", "onnx-ir")),
-    )
+    provenance = Provenance(route="copy", tools=versions("onnx", "onnx-ir"))
+    return write_artifact(model, out, exported.signature, provenance, "fp32")
 
 
 def _clean(model: ir.Model, signature: Signature) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeserve.backends.onnx.clean import clear_metadata
-from edgeserve.backends.onnx.inspect import io_of, read
-from edgeserve.backends.onnx.model_file import MODEL, check_model, file_entries, save
+from edgeserve.backends.onnx.inspect import read
+from edgeserve.backends.onnx.model_file import MODEL, write_artifact
 from edgeserve.errors import ConvertError
 from edgeserve.jobs import progress
 from edgeserve.types.artifact import Artifact, Provenance
@@ -87,13 +87,9 @@ def check_optimum(kind: str) -> Path:
             folder.
     """
     if kind not in ("huggingface", "workspace"):
-        raise ConvertError(
-            "EDGE-CONVERT-083",
-            f"--via {NAME}",
-            wanted="a Hugging Face folder",
-            got=kind,
-            hint="omit --via, or give the model's folder as SOURCE",
-        )
+        wanted = "a Hugging Face folder"
+        hint = "omit --via, or give the model's folder as SOURCE"
+        raise ConvertError("EDGE-CONVERT-083", f"--via {NAME}", wanted=wanted, got=kind, hint=hint)
     return environment_python(NAME)
 
 
@@ -114,17 +110,9 @@ def export_by_optimum(exported: Exported, out: Path) -> Artifact:
         onnx_ir.external_data.load_to_model(model)
         versions = (Path(stage) / "versions.txt").read_text().split()
     _match_signature(model, exported.signature)
-    save(model, out)
-    check_model(out, exported.signature.inputs, exported.signature.outputs)
     tools = dict(line.split("==") for line in versions)
-    return Artifact(
-        format="onnx",
-        precision="fp32",
-        entry=MODEL,
-        files=file_entries(out),
-        io=io_of(read(out / MODEL)),
-        provenance=Provenance(route=NAME, tools=tools),
-    )
+    provenance = Provenance(route=NAME, tools=tools)
+    return write_artifact(model, out, exported.signature, provenance, "fp32")
 
 
 def _run(python: Path, folder: Path, out: Path, task: str) -> None:
@@ -197,10 +185,5 @@ def _match_values(
 
 
 def _failed(wanted: str, got: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-082",
-        "optimum-onnx",
-        wanted=wanted,
-        got=got,
-        hint="omit --via to use edgeserve's own export; the job's log has the details",
-    )
+    hint = "omit --via to use edgeserve's own export; the job's log has the details"
+    return ConvertError("EDGE-CONVERT-082", "optimum-onnx", wanted=wanted, got=got, hint=hint)

@@ -20,20 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
+from edgeserve.backends.base import Samples
 from edgeserve.backends.checks import no_samples, not_finite, nothing_to_quantize
+from edgeserve.backends.onnx.graph_values import add_constant, float_data, is_float, producer
 from edgeserve.backends.onnx.run import OnnxSession
+from edgeserve.backends.session import LoadOptions
 from edgeserve.errors import QuantizeError
-from edgeserve.types.artifact import Artifact
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgeserve.types.artifact import Artifact, Recipe
-
+from edgeserve.types.artifact import Artifact, Recipe
 
 #: Layers whose output is quantized as well.
 LAYERS = ("Conv", "ConvTranspose")
@@ -85,29 +83,20 @@ def _is_layer(node: ir.Node) -> bool:
 
 
 def _constant(value: ir.Value) -> bool:
-    import onnx_ir as ir
-
-    return value.is_initializer() and value.dtype == ir.DataType.FLOAT
+    return value.is_initializer() and is_float(value)
 
 
 def _propagates_int8(node: ir.Node, flowing: set[ir.Node]) -> bool:
     """A pass-through op whose float inputs are all 8-bit activations."""
-    import onnx_ir as ir
-
     if node.op_type not in PASS_THROUGH:
         return False
-    data = [
-        value
-        for value in node.inputs
-        if value is not None and value.dtype == ir.DataType.FLOAT and not value.is_initializer()
-    ]
+    data = float_data(node)
     return bool(data) and all(value.producer() in flowing for value in data)
 
 
 def _is_useful_int8(node: ir.Node, layers: set[ir.Node], useful: set[ir.Node]) -> bool:
     """Its values reach a quantized layer in 8 bits, or it is a layer's own activation."""
-    made_by = node.inputs[0].producer() if node.inputs[0] is not None else None
-    if node.op_type in _ACTIVATIONS and made_by in layers:
+    if node.op_type in _ACTIVATIONS and producer(node, 0) in layers:
         return True
     readers = [use.node for output in node.outputs for use in output.uses()]
     return any(reader in layers or reader in useful for reader in readers)
@@ -117,11 +106,7 @@ Range = tuple[float, float]
 
 
 def collect_ranges(
-    artifact: Artifact,
-    root: Path,
-    names: Sequence[str],
-    samples: Iterable[Mapping[str, np.ndarray]],
-    threads: int | None = None,
+    artifact: Artifact, root: Path, names: Sequence[str], samples: Samples
 ) -> dict[str, Range]:
     """Smallest and largest value of each tensor over all samples.
 
@@ -130,7 +115,6 @@ def collect_ranges(
         root: Folder of its files.
         names: Tensors: inputs, outputs and inner ones.
         samples: Feeds, gone through once.
-        threads: Threads for one run; None: as many as this process may use.
 
     Returns:
         float32 values by name, in the order of ``names``; (0, 0) for tensors without elements.
@@ -142,7 +126,7 @@ def collect_ranges(
     taps = tuple(name for name in names if name not in ends)
     low, high = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
     index = -1
-    with OnnxSession(artifact, root, "cpu", threads, taps, optimize=True) as session:
+    with OnnxSession(artifact, root, LoadOptions(taps=taps)) as session:
         for index, feed in enumerate(samples):
             found = {**feed, **session.run(feed)}
             for name in names:
@@ -168,7 +152,7 @@ def quantize_static(
     root: Path,
     recipe: Recipe,
     kept: set[str],
-    samples: Iterable[Mapping[str, np.ndarray]],
+    samples: Samples,
 ) -> ir.Model:
     """Quantize the nodes of `quantizable_nodes`.
 
@@ -189,13 +173,10 @@ def quantize_static(
     """
     opset = model.opset_imports.get("", 0)
     if opset < _MIN_OPSET:
-        raise QuantizeError(
-            "EDGE-QUANTIZE-012",
-            "model",
-            wanted=f"ONNX operator set {_MIN_OPSET} or newer",
-            got=f"{opset}, which has no scale for each channel",
-            hint="export the model again with a newer operator set, or ask for --precision w8",
-        )
+        wanted = f"ONNX operator set {_MIN_OPSET} or newer"
+        got = f"{opset}, which has no scale for each channel"
+        hint = "export the model again with a newer operator set, or ask for --precision w8"
+        raise QuantizeError("EDGE-QUANTIZE-012", "model", wanted=wanted, got=got, hint=hint)
     nodes = quantizable_nodes(model, kept)
     if not nodes:
         raise nothing_to_quantize(
@@ -210,21 +191,13 @@ def quantize_static(
 
 def _activations(nodes: Iterable[ir.Node]) -> list[str]:
     """Names of the float tensors that the nodes read and write, in order."""
-    import onnx_ir as ir
-
-    values = [
-        value
-        for node in nodes
-        for value in (*node.inputs, *node.outputs)
-        if value is not None and value.dtype == ir.DataType.FLOAT and not value.is_initializer()
-    ]
+    values = [v for node in nodes for v in (*float_data(node), *filter(is_float, node.outputs))]
     return list(dict.fromkeys(value.name or "" for value in values))
 
 
 def _quantized(
     model: ir.Model, nodes: Iterable[ir.Node], ranges: Mapping[str, Range], recipe: Recipe
 ) -> ir.Model:
-    import onnx_ir as ir
     from onnxruntime.quantization import QDQQuantizer, QuantType
 
     proto = ir.to_proto(model)
@@ -270,11 +243,10 @@ def _restore_float_readers(model: ir.Model, quantized: set[str]) -> None:
     stream must not be rounded because a product reads it too.
     """
     for node in list(model.graph):
-        source = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+        source = producer(node, 0)
         if node.op_type != "DequantizeLinear" or source is None:
             continue
-        whole = source.inputs[0]
-        maker = whole.producer() if whole is not None else None
+        whole, maker = source.inputs[0], producer(source, 0)
         if maker is None or maker.name in quantized:
             continue
         for use in list(node.outputs[0].uses()):
@@ -298,24 +270,18 @@ def _prevent_requantization(model: ir.Model) -> None:
 
 
 def _producer_type(node: ir.Node, index: int) -> str:
-    value = node.inputs[index]
-    producer = value.producer() if value is not None else None
-    return producer.op_type if producer is not None else ""
+    made_by = producer(node, index)
+    return made_by.op_type if made_by is not None else ""
 
 
 def _clip_input(graph: ir.Graph, node: ir.Node) -> None:
-    import onnx_ir as ir
-
     value = node.inputs[0]
     assert value is not None
     low, high = _dequantized_range(value.producer())
-    bounds = []
-    for word, bound in (("low", low), ("high", high)):
-        name = f"{node.name}_{word}"
-        added = ir.Value(name=name, const_value=ir.tensor(np.float32(bound), name=name))
-        added.shape, added.type = ir.Shape([]), ir.TensorType(ir.DataType.FLOAT)
-        graph.initializers[name] = added
-        bounds.append(added)
+    bounds = [
+        add_constant(graph, f"{node.name}_{word}", np.float32(bound))
+        for word, bound in (("low", low), ("high", high))
+    ]
     clip = ir.node("Clip", [value, *bounds], name=f"{node.name}_clip")
     clip.metadata_props.update(node.metadata_props)
     made = clip.outputs[0]

@@ -5,13 +5,12 @@ Nodes that came from the ops or modules in a recipe's ``keep_float`` stay float.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, ShapeInferencePass
 
+from edgeserve.backends.base import Samples
 from edgeserve.backends.checks import (
     check_precision,
     derived_provenance,
@@ -22,8 +21,8 @@ from edgeserve.backends.checks import (
 from edgeserve.backends.onnx.clean import MODULE, SOURCE, all_nodes
 from edgeserve.backends.onnx.cpu_int8 import resolve_options
 from edgeserve.backends.onnx.fp16 import to_fp16
-from edgeserve.backends.onnx.inspect import io_of, read
-from edgeserve.backends.onnx.model_file import MODEL, check_model, file_entries, save
+from edgeserve.backends.onnx.inspect import read
+from edgeserve.backends.onnx.model_file import write_artifact
 from edgeserve.backends.onnx.qdq import quantize_static
 from edgeserve.backends.onnx.weight_only import quantize_weights
 from edgeserve.backends.versions import versions
@@ -55,11 +54,7 @@ PRECISIONS = ("fp16", "w8", "w8a8")
 
 
 def quantize_onnx(
-    artifact: Artifact,
-    root: Path,
-    recipe: Recipe,
-    samples: Iterable[Mapping[str, np.ndarray]],
-    out: Path,
+    artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
 ) -> Artifact:
     """Derive another precision of ``artifact`` into ``out/model.onnx``.
 
@@ -96,16 +91,9 @@ def quantize_onnx(
     else:
         model = quantize_static(model, artifact, root, recipe, kept, samples)
         quantize_weights(model, kept)
-    save(model, out)
-    check_model(out, artifact.io.inputs, artifact.io.outputs)
-    return Artifact(
-        format="onnx",
-        precision=recipe.precision,
-        entry=MODEL,
-        files=file_entries(out),
-        io=io_of(read(out / MODEL)),
-        provenance=derived_provenance(artifact, recipe, versions("onnx", "onnx-ir", "onnxruntime")),
-    )
+    tools = versions("onnx", "onnx-ir", "onnxruntime")
+    provenance = derived_provenance(artifact, recipe, tools)
+    return write_artifact(model, out, artifact.io, provenance, recipe.precision)
 
 
 def _loaded(path: Path) -> ir.Model:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.checks import check_unlisted_files, unreadable
 from edgeserve.backends.onnx import PROVIDERS
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
@@ -38,26 +39,18 @@ class OnnxSession(Session):
             this version does not tell.
     """
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> None:
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
         import onnxruntime
 
-        count = threads or usable_cores()
-        runtime = Runtime(name="onnxruntime", version=onnxruntime.__version__, delegate=delegate)
+        count, version = how.threads or usable_cores(), onnxruntime.__version__
+        runtime = Runtime(name="onnxruntime", version=version, delegate=how.delegate)
         super().__init__(artifact.io, runtime, count)
-        self._names = [*(spec.name for spec in artifact.io.outputs), *taps]
-        options = _options(count, optimize)
-        model = _model(artifact, root, taps, options)
-        self._engine: Any = _open(model, options, delegate)
+        self._names = [*(spec.name for spec in artifact.io.outputs), *how.taps]
+        options = _options(count, how.optimize)
+        model = _model(artifact, root, how.taps, options)
+        self._engine: Any = _open(model, options, how.delegate)
         self.placement = _placement(self._engine)
-        _check_placement(self.placement, delegate)
+        _check_placement(self.placement, how.delegate)
         _check_io(self._engine, artifact)
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -92,8 +85,6 @@ def _model(artifact: Artifact, root: Path, taps: tuple[str, ...], options: Any) 
     path = root / artifact.entry
     folder = Path(_NO_FOLDER)
     if len(artifact.files) > 1:
-        from edgeserve.backends.checks import check_unlisted_files
-
         folder = path.parent
         check_unlisted_files(artifact, root, folder)
     options.add_session_config_entry(
@@ -116,13 +107,9 @@ def _open(model: bytes | str, options: Any, delegate: str) -> Any:
         engine = onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:  # the engine raises many kinds
         text = str(error).strip().splitlines()
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"model on {delegate}",
-            wanted=f"one that ONNX Runtime {onnxruntime.__version__} runs",
-            got=text[0] if text else type(error).__name__,
-            hint="make the artifact again from its source",
-        ) from error
+        wanted = f"one that ONNX Runtime {onnxruntime.__version__} runs"
+        got = text[0] if text else type(error).__name__
+        raise unreadable(f"model on {delegate}", wanted, got) from error
     if wanted not in engine.get_providers():
         raise _not_used(delegate, f"ONNX Runtime fell back to {engine.get_providers()[0]}")
     engine.disable_fallback()
@@ -145,13 +132,10 @@ def _check_placement(placement: Mapping[str, int], delegate: str) -> None:
 
 
 def _not_used(delegate: str, got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-005",
-        f"delegate {delegate!r}",
-        wanted="the requested delegate",
-        got=got,
-        hint="install this delegate's driver and libraries, or ask for cpu",
-    )
+    thing = f"delegate {delegate!r}"
+    wanted = "the requested delegate"
+    hint = "install this delegate's driver and libraries, or ask for cpu"
+    return BackendError("EDGE-BACKEND-005", thing, wanted=wanted, got=got, hint=hint)
 
 
 def _check_io(engine: Any, artifact: Artifact) -> None:
@@ -161,10 +145,5 @@ def _check_io(engine: Any, artifact: Artifact) -> None:
     wanted_in = [spec.name for spec in artifact.io.inputs]
     wanted_out = [spec.name for spec in artifact.io.outputs]
     if inputs != wanted_in or outputs[: len(wanted_out)] != wanted_out:
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"file {artifact.entry!r}",
-            wanted=f"{wanted_in} -> {wanted_out}",
-            got=f"{inputs} -> {outputs}",
-            hint="make the artifact again from its source",
-        )
+        wanted = f"{wanted_in} -> {wanted_out}"
+        raise unreadable(f"file {artifact.entry!r}", wanted, f"{inputs} -> {outputs}")

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import onnx_ir as ir
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
+from edgeserve.backends.onnx.graph_values import add_constant
 
 
 class _WeightUse(NamedTuple):
@@ -100,8 +100,6 @@ def _shared_axes_before_transpose(node: ir.Node, rank: int) -> tuple[int, ...] |
 
 
 def _is_quantizable(value: ir.Value, readings: list[_WeightUse]) -> bool:
-    import onnx_ir as ir
-
     tensor = value.const_value
     return (
         tensor is not None
@@ -146,8 +144,8 @@ def _replace(graph: ir.Graph, value: ir.Value, readings: list[_WeightUse]) -> No
     first = readings[0]
     group = first.node.attributes.get_int("group", 1) if first.node.op_type != "Conv" else 1
     scale = _weight_scale(array, readings[0].shared, group)
-    small = _constant(graph, f"{value.name}_int8", _quantize_channels(array, scale))
-    factor = _constant(graph, f"{value.name}_scale", scale)
+    small = add_constant(graph, f"{value.name}_int8", _quantize_channels(array, scale))
+    factor = add_constant(graph, f"{value.name}_scale", scale)
     whole: ir.Value | None = None
     for use in readings:
         if use.node.op_type == "Gather":
@@ -158,26 +156,10 @@ def _replace(graph: ir.Graph, value: ir.Value, readings: list[_WeightUse]) -> No
     del graph.initializers[value.name or ""]
 
 
-def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    import onnx_ir as ir
-
-    while name in graph.initializers:
-        name += "_"
-    value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
-    value.shape, value.type = (
-        ir.Shape(array.shape),
-        ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-    )
-    graph.initializers[name] = value
-    return value
-
-
 def _dequantize(
     graph: ir.Graph, reader: ir.Node, small: ir.Value, factor: ir.Value, name: str
 ) -> ir.Value:
     """``float(small) * factor``, computed right before its first reader."""
-    import onnx_ir as ir
-
     cast = ir.node("Cast", [small], {"to": ir.DataType.FLOAT}, name=f"{name}_cast")
     product = ir.node("Mul", [cast.outputs[0], factor], name=f"{name}_mul")
     for node, made in ((cast, f"{name}_cast"), (product, name)):
@@ -189,8 +171,6 @@ def _dequantize(
 
 def _quantize_gather(graph: ir.Graph, gather: ir.Node, table: ir.Value, factor: ir.Value) -> None:
     """Rows of an 8-bit table, each scaled by its own factor (or all by one row of factors)."""
-    import onnx_ir as ir
-
     result, indices, name = gather.outputs[0], gather.inputs[1], gather.name or "gather"
     rows = ir.node("Gather", [table, indices], {"axis": 0}, name=f"{name}_int8")
     wide = ir.node("Cast", [rows.outputs[0]], {"to": ir.DataType.FLOAT}, name=f"{name}_cast")
@@ -212,6 +192,4 @@ def _quantize_gather(graph: ir.Graph, gather: ir.Node, table: ir.Value, factor: 
 
 
 def _describe(value: ir.Value, name: str, shape: ir.Shape | None) -> None:
-    import onnx_ir as ir
-
     value.name, value.type, value.shape = name, ir.TensorType(ir.DataType.FLOAT), shape

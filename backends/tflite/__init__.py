@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
 
-import numpy as np
-
-from edgeserve.backends.base import Backend, PlainConversion
+from edgeserve.backends.base import Backend, PlainConversion, Samples
 from edgeserve.backends.graph import Graph
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.backends.versions import too_old, versions
 from edgeserve.installation import install_command
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.source import Exported
-from edgeserve.types.vocabulary import Target
 
 __all__ = ["TfliteBackend"]
 
@@ -25,37 +20,28 @@ __all__ = ["TfliteBackend"]
 class TfliteBackend(Backend):
     """Format "tflite": one ``model.tflite`` of fixed sizes, with a signature for each of them."""
 
-    format: ClassVar[str] = "tflite"
-    title: ClassVar[str] = "LiteRT"
-    spellings: ClassVar[tuple[str, ...]] = (
-        "litert",
-        "ai-edge-torch",
-        "litert-torch",
-        "tensorflow-lite",
-    )
-    suffixes: ClassVar[tuple[str, ...]] = (".tflite",)
-    extra: ClassVar[str] = "tflite"
-    packages: ClassVar[tuple[str, ...]] = ("ai-edge-litert",)
-    slow_imports: ClassVar[tuple[str, ...]] = ("litert_torch",)
-    targets: ClassVar[tuple[Target, ...]] = ("android", "linux", "web")
-    plain: ClassVar[PlainConversion | None] = PlainConversion(
+    format = "tflite"
+    title = "LiteRT"
+    spellings = ("litert", "ai-edge-torch", "litert-torch", "tensorflow-lite")
+    suffixes = (".tflite",)
+    extra = "tflite"
+    packages = ("ai-edge-litert",)
+    slow_imports = ("litert_torch",)
+    targets = ("android", "linux", "web")
+    plain = PlainConversion(
         "import litert_torch\nimport torch",
         """\
 made = litert_torch.convert(model, inputs)
 got = made(*inputs)
 got = got if isinstance(got, (tuple, list)) else (got,)""",
     )
-    all_delegates: ClassVar[tuple[str, ...]] = ("npu", "gpu", "coreml", "cpu")
+    all_delegates = ("npu", "gpu", "coreml", "cpu")
     #: LiteRT's processor kernels are XNNPACK's, and in a browser WebAssembly.
-    delegate_aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"xnnpack": "cpu", "wasm": "cpu", "webgpu": "gpu"}
-    )
-    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "w8", "w8a8")
+    delegate_aliases = MappingProxyType({"xnnpack": "cpu", "wasm": "cpu", "webgpu": "gpu"})
+    precisions = ("fp32", "fp16", "w8", "w8a8")
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("ai_edge_litert") is None:
-            return install_command("tflite")
-        return None
+        return None if importlib.util.find_spec("ai_edge_litert") else install_command("tflite")
 
     def missing_tools(self) -> str | None:
         tools = ("ai_edge_litert", "ai_edge_quantizer", "litert_torch", "torch")
@@ -82,29 +68,16 @@ got = got if isinstance(got, (tuple, list)) else (got,)""",
         return export_tflite(exported, root, out, route, self.tools())
 
     def _quantize(
-        self,
-        artifact: Artifact,
-        root: Path,
-        recipe: Recipe,
-        samples: Iterable[Mapping[str, np.ndarray]],
-        out: Path,
+        self, artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path
     ) -> Artifact:
         from edgeserve.backends.tflite.quantize import quantize_tflite
 
         return quantize_tflite(artifact, root, recipe, samples, out, self.tools())
 
-    def _load(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> Session:
+    def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
         from edgeserve.backends.tflite.run import open_session
 
-        return open_session(artifact, root, delegate, threads, taps, optimize)
+        return open_session(artifact, root, how)
 
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
         from edgeserve.backends.tflite.inspect import inspect_tflite

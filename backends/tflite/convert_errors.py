@@ -72,12 +72,9 @@ class ErrorTranslator:
         return converter_error("EDGE-CONVERT-040", "litert_torch.convert", _reason(chain))
 
     def _unsupported(self, source: str, reason: str | None) -> UnsupportedOp:
-        return self._culprit(source).unsupported(
-            ("EDGE-OP-010", "EDGE-OP-011"),
-            "tflite",
-            reason,
-            "float32, other arguments, or simpler operators",
-        )
+        codes = ("EDGE-OP-010", "EDGE-OP-011")
+        others = "float32, other arguments, or simpler operators"
+        return self._culprit(source).unsupported(codes, "tflite", reason, others)
 
     def unrunnable(self, type: str, source: str | None, error: Exception) -> UnsupportedOp:
         """The error for an op that the engine does not support: EDGE-OP-012."""

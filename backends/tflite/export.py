@@ -29,12 +29,25 @@ from edgeserve.backends.tflite.inspect import (
     read_signatures,
 )
 from edgeserve.backends.tflite.lowerings import register_decompositions
-from edgeserve.backends.tflite.schema import MODEL, op_type, read_bytes, write_model
+from edgeserve.backends.tflite.schema import op_type, read_bytes, write_artifact, write_model
 from edgeserve.backends.tflite.tensor_names import SINGLE, path_of, rename, source_of, tag_sources
-from edgeserve.backends.torch import load_examples, passes, reference_artifact
+from edgeserve.backends.torch import load_examples, reference_artifact
+from edgeserve.backends.torch.passes import (
+    apply_passes,
+    canonicalize,
+    fold,
+    functionalize,
+    lower_arithmetic,
+    lower_convolution,
+    lower_data_movement,
+    lower_expand,
+    lower_pooling,
+    lower_resize,
+)
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
+from edgeserve.backends.torch.passes.lower_complex import lower_complex
+from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.io import load_program, log_warnings
-from edgeserve.files import describe, write_atomic
 from edgeserve.types.artifact import Artifact, Provenance
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import IO, Signature
@@ -74,30 +87,30 @@ def _first_source(model: Any, io: IO, type: str) -> str | None:
 
 #: Passes for any sizes, and passes that need fixed sizes.
 _REWRITES = (
-    passes.remove_asserts,
-    passes.remove_noops,
-    passes.fold_batch_norm,
-    passes.canonicalize_ops,
-    passes.lower_alpha,
-    passes.lower_division,
-    passes.lower_divisor,
-    passes.lower_masked_write,
-    passes.copy_contiguous,
-    passes.zero_fully_masked_rows,
+    canonicalize.remove_asserts,
+    canonicalize.remove_noops,
+    fold.fold_batch_norm,
+    canonicalize.canonicalize_ops,
+    lower_arithmetic.lower_alpha,
+    lower_arithmetic.lower_division,
+    lower_pooling.lower_divisor,
+    functionalize.lower_masked_write,
+    canonicalize.copy_contiguous,
+    zero_fully_masked_rows,
 )
 _SIZED = (
-    passes.lower_complex,
-    passes.lower_conv_transpose3d,
-    passes.split_groups,
-    passes.lower_padding,
-    passes.lower_adaptive_pool,
-    passes.pool_by_slices,
-    passes.unfold_by_convolution,
-    passes.resize_by_lookup,
-    passes.resize_by_matrices,
-    passes.fold_constants,
-    passes.remove_expand,
-    passes.expand_to_cat,
+    lower_complex,
+    lower_convolution.lower_conv_transpose3d,
+    lower_convolution.split_groups,
+    lower_convolution.lower_padding,
+    lower_pooling.lower_adaptive_pool,
+    lower_pooling.pool_by_slices,
+    lower_data_movement.unfold_by_convolution,
+    lower_resize.resize_by_lookup,
+    lower_resize.resize_by_matrices,
+    fold.fold_constants,
+    lower_expand.remove_expand,
+    lower_expand.expand_to_cat,
 )
 
 
@@ -125,20 +138,15 @@ def export_tflite(
     except Exception as error:  # the converter raises many kinds
         raise translator.convert_error(error) from error
     model = read_bytes(converted.data)
-    _rename(model, exported.signature, sizes, converted.outputs)
+    inputs = [spec.name for spec in exported.signature.inputs]
+    outputs = [spec.name for spec in exported.signature.outputs]
+    sources = list(zip(outputs, converted.outputs, strict=True))
+    rename(model, sizes[-1].name or SINGLE, inputs, sources)
     buckets = check_converted_io(read_signatures(model), exported.signature, sizes)
     data = write_model(model)
     smoke_run(data, model, buckets[0], examples, translator)
-    write_atomic(out / MODEL, data)
-    return Artifact(
-        format="tflite",
-        precision="fp32",
-        entry=MODEL,
-        files=(describe(out, MODEL),),
-        io=buckets[-1],
-        buckets=buckets if len(buckets) > 1 else (),
-        provenance=Provenance(route=route, rewrites=converted.rewrites, tools=tools),
-    )
+    provenance = Provenance(route=route, rewrites=converted.rewrites, tools=tools)
+    return write_artifact(data, out, buckets, provenance)
 
 
 @dataclass(frozen=True)
@@ -156,20 +164,12 @@ class _Made:
     rewrites: tuple[str, ...]
 
 
-def _rename(
-    model: Any, signature: Signature, sizes: Sequence[Sizes], sources: Sequence[str]
-) -> None:
-    inputs = [spec.name for spec in signature.inputs]
-    outputs = [spec.name for spec in signature.outputs]
-    rename(model, sizes[-1].name or SINGLE, inputs, list(zip(outputs, sources, strict=True)))
-
-
 def _convert(program: ExportedProgram, signature: Signature, sizes: Sequence[Sizes]) -> _Made:
     import litert_torch
 
     register_decompositions()
     module: Any = program.module(check_guards=False)
-    rewrites = dict.fromkeys(passes.apply_passes(module, _REWRITES))
+    rewrites = dict.fromkeys(apply_passes(module, _REWRITES))
     converter = litert_torch.Converter()
     for each in sizes:
         inputs = tuple(
@@ -193,7 +193,7 @@ def _sized(
     """
     plain = functional(module, inputs)
     sized = with_sizes(plain, inputs)
-    rewrites = passes.apply_passes(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
+    rewrites = apply_passes(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
     for part in sized.modules():
         part.training = False  # an exported module has no eval(); its trace is fixed anyway
     return sized, rewrites

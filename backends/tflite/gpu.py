@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.backends.session import Session, numpy_dtype
+from edgeserve.backends.session import LoadOptions, Session, numpy_dtype
 from edgeserve.backends.tflite.run import check_signatures, runtime_of
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
@@ -48,21 +48,13 @@ def _has_loader() -> bool:
 class GpuSession(Session):
     """Runs a file on the GPU in float32; one run at a time."""
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        root: Path,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> None:
-        if taps or not optimize:
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
+        if how.taps or not how.optimize:
             raise _gpu_error(
                 "the GPU delegate exposes no activations and always optimizes its graph"
             )
-        super().__init__(
-            artifact.io, runtime_of("gpu"), threads or usable_cores(), artifact.buckets
-        )
+        threads = how.threads or usable_cores()
+        super().__init__(artifact.io, runtime_of("gpu"), threads, artifact.buckets)
         self._lock = threading.Lock()
         self._model: Any = _compile(root / artifact.entry)
         self._keys = check_signatures(
@@ -74,13 +66,10 @@ class GpuSession(Session):
 
     def _make(self, key: str, io: IO) -> tuple[dict[str, Any], dict[str, Any]]:
         """Buffers of a signature's inputs and outputs, by name."""
-        make_input, make_output = (
-            self._model.create_input_buffer_by_name,
-            self._model.create_output_buffer_by_name,
-        )
+        model = self._model
         return (
-            {spec.name: make_input(key, spec.name) for spec in io.inputs},
-            {spec.name: make_output(key, spec.name) for spec in io.outputs},
+            {s.name: model.create_input_buffer_by_name(key, s.name) for s in io.inputs},
+            {s.name: model.create_output_buffer_by_name(key, s.name) for s in io.outputs},
         )
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -122,10 +111,6 @@ def _compile(path: Path) -> Any:
 
 
 def _gpu_error(got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-005",
-        "delegate 'gpu'",
-        wanted="a GPU that runs the whole model",
-        got=got,
-        hint="install a Vulkan driver for the GPU, or ask for cpu",
-    )
+    wanted = "a GPU that runs the whole model"
+    hint = "install a Vulkan driver for the GPU, or ask for cpu"
+    return BackendError("EDGE-BACKEND-005", "delegate 'gpu'", wanted=wanted, got=got, hint=hint)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from edgeserve.backends.checks import unsupported_dtype
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.sizes import Sizes
 from edgeserve.backends.tflite.schema import (
@@ -22,7 +23,7 @@ from edgeserve.backends.tflite.schema import (
     tensors_of,
 )
 from edgeserve.backends.tflite.tensor_names import SINGLE, source_of
-from edgeserve.errors import BackendError, ConvertError
+from edgeserve.errors import ConvertError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.tensors import DTYPES, IO, DType, Signature, TensorSpec
 
@@ -81,13 +82,8 @@ def _spec(each: Any, graph: Any) -> TensorSpec:
 def _dtype(each: Any, tensor: Any) -> DType:
     word = tensor_dtype(tensor)
     if word not in DTYPES:
-        raise BackendError(
-            "EDGE-BACKEND-017",
-            f"tensor {each.name.decode()!r}",
-            wanted=f"a dtype among {DTYPES}",
-            got=word,
-            hint="keep the file's inputs and outputs in float32 or an integer dtype",
-        )
+        hint = "keep the file's inputs and outputs in float32 or an integer dtype"
+        raise unsupported_dtype(each.name.decode(), DTYPES, word, hint)
     return cast("DType", word)
 
 
@@ -104,28 +100,18 @@ def check_converted_io(
     """
     made = tuple(found[each.name or SINGLE] for each in sizes if (each.name or SINGLE) in found)
     right = len(found) == len(made) == len(sizes) and all(
-        _inputs_fit(io, signature, each) and _outputs_fit(io, signature)
+        [(s.name, _narrowed_dtype(s.dtype), each.of(s.shape)) for s in signature.inputs]
+        == [(s.name, s.dtype, s.shape) for s in io.inputs]
+        and [(s.name, _narrowed_dtype(s.dtype), len(s.shape)) for s in signature.outputs]
+        == [(s.name, s.dtype, len(s.shape)) for s in io.outputs]
         for io, each in zip(made, sizes, strict=True)
     )
     if not right:
-        raise ConvertError(
-            "EDGE-CONVERT-041",
-            "model.tflite",
-            got=f"{list(found.values())}",
-            wanted=f"{[*signature.inputs, *signature.outputs]} at {[dict(s.dims) for s in sizes]}",
-            hint="this is a bug of edgeserve: report it with `edgeserve doctor --json`",
-        )
+        got = f"{list(found.values())}"
+        wanted = f"{[*signature.inputs, *signature.outputs]} at {[dict(s.dims) for s in sizes]}"
+        hint = "this is a bug of edgeserve: report it with `edgeserve doctor --json`"
+        raise ConvertError("EDGE-CONVERT-041", "model.tflite", got=got, wanted=wanted, hint=hint)
     return made
-
-
-def _inputs_fit(io: IO, signature: Signature, sizes: Sizes) -> bool:
-    wanted = [(s.name, _narrowed_dtype(s.dtype), sizes.of(s.shape)) for s in signature.inputs]
-    return wanted == [(s.name, s.dtype, s.shape) for s in io.inputs]
-
-
-def _outputs_fit(io: IO, signature: Signature) -> bool:
-    wanted = [(s.name, _narrowed_dtype(s.dtype), len(s.shape)) for s in signature.outputs]
-    return wanted == [(s.name, s.dtype, len(s.shape)) for s in io.outputs]
 
 
 def _narrowed_dtype(dtype: str) -> str:

@@ -27,24 +27,12 @@ _Pair = tuple[Tensor, Tensor]
 
 def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if dim == x.dim() - 1 and largest:
-        return (
-            NotImplemented  # already in that form: `_sort_by_topk` counts that axis from the front
-        )
+        return NotImplemented  # in that form: `_sort_by_topk` counts that axis from the front
     return _sort_by_topk(x, k, dim, largest)
 
 
 def _sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
     return _sort_by_topk(x, x.shape[dim], dim, descending) if x.dim() else NotImplemented
-
-
-def _stable_sort(
-    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> Any:
-    return _sort(x, dim, descending)
-
-
-def _argsort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
-    return _sort_by_topk(x, x.shape[dim], dim, descending)[1]
 
 
 def _sort_by_topk(x: Tensor, k: int, dim: int, largest: bool) -> _Pair:
@@ -56,9 +44,11 @@ def _sort_by_topk(x: Tensor, k: int, dim: int, largest: bool) -> _Pair:
 
 #: Rules by operator; `NotImplemented` leaves it as it is.
 SORT_RULES: dict[Any, Callable[..., Any]] = {
-    _ATEN.argsort.default: _argsort,
+    _ATEN.argsort.default: lambda x, dim=-1, descending=False: _sort_by_topk(
+        x, x.shape[dim], dim, descending
+    )[1],
     _ATEN.sort.default: _sort,
-    _ATEN.sort.stable: _stable_sort,
+    _ATEN.sort.stable: lambda x, *, stable=None, **how: _sort(x, **how),
     _ATEN.topk.default: _topk,
 }
 

@@ -23,15 +23,8 @@ QuantizationMode = Literal["half", "weights", "dynamic", "static"]
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 
-#: Ops with weights, and which of their inputs those are.
-_WEIGHTS = {
-    "BATCH_MATMUL": 1,
-    "CONV_2D": 1,
-    "DEPTHWISE_CONV_2D": 1,
-    "EMBEDDING_LOOKUP": 1,
-    "FULLY_CONNECTED": 1,
-    "TRANSPOSE_CONV": 1,
-}
+#: Ops with weights, which are their second input.
+_WEIGHTED = (*_CONVOLUTIONS, "BATCH_MATMUL", "EMBEDDING_LOOKUP", "FULLY_CONNECTED")
 
 #: Ops with 8-bit kernels, or that only move values, allowed between convolutions.
 _PASS_THROUGH = tuple(
@@ -97,14 +90,9 @@ def _nodes(model: Any, graph: Any, keep_float: tuple[str, ...], kept: set[str]) 
         matched = {each for each in keep_float if source and is_kept(each, source[1], source[0])}
         kept |= matched
         if makes and not matched:
-            scope = "".join(f"{names[tensor]};" for tensor in makes)
-            yield _Node(
-                type,
-                _reads(model, graph, op),
-                makes,
-                _weighted(model, graph, op, type),
-                f"^{re.escape(scope)}$",
-            )
+            scope = re.escape("".join(f"{names[tensor]};" for tensor in makes))
+            reads, weighted = _reads(model, graph, op), _weighted(model, graph, op, type)
+            yield _Node(type, reads, makes, weighted, f"^{scope}$")
 
 
 def _constant(model: Any, tensor: Any) -> bool:
@@ -123,10 +111,9 @@ def _reads(model: Any, graph: Any, op: Any) -> tuple[int, ...]:
 
 
 def _weighted(model: Any, graph: Any, op: Any, type: str) -> bool:
-    place = _WEIGHTS.get(type)
-    if place is None or place >= len(op.inputs):
+    if type not in _WEIGHTED or len(op.inputs) < 2:
         return False
-    tensor = graph.tensors[op.inputs[place]]
+    tensor = graph.tensors[op.inputs[1]]
     return tensor_dtype(tensor) == "float32" and _constant(model, tensor)
 
 

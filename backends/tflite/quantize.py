@@ -10,35 +10,33 @@ that alone flipped 27 to 41 of 183 confident decisions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from edgeserve.backends.base import Samples, Tools
 from edgeserve.backends.checks import check_precision, derived_provenance, no_samples, not_finite
 from edgeserve.backends.tflite.inspect import fit_to_spec, read_signatures
 from edgeserve.backends.tflite.quantization_plan import OpQuantization, plan_quantization
 from edgeserve.backends.tflite.schema import (
-    MODEL,
     read_bytes,
     tensor_dtype,
     tensors_of,
+    write_artifact,
     write_model,
 )
 from edgeserve.backends.tflite.tensor_names import SINGLE, names_of, rename_added
 from edgeserve.environment import usable_cores
 from edgeserve.errors import EdgeError, QuantizeError
-from edgeserve.files import describe, write_atomic
 from edgeserve.types.artifact import Artifact, Recipe
 from edgeserve.types.tensors import IO
 from edgeserve.user_lines import one_line
 
 
-def calibrate(
-    data: bytes, buckets: Sequence[IO], samples: Iterable[Mapping[str, np.ndarray]], manager: Any
-) -> dict[str, Any]:
+def calibrate(data: bytes, buckets: Sequence[IO], samples: Samples, manager: Any) -> dict[str, Any]:
     """Run the file on samples, each at every one of its sizes.
 
     Args:
@@ -78,12 +76,7 @@ _FIXED = {"activation": "s8", "reduce_range": "false"}
 
 
 def quantize_tflite(
-    artifact: Artifact,
-    root: Path,
-    recipe: Recipe,
-    samples: Iterable[Mapping[str, np.ndarray]],
-    out: Path,
-    tools: dict[str, str],
+    artifact: Artifact, root: Path, recipe: Recipe, samples: Samples, out: Path, tools: Tools
 ) -> Artifact:
     """Derive fp16, w8 or w8a8 from an fp32 artifact; only w8a8 uses the samples.
 
@@ -111,24 +104,14 @@ def quantize_tflite(
         ) from error
     _check_fp16_range(made)
     found = read_signatures(made)
-    buckets = tuple(found[io.signature or next(iter(found))] for io in artifact.buckets)
-    write_atomic(out / MODEL, write_model(made))
-    io = found[artifact.io.signature or next(iter(found))]
+    ios = artifact.buckets or (artifact.io,)
+    buckets = tuple(found[io.signature or next(iter(found))] for io in ios)
     recipe = msgspec.structs.replace(recipe, options=_resolve_options(recipe))
-    return Artifact(
-        format="tflite",
-        precision=recipe.precision,
-        entry=MODEL,
-        files=(describe(out, MODEL),),
-        io=io,
-        buckets=buckets,
-        provenance=derived_provenance(artifact, recipe, tools),
-    )
+    provenance = derived_provenance(artifact, recipe, tools)
+    return write_artifact(write_model(made), out, buckets, provenance, recipe.precision)
 
 
-def _quantized(
-    data: bytes, artifact: Artifact, recipe: Recipe, samples: Iterable[Mapping[str, np.ndarray]]
-) -> Any:
+def _quantized(data: bytes, artifact: Artifact, recipe: Recipe, samples: Samples) -> Any:
     """The quantized model, with tensors under edgeserve's names."""
     from ai_edge_quantizer.quantizer import Quantizer
 

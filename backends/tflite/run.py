@@ -13,23 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgeserve.backends.session import Session
+from edgeserve.backends.checks import unknown_taps, unreadable
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.backends.tflite.schema import check_head
 from edgeserve.environment import usable_cores
-from edgeserve.errors import BackendError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import IO
 
 
-def open_session(
-    artifact: Artifact,
-    root: Path,
-    delegate: str,
-    threads: int | None,
-    taps: tuple[str, ...],
-    optimize: bool,
-) -> Session:
+def open_session(artifact: Artifact, root: Path, how: LoadOptions) -> Session:
     """Open a file whose hash has been checked.
 
     Raises:
@@ -37,11 +30,11 @@ def open_session(
             unknown tap.
     """
     check_head(root / artifact.entry)
-    if delegate == "gpu":
+    if how.delegate == "gpu":
         from edgeserve.backends.tflite.gpu import GpuSession
 
-        return GpuSession(artifact, root, threads, taps, optimize)
-    return TfliteSession(artifact, root, threads, taps, optimize)
+        return GpuSession(artifact, root, how)
+    return TfliteSession(artifact, root, how)
 
 
 def runtime_of(delegate: str) -> Runtime:
@@ -54,19 +47,12 @@ def runtime_of(delegate: str) -> Runtime:
 class TfliteSession(Session):
     """Runs a file on the CPU; one run at a time, as the engine keeps its tensors between calls."""
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        root: Path,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> None:
-        count = threads or usable_cores()
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
+        count, taps = how.threads or usable_cores(), how.taps
         super().__init__(artifact.io, runtime_of("cpu"), count, artifact.buckets)
         self._lock = threading.Lock()
         self._engine: Any = _open(
-            root / artifact.entry, count, plain=bool(taps) or not optimize, keep=bool(taps)
+            root / artifact.entry, count, plain=bool(taps) or not how.optimize, keep=bool(taps)
         )
         keys = check_signatures(self._engine.get_signature_list(), self.buckets, artifact.entry)
         self._runners = [self._engine.get_signature_runner(key) for key in keys]
@@ -109,13 +95,9 @@ def _open(path: Path, threads: int, plain: bool, keep: bool) -> Any:
         )
         engine.allocate_tensors()
     except (RuntimeError, ValueError) as error:
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            "model on cpu",
-            got=str(error).strip().partition("\n")[0],
-            wanted=f"one that {runtime_of('cpu').name} {runtime_of('cpu').version} runs",
-            hint="make the artifact again from its source",
-        ) from error
+        wanted = f"one that {runtime_of('cpu').name} {runtime_of('cpu').version} runs"
+        got = str(error).strip().partition("\n")[0]
+        raise unreadable("model on cpu", wanted, got) from error
     return engine
 
 
@@ -134,13 +116,7 @@ def check_signatures(
     }
     seen = {key: (set(each["inputs"]), set(each["outputs"])) for key, each in found.items()}
     if declared != seen:
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"file {entry!r}",
-            wanted=f"signatures {declared}",
-            got=f"{seen}",
-            hint="make the artifact again from its source",
-        )
+        raise unreadable(f"file {entry!r}", f"signatures {declared}", f"{seen}")
     return keys
 
 
@@ -172,7 +148,6 @@ def _tap_locations(path: Path, io: IO, taps: tuple[str, ...]) -> dict[str, _TapL
     """
     if not taps:
         return {}
-    from edgeserve.backends.checks import unknown_taps
     from edgeserve.backends.tflite.inspect import definition_of, shown_names
     from edgeserve.backends.tflite.schema import read_model
 

@@ -12,13 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edgeserve.errors import BackendError, ConvertError
+from edgeserve.backends.checks import unreadable
+from edgeserve.errors import ConvertError
+from edgeserve.files import describe, write_atomic
+from edgeserve.types.artifact import Artifact, Provenance
+from edgeserve.types.tensors import IO
 from edgeserve.user_lines import one_line
 
 #: Name of an artifact's file.
 MODEL = "model.tflite"
 
 _MAGIC = b"TFL3"
+_READABLE = "a TFLite model"
 
 #: Bytes between which weights start: what vector instructions load at once.
 _ALIGNMENT = 16
@@ -33,17 +38,7 @@ def check_head(path: Path) -> None:
     with path.open("rb") as file:
         head, size = file.read(8), path.stat().st_size
     if len(head) < 8 or head[4:] != _MAGIC or not 8 <= struct.unpack("<I", head[:4])[0] < size - 4:
-        raise _unreadable(path, "a file with a different header")
-
-
-def _unreadable(path: Path, got: str) -> BackendError:
-    return BackendError(
-        "EDGE-BACKEND-012",
-        f"file {path.name!r}",
-        wanted="a TFLite model",
-        got=got,
-        hint="make the artifact again from its source",
-    )
+        raise unreadable(f"file {path.name!r}", _READABLE, "a file with a different header")
 
 
 def read_model(path: Path) -> Any:
@@ -56,7 +51,7 @@ def read_model(path: Path) -> Any:
     try:
         return read_bytes(path.read_bytes())
     except Exception as error:  # the generated readers raise many kinds
-        raise _unreadable(path, one_line(error)) from error
+        raise unreadable(f"file {path.name!r}", _READABLE, one_line(error)) from error
 
 
 def read_bytes(data: bytes) -> Any:
@@ -91,14 +86,20 @@ def write_model(model: Any) -> bytes:
     try:
         builder.Finish(model.Pack(builder), file_identifier=_MAGIC)
     except BuilderSizeError as error:
-        raise ConvertError(
-            "EDGE-CONVERT-043",
-            MODEL,
-            wanted="less than 2 GB",
-            got="a larger model than the format can hold",
-            hint="convert to onnx, or make another precision or fewer lengths",
-        ) from error
+        wanted = "less than 2 GB"
+        got = "a larger model than the format can hold"
+        hint = "convert to onnx, or make another precision or fewer lengths"
+        raise ConvertError("EDGE-CONVERT-043", MODEL, wanted=wanted, got=got, hint=hint) from error
     return bytes(builder.Output())
+
+
+def write_artifact(
+    data: bytes, out: Path, buckets: tuple[IO, ...], provenance: Provenance, precision: str = "fp32"
+) -> Artifact:
+    """Write a file and describe it; ``buckets`` are its signatures, smallest first."""
+    write_atomic(out / MODEL, data)
+    files, several = (describe(out, MODEL),), buckets if len(buckets) > 1 else ()
+    return Artifact("tflite", precision, MODEL, files, buckets[-1], several, provenance)
 
 
 def tensors_of(model: Any) -> Iterator[tuple[Any, Any]]:

@@ -98,14 +98,10 @@ _SOURCE_PREFIXES = {
 
 def source_of(type: str, name: str) -> Source | None:
     """The source op of an op, from its type and the name of its first output; None: unknown."""
-    parts = _parts(re.split("[:@]", name)[0])
+    parts: list[Source] = _PART.findall(re.split("[:@]", name)[0])
     family = _SOURCE_PREFIXES.get(type, ())
     fitting = [part for part in parts if part[1].startswith(family)] if family else []
     return next(iter(fitting or parts), None)
-
-
-def _parts(name: str) -> list[Source]:
-    return [(module, node) for module, node in _PART.findall(name)]
 
 
 def rename(
@@ -165,7 +161,9 @@ def _name_tensors(
     for op in graph.operators:
         reads = [raw[tensor] for tensor in op.inputs if tensor >= 0 and tensor not in named]
         for tensor in op.outputs:
-            sources = [raw[tensor]] if _parts(raw[tensor]) else [*reads, hints.get(tensor, "")]
+            sources = (
+                [raw[tensor]] if _PART.findall(raw[tensor]) else [*reads, hints.get(tensor, "")]
+            )
             give(tensor, _join_sources(sources) or op_type(model, op).lower())
         for position, tensor in enumerate(op.inputs):
             give(tensor, f"{named[op.outputs[0]]}:in{position}")
@@ -177,8 +175,8 @@ def _name_tensors(
 
 def _join_sources(names: Sequence[str]) -> str:
     """All source ops in the converter's names."""
-    parts = (part for name in names for part in _parts(name))
-    return ";".join(dict.fromkeys(f"{module}/{node}" for module, node in parts))
+    parts = (part for name in names for part in _PART.findall(name))
+    return ";".join(dict.fromkeys(map("/".join, parts)))
 
 
 def names_of(model: Any) -> set[str]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph
 from edgeserve.backends.reference import reference
-from edgeserve.backends.session import Session
+from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.backends.versions import versions
 from edgeserve.data.npz_io import read_arrays
 from edgeserve.files import describe
@@ -42,15 +41,13 @@ def load_examples(exported: Exported, root: Path) -> dict[str, np.ndarray]:
 class TorchBackend(Backend):
     """Format "torch": a flat ``.pt2`` that edgeserve wrote; never part of a bundle."""
 
-    format: ClassVar[str] = "torch"
-    title: ClassVar[str] = "PyTorch"
-    suffixes: ClassVar[tuple[str, ...]] = (".pt2",)
-    packages: ClassVar[tuple[str, ...]] = ("torch",)
+    format = "torch"
+    title = "PyTorch"
+    suffixes = (".pt2",)
+    packages = ("torch",)
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("torch") is None:
-            return install_command("convert")
-        return None
+        return None if importlib.util.find_spec("torch") else install_command("convert")
 
     def delegates(self) -> tuple[str, ...]:
         return ("cpu",)
@@ -64,28 +61,14 @@ class TorchBackend(Backend):
     def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
         name = Path(exported.program.path).name
         shutil.copyfile(root / exported.program.path, out / name)
-        reference = reference_artifact(exported)
-        return Artifact(
-            format="torch",
-            precision="fp32",
-            entry=name,
-            files=(describe(out, name),),
-            io=reference.io,
-            provenance=Provenance(route=route, tools=exported.tools),
-        )
+        io = reference_artifact(exported).io
+        provenance = Provenance(route=route, tools=exported.tools)
+        return Artifact("torch", "fp32", name, (describe(out, name),), io, provenance=provenance)
 
-    def _load(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> Session:
+    def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
         from edgeserve.backends.torch.program.run import TorchSession
 
-        return TorchSession(artifact, root, threads, taps)
+        return TorchSession(artifact, root, how)
 
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
         from edgeserve.backends.torch.program.inspect import inspect_program

@@ -7,30 +7,25 @@ refused.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from edgeserve.convert.huggingface.folder import ModelFolder, load_preprocessor, unsupported_setting
-from edgeserve.convert.huggingface.model import NetworkPlan, labels_of, load_model
-from edgeserve.convert.options import FactoryOptions
+from edgeserve.convert.huggingface.folder import (
+    ModelFolder,
+    load_preprocessor,
+    steps_output,
+    unsupported_setting,
+)
+from edgeserve.convert.huggingface.model import NetworkPlan, load_with_steps
 from edgeserve.convert.torch_source import SourceModule
-from edgeserve.processing import Processor, Sound
+from edgeserve.processing import Sound
 from edgeserve.processing.steps.log_mel import LogMel
-from edgeserve.processing.steps.softmax import Softmax
-from edgeserve.processing.steps.top_k import TopK
 from edgeserve.processing.steps.waveform import Waveform
-from edgeserve.types.processing import InputProcessing, Processing
-from edgeserve.types.steps import InputStep, OutputStep
-from edgeserve.types.tensors import Signature, TensorSpec
+from edgeserve.types.steps import InputStep
 from edgeserve.user_lines import one_line
-
-if TYPE_CHECKING:
-    import torch
-
 
 _BATCH = 8
 _KIND = "feature extractor"
@@ -49,24 +44,13 @@ def load_audio_model(folder: ModelFolder, planned: NetworkPlan) -> SourceModule:
     """
     name = planned.network.main_input_name
     steps = audio_steps(load_feature_extractor(folder.network), name)
-    model, notes = load_model(folder, planned)
-    classifies = planned.task == "audio-classification"
-    output = _wrap(model, name, classifies)
-    ends: tuple[OutputStep, ...] = (Softmax(output=output), TopK(output=output))
-    processing = Processing(
-        inputs=(InputProcessing(name=name, steps=steps),), outputs=ends if classifies else ()
-    )
-    axes: dict[int, Any] = {0: ("batch", 1, _BATCH)}
-    if isinstance(steps[-1], Waveform):
-        axes[1] = ("samples", _min_samples(model.config), _MAX_SAMPLES)
-    options = FactoryOptions(
-        dynamic_shapes={name: axes},
-        input_names=(name,),
-        task=planned.task,
-        processing=processing,
-        labels=labels_of(model.config) if classifies else (),
-    )
-    return SourceModule(model, {name: _example(steps, name)}, options, (*planned.notes, *notes))
+
+    def axes(config: Any) -> dict[int, Any]:
+        batch = {0: ("batch", 1, _BATCH)}
+        samples = {1: ("samples", _min_samples(config), _MAX_SAMPLES)}
+        return batch | samples if isinstance(steps[-1], Waveform) else batch
+
+    return load_with_steps(folder, planned, steps, axes, _example(steps, name))
 
 
 def _min_samples(config: Any) -> int:
@@ -117,14 +101,12 @@ def audio_steps(extractor: Any, name: str) -> tuple[InputStep, ...]:
 
 
 def _of_wav2vec2(given: Any) -> tuple[InputStep, ...]:
-    unit = bool(given.do_normalize)
-    return (
-        Waveform(
-            rate=given.sampling_rate,
-            max_length=_MAX_SAMPLES,
-            normalize="zero-mean-unit-variance" if unit else "none",
-        ),
+    waveform = Waveform(
+        rate=given.sampling_rate,
+        max_length=_MAX_SAMPLES,
+        normalize="zero-mean-unit-variance" if given.do_normalize else "none",
     )
+    return (waveform,)
 
 
 def _of_whisper(given: Any) -> tuple[InputStep, ...]:
@@ -206,39 +188,11 @@ def _difference(steps: tuple[InputStep, ...], name: str, extractor: Any, probe: 
 def _steps_output(steps: tuple[InputStep, ...], name: str, sound: Sound) -> np.ndarray:
     """What the steps make of a sound."""
     axes = ("samples",) if isinstance(steps[-1], Waveform) else ("rows", "columns")
-    spec = TensorSpec(name=name, dtype="float32", shape=("batch", *axes))
-    dims = dict.fromkeys(("batch", *axes), (1, 1 << 24))
-    processing = Processing(inputs=(InputProcessing(name=name, steps=steps),))
-    signature = Signature(inputs=(spec,), outputs=(), dims=dims)
-    made: np.ndarray = Processor(processing, signature, "tensors").prepare(sound)[name]
-    return made
+    return steps_output(steps, name, axes, sound)
 
 
-def _example(steps: tuple[InputStep, ...], name: str) -> torch.Tensor:
-    import torch
-
+def _example(steps: tuple[InputStep, ...], name: str) -> np.ndarray:
     first = steps[0]
     assert isinstance(first, Waveform)
     probe = np.resize(_probes(first.rate)[0], _EXAMPLE_SAMPLES)
-    return torch.from_numpy(_steps_output(steps, name, Sound(probe, first.rate)))[None]
-
-
-def _wrap(model: Any, name: str, classifies: bool) -> str:
-    """Give the model a forward of one sound that returns what the task needs, and name that."""
-    original = model.forward
-    output = "logits" if classifies else ""
-
-    def answer(**given: torch.Tensor) -> Any:
-        found = original(**given, return_dict=True)
-        return {output: found[output]} if output else found
-
-    def of_samples(input_values: torch.Tensor) -> Any:
-        return answer(input_values=input_values)
-
-    def of_spectrum(input_features: torch.Tensor) -> Any:
-        return answer(input_features=input_features)
-
-    forward: Any = of_samples if name == "input_values" else of_spectrum
-    forward.__signature__ = inspect.signature(forward)
-    model.forward = forward
-    return output
+    return _steps_output(steps, name, Sound(probe, first.rate))

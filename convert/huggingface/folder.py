@@ -9,12 +9,19 @@ refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from edgeserve.convert.source_checks import check_links, resolve_named_file
 from edgeserve.errors import ConvertError
+from edgeserve.processing import Processor, Raw
+from edgeserve.types.processing import InputProcessing, Processing
+from edgeserve.types.steps import InputStep
+from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.user_lines import one_line
 
 
@@ -30,6 +37,17 @@ def load_preprocessor(auto: Any, folder: Path, kind: str, **more: Any) -> Any:
     Raises:
         ConvertError: EDGE-CONVERT-069.
     """
+    wanted = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+    refuse = partial(unsupported_setting, kind, "preprocessor_config.json", wanted)
+    return from_files(auto, folder, refuse, **more)
+
+
+def from_files(auto: Any, folder: Path, refuse: Callable[[str], ConvertError], **more: Any) -> Any:
+    """What a class of transformers makes of a folder's files, running no code of the folder's.
+
+    Raises:
+        ConvertError: what ``refuse`` makes of transformers' own words.
+    """
     from edgeserve.backends.torch.program.io import log_warnings
 
     try:
@@ -38,10 +56,7 @@ def load_preprocessor(auto: Any, folder: Path, kind: str, **more: Any) -> Any:
                 folder, local_files_only=True, trust_remote_code=False, **more
             )
     except Exception as error:  # transformers raises many kinds here
-        wanted = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-        raise unsupported_setting(
-            kind, "preprocessor_config.json", wanted, one_line(error)
-        ) from error
+        raise refuse(one_line(error)) from error
 
 
 def unsupported_setting(kind: str, setting: str, wanted: str, got: str) -> ConvertError:
@@ -54,6 +69,18 @@ def unsupported_setting(kind: str, setting: str, wanted: str, got: str) -> Conve
         hint="give the processing yourself in a factory (spec/processing.md), with your server as"
         " --reference",
     )
+
+
+def steps_output(
+    steps: tuple[InputStep, ...], name: str, shape: tuple[int | str, ...], raw: Raw
+) -> np.ndarray:
+    """What steps make of a raw input, for an input whose named sizes may be any."""
+    spec = TensorSpec(name=name, dtype="float32", shape=("batch", *shape))
+    dims = {dim: (1, 1 << 24) for dim in spec.shape if isinstance(dim, str)}
+    processing = Processing(inputs=(InputProcessing(name=name, steps=steps),))
+    signature = Signature(inputs=(spec,), outputs=(), dims=dims)
+    made: np.ndarray = Processor(processing, signature, "tensors").prepare(raw)[name]
+    return made
 
 
 CONFIG = "config.json"
@@ -96,12 +123,9 @@ class ModelFolder:
         self.config = read_json(self.network / CONFIG)
         self._check_code()
         if (self.network / "adapter_config.json").exists():
-            raise _no_model(
-                "adapter_config.json",
-                "a whole model",
-                "an adapter, which is a part of one",
-                "merge it into its base model (peft: merge_and_unload) and save that",
-            )
+            got = "an adapter, which is a part of one"
+            hint = "merge it into its base model (peft: merge_and_unload) and save that"
+            raise _no_model("adapter_config.json", "a whole model", got, hint)
         for key, hint in _UNSUPPORTED_KEYS.items():
             if self.config.get(key):
                 raise _no_model(f"{CONFIG}: {key!r}", "float weights", "another kind", hint)
@@ -146,11 +170,7 @@ class ModelFolder:
     def _index(self) -> dict[str, Any]:
         index = read_json(self.network / _INDEX)
         placed = index.get("weight_map")
-        if (
-            not isinstance(placed, dict)
-            or not placed
-            or not isinstance(index.get("metadata"), dict)
-        ):
+        if not (placed and isinstance(placed, dict) and isinstance(index.get("metadata"), dict)):
             raise _bad_weights(_INDEX, "weight_map and metadata", "something else")
         return placed
 
@@ -208,13 +228,11 @@ def named_folder(root: Path, name: str) -> Path:
     path = root / name
     leads_out = not path.resolve().is_relative_to(root.resolve())
     if name.startswith("/") or ".." in PurePosixPath(name).parts or leads_out:
-        raise ConvertError(
-            "EDGE-CONVERT-065",
-            f"{MODULES}: {name!r}",
-            wanted="a folder of the model's own",
-            got="a path that leads elsewhere",
-            hint="download or copy the model again",
-        )
+        where = f"{MODULES}: {name!r}"
+        wanted = "a folder of the model's own"
+        got = "a path that leads elsewhere"
+        hint = "download or copy the model again"
+        raise ConvertError("EDGE-CONVERT-065", where, wanted=wanted, got=got, hint=hint)
     return path
 
 

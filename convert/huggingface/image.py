@@ -6,34 +6,28 @@ odd sizes. So a processor with code of its own is either carried over exactly or
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from edgeserve.convert.huggingface.folder import ModelFolder, load_preprocessor, unsupported_setting
-from edgeserve.convert.huggingface.model import NetworkPlan, labels_of, load_model
-from edgeserve.convert.options import FactoryOptions
+from edgeserve.convert.huggingface.folder import (
+    ModelFolder,
+    load_preprocessor,
+    steps_output,
+    unsupported_setting,
+)
+from edgeserve.convert.huggingface.model import NetworkPlan, load_with_steps
 from edgeserve.convert.torch_source import SourceModule
-from edgeserve.errors import ConvertError
-from edgeserve.processing import Processor
 from edgeserve.processing.steps.center_crop import CenterCrop
 from edgeserve.processing.steps.decode import Decode
 from edgeserve.processing.steps.layout import Layout
 from edgeserve.processing.steps.normalize import Normalize
 from edgeserve.processing.steps.resize import Filter, Resize
-from edgeserve.processing.steps.softmax import Softmax
-from edgeserve.processing.steps.top_k import TopK
-from edgeserve.types.processing import InputProcessing, Processing
-from edgeserve.types.steps import InputStep, OutputStep
-from edgeserve.types.tensors import Signature, TensorSpec
+from edgeserve.types.steps import InputStep
 from edgeserve.user_lines import one_line
-
-if TYPE_CHECKING:
-    import torch
-
 
 #: Pillow's numbers for its kernels.
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
@@ -56,15 +50,13 @@ def image_steps(processor: Any) -> tuple[InputStep, ...]:
     """
     for name in _UNSUPPORTED_SWITCHES:
         if getattr(processor, name, None):
-            raise unsupported_image_setting(name, "off", repr(getattr(processor, name)))
+            raise _unsupported(name, "off", repr(getattr(processor, name)))
     sized = [*_resize(processor), *_crop(processor)]
     last = sized[-1] if sized else None
     if last is None or (isinstance(last, Resize) and last.fit == "shortest-edge"):
-        raise unsupported_image_setting(
-            "do_resize" if last is None else "size.shortest_edge",
-            "one size for every picture (height and width, or a do_center_crop)",
-            "a size that depends on the picture",
-        )
+        setting = "do_resize" if last is None else "size.shortest_edge"
+        wanted = "one size for every picture (height and width, or a do_center_crop)"
+        raise _unsupported(setting, wanted, "a size that depends on the picture")
     return (Decode(), *sized, _normalize(processor), Layout(order="CHW"))
 
 
@@ -78,10 +70,10 @@ def _resize(processor: Any) -> Iterable[Resize | CenterCrop]:
     levit = type(processor).__name__.startswith("Levit")
     if set(given) == {"height", "width"}:
         if pct and not _has_own_crop(processor):
-            raise unsupported_image_setting("crop_pct", "size.shortest_edge beside it", str(given))
+            raise _unsupported("crop_pct", "size.shortest_edge beside it", str(given))
         return (Resize(height=given["height"], width=given["width"], filter=kernel),)
     if edge is None or len(given) > 1:
-        raise unsupported_image_setting("size", "height and width, or shortest_edge", str(given))
+        raise _unsupported("size", "height and width, or shortest_edge", str(given))
     if _has_own_crop(processor) and edge >= 384:
         return (Resize(height=edge, width=edge, filter=kernel),)
     target = int(edge / pct) if pct else int((256 / 224) * edge) if levit else edge
@@ -98,7 +90,7 @@ def _has_own_crop(processor: Any) -> bool:
 def _kernel(resample: Any) -> Filter:
     number = 2 if resample is None else int(resample)
     if number not in _FILTERS:
-        raise unsupported_image_setting("resample", f"one of {_FILTERS}", str(resample))
+        raise _unsupported("resample", f"one of {_FILTERS}", str(resample))
     return _FILTERS[number]
 
 
@@ -107,7 +99,7 @@ def _crop(processor: Any) -> Iterable[CenterCrop]:
         return ()
     given = {key: int(size) for key, size in dict(processor.crop_size or {}).items() if size}
     if set(given) != {"height", "width"}:
-        raise unsupported_image_setting("crop_size", "height and width", str(given))
+        raise _unsupported("crop_size", "height and width", str(given))
     return (CenterCrop(height=given["height"], width=given["width"]),)
 
 
@@ -131,7 +123,7 @@ def _three(processor: Any, name: str) -> np.ndarray:
     value = getattr(processor, name)
     numbers = [value] * 3 if isinstance(value, int | float) else list(value or ())
     if len(numbers) != 3 or (name == "image_std" and not all(numbers)):
-        raise unsupported_image_setting(name, "three numbers, for R, G and B", repr(value))
+        raise _unsupported(name, "three numbers, for R, G and B", repr(value))
     return np.asarray(numbers, np.float64)
 
 
@@ -139,9 +131,8 @@ def _float32(values: np.ndarray) -> tuple[float, ...]:
     return tuple(float(value) for value in values.astype(np.float32))
 
 
-def unsupported_image_setting(setting: str, wanted: str, got: str) -> ConvertError:
-    """The error for what cannot be carried over."""
-    return unsupported_setting("image processor", setting, wanted, got)
+#: The error for what cannot be carried over: ``(setting, wanted, got)``.
+_unsupported = partial(unsupported_setting, "image processor")
 
 
 _INPUT = "pixel_values"
@@ -159,21 +150,9 @@ def load_image_model(folder: ModelFolder, planned: NetworkPlan) -> SourceModule:
         ConvertError: EDGE-CONVERT-061 to -069.
     """
     steps = verified_steps(load_image_processor(folder.network))
-    model, notes = load_model(folder, planned)
-    output = _wrap(model, planned.task)
-    classifies = planned.task == "image-classification"
-    ends: tuple[OutputStep, ...] = (Softmax(output=output), TopK(output=output))
-    processing = Processing(
-        inputs=(InputProcessing(name=_INPUT, steps=steps),), outputs=ends if classifies else ()
-    )
-    options = FactoryOptions(
-        dynamic_shapes={_INPUT: {0: ("batch", 1, _BATCH)}},
-        input_names=(_INPUT,),
-        task=planned.task,
-        processing=processing,
-        labels=labels_of(model.config) if classifies else (),
-    )
-    return SourceModule(model, {_INPUT: _example(steps)}, options, (*planned.notes, *notes))
+    example = _steps_output(steps, _probe_image(*_PROBES[0]))
+    axes = {0: ("batch", 1, _BATCH)}
+    return load_with_steps(folder, planned, steps, lambda config: axes, example)
 
 
 def load_image_processor(folder: Path) -> Any:
@@ -203,11 +182,9 @@ def verified_steps(processor: Any) -> tuple[InputStep, ...]:
             _steps_output(steps, picture), _processor_output(processor, picture), steps
         )
         if difference:
-            raise unsupported_image_setting(
-                type(processor).__name__,
-                f"what its settings say of a picture {height} x {width}",
-                f"{difference}: it has steps of its own",
-            )
+            wanted = f"what its settings say of a picture {height} x {width}"
+            got = f"{difference}: it has steps of its own"
+            raise _unsupported(type(processor).__name__, wanted, got)
     return steps
 
 
@@ -218,7 +195,7 @@ def _processor_output(processor: Any, picture: np.ndarray) -> np.ndarray:
         return made
     except Exception as error:  # transformers raises many kinds here
         name = type(processor).__name__
-        raise unsupported_image_setting(name, f"{_INPUT} of a picture", one_line(error)) from error
+        raise _unsupported(name, f"{_INPUT} of a picture", one_line(error)) from error
 
 
 def _probe_image(height: int, width: int) -> np.ndarray:
@@ -230,14 +207,7 @@ def _probe_image(height: int, width: int) -> np.ndarray:
 
 def _steps_output(steps: tuple[InputStep, ...], picture: np.ndarray) -> np.ndarray:
     """What the steps make of a picture."""
-    spec = TensorSpec(name=_INPUT, dtype="float32", shape=("batch", 3, "height", "width"))
-    any_size = (1, 1 << 16)
-    signature = Signature(
-        inputs=(spec,), outputs=(), dims={"batch": any_size, "height": any_size, "width": any_size}
-    )
-    processing = Processing(inputs=(InputProcessing(name=_INPUT, steps=steps),))
-    made: np.ndarray = Processor(processing, signature, "tensors").prepare(picture)[_INPUT]
-    return made
+    return steps_output(steps, _INPUT, (3, "height", "width"), picture)
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray, steps: tuple[InputStep, ...]) -> str:
@@ -248,23 +218,3 @@ def _difference(ours: np.ndarray, theirs: np.ndarray, steps: tuple[InputStep, ..
     levels = np.abs(theirs.astype(np.float64) - ours) / np.abs(scale)[:, None, None]
     worst = float(levels.max())
     return f"up to {worst:.2g} levels of a pixel apart" if not worst < 0.01 else ""
-
-
-def _example(steps: tuple[InputStep, ...]) -> torch.Tensor:
-    import torch
-
-    return torch.from_numpy(_steps_output(steps, _probe_image(*_PROBES[0])))[None]
-
-
-def _wrap(model: Any, task: str) -> str:
-    """Give the model a forward of one picture that returns what the task needs, and name that."""
-    original = model.forward
-    output = "logits" if task == "image-classification" else ""
-
-    def forward(pixel_values: torch.Tensor) -> Any:
-        answer = original(pixel_values=pixel_values, return_dict=True)
-        return {output: answer[output]} if output else answer
-
-    forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
-    model.forward = forward
-    return output

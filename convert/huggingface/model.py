@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.huggingface.folder import ModelFolder, from_files
+from edgeserve.convert.options import FactoryOptions
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import ConvertError
+from edgeserve.processing.steps.softmax import Softmax
+from edgeserve.processing.steps.top_k import TopK
+from edgeserve.types.processing import InputProcessing, Processing
+from edgeserve.types.steps import InputStep, OutputStep
 from edgeserve.types.vocabulary import Task
 from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
+    import numpy as np
     from transformers import PreTrainedModel
 
 
@@ -149,13 +156,8 @@ def plan_network(
 def _config(folder: ModelFolder) -> Any:
     from transformers import AutoConfig
 
-    try:
-        config = AutoConfig.from_pretrained(
-            folder.network, local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # transformers raises many kinds here
-        kind = folder.config.get("model_type", "none")
-        raise _unknown(f"config.json: model_type {kind!r}", one_line(error)) from error
+    thing = f"config.json: model_type {folder.config.get('model_type', 'none')!r}"
+    config = from_files(AutoConfig, folder.network, partial(_unknown, thing))
     parts: list[Any] = [config, getattr(config, "text_config", None)]
     for part in parts:
         if getattr(part, "use_cache", False):
@@ -199,13 +201,11 @@ def _medium(network: type[PreTrainedModel]) -> Medium:
         return "audio"
     if "input_ids" in takes and not takes & {"pixel_values", "decoder_input_ids"}:
         return "text"
-    raise ConvertError(
-        "EDGE-CONVERT-068",
-        f"architecture {network.__name__}",
-        wanted="a network of one text, one picture or one sound",
-        got=f"one that takes {sorted(takes)[:8]}",
-        hint="write a factory that returns the module with example inputs (docs/guide/sources.md)",
-    )
+    where = f"architecture {network.__name__}"
+    wanted = "a network of one text, one picture or one sound"
+    got = f"one that takes {sorted(takes)[:8]}"
+    hint = "write a factory that returns the module with example inputs (docs/guide/sources.md)"
+    raise ConvertError("EDGE-CONVERT-068", where, wanted=wanted, got=got, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -233,13 +233,11 @@ def _check_task(task: Task, network: type[PreTrainedModel], medium: str, head: _
     possible += ["feature-extraction"] if medium == "text" else []
     possible.append("tensors")
     if task not in possible:
-        raise ConvertError(
-            "EDGE-CONVERT-068",
-            f"task {task!r} of {network.__name__}",
-            wanted=f"one of {', '.join(possible)}",
-            got=head.why or "a network without that head",
-            hint="leave --task out, or give a model that was trained for it",
-        )
+        where = f"task {task!r} of {network.__name__}"
+        wanted = f"one of {', '.join(possible)}"
+        got = head.why or "a network without that head"
+        hint = "leave --task out, or give a model that was trained for it"
+        raise ConvertError("EDGE-CONVERT-068", where, wanted=wanted, got=got, hint=hint)
 
 
 def labels_of(config: Any) -> tuple[str, ...]:
@@ -250,13 +248,11 @@ def labels_of(config: Any) -> tuple[str, ...]:
     """
     named = {int(index): str(name) for index, name in (config.id2label or {}).items()}
     if sorted(named) != list(range(config.num_labels)):
-        raise ConvertError(
-            "EDGE-CONVERT-061",
-            "config.json: 'id2label'",
-            wanted=f"a name for each of 0 to {config.num_labels - 1}",
-            got=f"{sorted(named)[:9]}",
-            hint="number the classes in id2label without a gap",
-        )
+        where = "config.json: 'id2label'"
+        wanted = f"a name for each of 0 to {config.num_labels - 1}"
+        got = f"{sorted(named)[:9]}"
+        hint = "number the classes in id2label without a gap"
+        raise ConvertError("EDGE-CONVERT-061", where, wanted=wanted, got=got, hint=hint)
     return tuple(named[index] for index in sorted(named))
 
 
@@ -334,9 +330,52 @@ def _loaded(folder: ModelFolder, planned: NetworkPlan) -> tuple[PreTrainedModel,
 
 def _is_unsupported_attention(kind: str, error: Exception) -> bool:
     """Whether transformers says that a network, or this machine, has not this attention."""
-    return (
-        kind == "sdpa" and "scaled_dot_product_attention" in str(error)
-    ) or "attn_implementation" in str(error)
+    said, sdpa = str(error), "scaled_dot_product_attention"
+    return "attn_implementation" in said or (kind == "sdpa" and sdpa in said)
+
+
+def load_with_steps(
+    folder: ModelFolder,
+    planned: NetworkPlan,
+    steps: tuple[InputStep, ...],
+    axes: Callable[[Any], dict[int, Any]],
+    example: np.ndarray,
+) -> SourceModule:
+    """Load a network of one picture or sound; ``axes`` tells its configuration's dynamic axes."""
+    import torch
+
+    name, classifies = planned.network.main_input_name, planned.task.endswith("-classification")
+    model, notes = load_model(folder, planned)
+    output = "logits" if classifies else ""
+    answer_with(model, (name,), output)
+    ends: tuple[OutputStep, ...] = (Softmax(output=output), TopK(output=output))
+    inputs = (InputProcessing(name=name, steps=steps),)
+    options = FactoryOptions(
+        dynamic_shapes={name: axes(model.config)},
+        input_names=(name,),
+        task=planned.task,
+        processing=Processing(inputs=inputs, outputs=ends if classifies else ()),
+        labels=labels_of(model.config) if classifies else (),
+    )
+    examples = {name: torch.from_numpy(example)[None]}
+    return SourceModule(model, examples, options, (*planned.notes, *notes))
+
+
+def answer_with(
+    model: Any, names: Iterable[str], output: str, change: Callable[[Any], Any] = lambda x: x
+) -> None:
+    """Give a network a forward of some inputs, which returns one output; empty: all of them."""
+    original = model.forward
+
+    def forward(**tensors: Any) -> Any:
+        answer = original(**change(tensors), return_dict=True)
+        return {output: answer[output]} if output else answer
+
+    kinds = inspect.Parameter
+    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [kinds(name, kinds.KEYWORD_ONLY) for name in names]
+    )
+    model.forward = forward
 
 
 def _low_precision(files: Sequence[Any]) -> str:

@@ -126,13 +126,11 @@ def _prompts(folder: ModelFolder) -> tuple[str, ...]:
     prompts = {name: text for name, text in (config.get("prompts") or {}).items() if text}
     default = config.get("default_prompt_name")
     if default is not None and prompts.get(default):
-        raise ConvertError(
-            "EDGE-CONVERT-071",
-            f"{path.name}: 'default_prompt_name'",
-            wanted="texts embedded as they are",
-            got=f"{prompts[default]!r} put before each text",
-            hint="set it to null there, and have your app put that prompt before each text",
-        )
+        where = f"{path.name}: 'default_prompt_name'"
+        wanted = "texts embedded as they are"
+        got = f"{prompts[default]!r} put before each text"
+        hint = "set it to null there, and have your app put that prompt before each text"
+        raise ConvertError("EDGE-CONVERT-071", where, wanted=wanted, got=got, hint=hint)
     shown = ", ".join(f"{name} {text!r}" for name, text in sorted(prompts.items()))
     return (f"prompts are the caller's to put before a text: {shown}",) if prompts else ()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeserve.convert.huggingface.folder import ModelFolder
-from edgeserve.convert.huggingface.model import NetworkPlan, labels_of, load_model
+from edgeserve.convert.huggingface.model import NetworkPlan, answer_with, labels_of, load_model
 from edgeserve.convert.huggingface.sentence_transformers import (
     SentencePooling,
     read_sentence_pooling,
@@ -167,26 +167,14 @@ def _wrap(model: Any, examples: Tensors, task: str) -> str:
     Returns:
         Name of the output that the task reads; empty for tensors.
     """
-    original = model.forward
-    simple = _simple_mask(original, examples, model.config)
+    simple = _simple_mask(model.forward, examples, model.config)
     output = {"feature-extraction": "last_hidden_state", "tensors": ""}.get(task, "logits")
-
-    def forward(**tensors: torch.Tensor) -> Any:
-        if simple:
-            tensors["attention_mask"] = _as_4d(tensors["attention_mask"])
-        answer = original(**tensors, return_dict=True)
-        return {output: answer[output]} if output else answer
-
-    kinds = inspect.Parameter
-    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [kinds(name, kinds.KEYWORD_ONLY) for name in examples]
-    )
-    model.forward = forward
+    answer_with(model, examples, output, _with_4d_mask if simple else lambda tensors: tensors)
     return output
 
 
-def _as_4d(mask: torch.Tensor) -> torch.Tensor:
-    return mask.ne(0)[:, None, None, :]
+def _with_4d_mask(tensors: Tensors) -> Tensors:
+    return tensors | {"attention_mask": tensors["attention_mask"].ne(0)[:, None, None, :]}
 
 
 def _simple_mask(forward: Callable[..., Any], examples: Tensors, config: Any) -> bool:
@@ -201,7 +189,7 @@ def _simple_mask(forward: Callable[..., Any], examples: Tensors, config: Any) ->
     masked = config._attn_implementation == "sdpa" and "attention_mask" in examples
     if not masked or any(getattr(config, word, None) for word in _WINDOWED_ATTENTION):
         return False
-    ready = examples | {"attention_mask": _as_4d(examples["attention_mask"])}
+    ready = _with_4d_mask(examples)
     with torch.no_grad():
         wanted = forward(**examples)[0]
         try:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from edgeserve.convert.huggingface.folder import ModelFolder
+from edgeserve.convert.huggingface.folder import ModelFolder, from_files
 from edgeserve.convert.source_checks import resolve_named_file
 from edgeserve.errors import ConvertError
 from edgeserve.files import sha256_bytes
 from edgeserve.processing.steps.tokenize import Encoder, Tokenize, TokenizePart
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import InputProcessing
-from edgeserve.user_lines import one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -80,16 +80,9 @@ def load_tokenizer(folder: ModelFolder, lower: bool) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    from edgeserve.backends.torch.program.io import log_warnings
-
     _check_settings(folder)
-    try:
-        with log_warnings():
-            found = AutoTokenizer.from_pretrained(
-                folder.network, local_files_only=True, trust_remote_code=False
-            )
-    except Exception as error:  # transformers raises many kinds here
-        raise _refused("files of a tokenizer", one_line(error)) from error
+    refuse = partial(_refused, "files of a tokenizer")
+    found: PreTrainedTokenizerBase = from_files(AutoTokenizer, folder.network, refuse)
     known = {"tokenizer.json", *map(str, found.vocab_files_names.values())}
     if not any((folder.network / name).exists() for name in known):
         # transformers makes a tokenizer without a word of it, and says nothing.
@@ -110,13 +103,11 @@ def _check_settings(folder: ModelFolder) -> None:
     settings = folder.optional("tokenizer_config.json")
     for key in ("vocab", "merges"):
         if isinstance(settings.get(key), str):
-            raise ConvertError(
-                "EDGE-CONVERT-065",
-                f"tokenizer_config.json: {key!r}",
-                wanted="words in a file of the folder",
-                got=f"the path {settings[key]!r}",
-                hint="remove that key, and put tokenizer.json or vocab.txt into the folder",
-            )
+            where = f"tokenizer_config.json: {key!r}"
+            wanted = "words in a file of the folder"
+            got = f"the path {settings[key]!r}"
+            hint = "remove that key, and put tokenizer.json or vocab.txt into the folder"
+            raise ConvertError("EDGE-CONVERT-065", where, wanted=wanted, got=got, hint=hint)
     for name in settings.get("fast_tokenizer_files") or ():
         resolve_named_file(folder.network, name, "tokenizer_config.json: 'fast_tokenizer_files'")
 

@@ -126,8 +126,8 @@ def _lay_out(demo: Path, scratch: Path) -> None:
 _EXIT_CODES = """
 import json
 from edgeserve import errors
-kinds = {name: getattr(errors, name) for name in errors.__all__}
-print(json.dumps({n: k.exit_code for n, k in kinds.items() if hasattr(k, "exit_code")}))
+kinds = {n: k for n, k in vars(errors).items() if hasattr(k, "exit_code")}
+print(json.dumps({n: kinds[n].exit_code for n in sorted(kinds)}))
 """
 
 

@@ -44,15 +44,13 @@ class Deployment(EmitSettings, ServeOptions):
         if self.gpus < 0 or not float(self.gpus).is_integer():
             raise deployment_error("gpus", "a whole number from 0 up", f"{self.gpus}")
         if self.port == 0:
-            raise deployment_error(
-                "port", "a port from 1 up, which the files name", "0: any free one"
-            )
+            wanted = "a port from 1 up, which the files name"
+            raise deployment_error("port", wanted, "0: any free one")
         if self.image and not re.fullmatch(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}", self.image):
             raise deployment_error("image", "the name of an image", repr(self.image))
         if self.storage and not re.fullmatch(r"[a-z0-9+-]+://[!-~]+", self.storage):
-            raise deployment_error(
-                "storage", "an address such as s3://bucket/tagger.edge", self.storage
-            )
+            wanted = "an address such as s3://bucket/tagger.edge"
+            raise deployment_error("storage", wanted, self.storage)
         if self.storage and len(self.bundles) > 1:
             raise deployment_error("storage", "one bundle to fetch", f"{len(self.bundles)} bundles")
 
@@ -79,14 +77,8 @@ class DeploymentSubject:
         size = sum(Path(path).stat().st_size for path in options.bundles)
         self.memory_mb = options.memory_mb or _BASE_MB + _TIMES * -(-size // MB)
         self.scheme = "HTTPS" if options.tls_cert else "HTTP"
-        self.secrets = {
-            f"{self.name}-{what}": path
-            for what, path, there in (
-                ("keys", _KEYS, options.keys),
-                ("tls", _TLS, options.tls_cert),
-            )
-            if there
-        }
+        mounted = (("keys", _KEYS, options.keys), ("tls", _TLS, options.tls_cert))
+        self.secrets = {f"{self.name}-{what}": path for what, path, there in mounted if there}
 
     @property
     def extras(self) -> tuple[str, ...]:
@@ -123,9 +115,8 @@ def subject_of(options: Deployment) -> DeploymentSubject:
         if len(set(names)) < len(names):
             raise deployment_error(what, "different ones", ", ".join(names))
     if other := set(options.pinned) - {manifest.name for manifest in manifests}:
-        raise deployment_error(
-            "pin", f"models of {', '.join(m.name for m in manifests)}", min(other)
-        )
+        wanted = f"models of {', '.join(m.name for m in manifests)}"
+        raise deployment_error("pin", wanted, min(other))
     return DeploymentSubject(options, tuple(manifests))
 
 

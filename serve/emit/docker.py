@@ -31,8 +31,8 @@ def docker(subject: DeploymentSubject) -> dict[str, bytes]:
     return {
         "Dockerfile": _dockerfile(subject, "requirements.txt", cuda=False),
         "Dockerfile.cuda": _dockerfile(subject, "requirements-cuda.txt", cuda=True),
-        "requirements.txt": _requirements_file(usual),
-        "requirements-cuda.txt": _requirements_file([*without, _CUDA]),
+        "requirements.txt": _file(usual),
+        "requirements-cuda.txt": _file([*without, _CUDA]),
         ".dockerignore": b"*\n!bundles\n!wheels\n!requirements*.txt\n",
         "wheels/README": b"Wheels that your package index lacks, such as edgeserve's own.\n",
     }
@@ -73,7 +73,7 @@ def _dockerfile(subject: DeploymentSubject, requirements: str, cuda: bool) -> by
         'ENTRYPOINT ["edgeserve"]',
         f"CMD {json.dumps(arguments(subject))}",
     ]
-    return ("\n".join(lines) + "\n").encode()
+    return _file(lines)
 
 
 def _cuda_environment() -> list[str]:
@@ -117,5 +117,5 @@ def _name(line: str) -> str:
     return re.sub(r"[-_.]+", "-", found[0]).lower()
 
 
-def _requirements_file(lines: list[str]) -> bytes:
+def _file(lines: list[str]) -> bytes:
     return ("\n".join(lines) + "\n").encode()

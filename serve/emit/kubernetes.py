@@ -24,12 +24,15 @@ def kubernetes(subject: DeploymentSubject) -> dict[str, bytes]:
     }
 
 
-def container(subject: DeploymentSubject, name: str, words: list[str]) -> dict[str, Any]:
+def _ports(subject: DeploymentSubject) -> list[tuple[str, int]]:
+    """Names and numbers of the ports that are listened on."""
+    rest, grpc = subject.options.port, subject.options.grpc_port
+    return [("http", rest), ("grpc", grpc)] if grpc else [("http", rest)]
+
+
+def _container(subject: DeploymentSubject, name: str, words: list[str]) -> dict[str, Any]:
     """The container of a pod: non-root, read-only, with probes and limits."""
-    options = subject.options
-    ports = [{"name": "http", "containerPort": options.port, "protocol": "TCP"}]
-    if options.grpc_port:
-        ports.append({"name": "grpc", "containerPort": options.grpc_port, "protocol": "TCP"})
+    ports = [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in _ports(subject)]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
     mounts += [
         {"name": secret, "mountPath": path, "readOnly": True}
@@ -58,15 +61,23 @@ def container(subject: DeploymentSubject, name: str, words: list[str]) -> dict[s
     }
 
 
-def volumes(subject: DeploymentSubject) -> list[dict[str, Any]]:
+def _volumes(subject: DeploymentSubject) -> list[dict[str, Any]]:
     """What the container mounts."""
     secrets = [{"name": name, "secret": {"secretName": name}} for name in subject.secrets]
     return [{"name": "tmp", "emptyDir": {}}, *secrets]
 
 
-def labels(subject: DeploymentSubject) -> dict[str, str]:
+def _labels(subject: DeploymentSubject) -> dict[str, str]:
     """On every object."""
     return {"app.kubernetes.io/name": subject.name, "app.kubernetes.io/managed-by": "edgeserve"}
+
+
+def _object(
+    version: str, kind: str, subject: DeploymentSubject, spec: dict[str, Any], suffix: str = ""
+) -> dict[str, Any]:
+    """An object of the cluster, called by the deployment's name."""
+    metadata = {"name": f"{subject.name}{suffix}", "labels": _labels(subject)}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
@@ -83,8 +94,8 @@ def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
         # Still answering for drain_s, then what runs; the endpoint itself waits a minute at most.
         "terminationGracePeriodSeconds": int(subject.options.drain_s) + 65,
         "securityContext": {"fsGroup": _USER},
-        "containers": [container(subject, "edgeserve", arguments(subject))],
-        "volumes": volumes(subject),
+        "containers": [_container(subject, "edgeserve", arguments(subject))],
+        "volumes": _volumes(subject),
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -94,61 +105,41 @@ def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
             }
         ],
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": subject.name, "labels": labels(subject)},
-        "spec": {
-            "replicas": subject.options.replicas,
-            "selector": {"matchLabels": one},
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
-            },
-            "template": {
-                "metadata": {"labels": labels(subject), "annotations": scraped | models},
-                "spec": pod,
-            },
-        },
+    metadata = {"labels": _labels(subject), "annotations": scraped | models}
+    rolling = {"maxUnavailable": 0, "maxSurge": 1}
+    spec = {
+        "replicas": subject.options.replicas,
+        "selector": {"matchLabels": one},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+        "template": {"metadata": metadata, "spec": pod},
     }
+    return _object("apps/v1", "Deployment", subject, spec)
 
 
 def _service(subject: DeploymentSubject) -> dict[str, Any]:
     ports = [
-        {"name": "http", "port": subject.options.port, "targetPort": "http", "protocol": "TCP"}
+        {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+        for name, port in _ports(subject)
     ]
-    if grpc := subject.options.grpc_port:
-        ports.append({"name": "grpc", "port": grpc, "targetPort": "grpc", "protocol": "TCP"})
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": subject.name, "labels": labels(subject)},
-        "spec": {
-            "type": "ClusterIP",
-            "selector": {"app.kubernetes.io/name": subject.name},
-            "ports": ports,
-        },
-    }
+    selector = {"app.kubernetes.io/name": subject.name}
+    spec = {"type": "ClusterIP", "selector": selector, "ports": ports}
+    return _object("v1", "Service", subject, spec)
 
 
 def _autoscaler(subject: DeploymentSubject) -> dict[str, Any]:
     """By processor time; down slowly, because a new pod has to load its models first."""
     busy = {"type": "Utilization", "averageUtilization": 70}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": subject.name, "labels": labels(subject)},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": subject.name},
-            "minReplicas": subject.options.replicas,
-            "maxReplicas": subject.options.max_replicas,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": busy}}],
-            "behavior": {
-                "scaleUp": {"stabilizationWindowSeconds": 0},
-                "scaleDown": {"stabilizationWindowSeconds": 300},
-            },
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": subject.name},
+        "minReplicas": subject.options.replicas,
+        "maxReplicas": subject.options.max_replicas,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": busy}}],
+        "behavior": {
+            "scaleUp": {"stabilizationWindowSeconds": 0},
+            "scaleDown": {"stabilizationWindowSeconds": 300},
         },
     }
+    return _object("autoscaling/v2", "HorizontalPodAutoscaler", subject, spec)
 
 
 def _probe(subject: DeploymentSubject, what: str, **fields: int) -> dict[str, Any]:
@@ -168,12 +159,10 @@ def _prerequisites(subject: DeploymentSubject) -> str:
     """What has to be there before, as comment."""
     steps = [f"Image: docker build -t {subject.image} . (files: --emit docker)"]
     for name in subject.secrets:
-        kind = (
-            "tls NAME --cert=tls.crt --key=tls.key"
-            if name.endswith("-tls")
-            else ("generic NAME --from-file=keys")
-        )
-        steps.append(f"Secret: kubectl create secret {kind.replace('NAME', name)}")
+        given = f"generic {name} --from-file=keys"
+        if name.endswith("-tls"):
+            given = f"tls {name} --cert=tls.crt --key=tls.key"
+        steps.append(f"Secret: kubectl create secret {given}")
     return "\n".join(steps)
 
 
@@ -193,17 +182,13 @@ def kserve(subject: DeploymentSubject) -> dict[str, bytes]:
 def _serving_runtime(subject: DeploymentSubject) -> dict[str, Any]:
     words = arguments(subject, fetched=bool(subject.options.storage))
     versions = ["v2", *(["grpc-v2"] if subject.options.grpc_port else [])]
-    return {
-        "apiVersion": "serving.kserve.io/v1alpha1",
-        "kind": "ServingRuntime",
-        "metadata": {"name": f"{subject.name}-edgeserve", "labels": labels(subject)},
-        "spec": {
-            "supportedModelFormats": [{"name": "edgeserve", "version": "1", "autoSelect": False}],
-            "protocolVersions": versions,
-            "containers": [container(subject, _CONTAINER, words)],
-            "volumes": volumes(subject),
-        },
+    spec = {
+        "supportedModelFormats": [{"name": "edgeserve", "version": "1", "autoSelect": False}],
+        "protocolVersions": versions,
+        "containers": [_container(subject, _CONTAINER, words)],
+        "volumes": _volumes(subject),
     }
+    return _object("serving.kserve.io/v1alpha1", "ServingRuntime", subject, spec, "-edgeserve")
 
 
 def _inference_service(subject: DeploymentSubject) -> dict[str, Any]:
@@ -215,22 +200,17 @@ def _inference_service(subject: DeploymentSubject) -> dict[str, Any]:
     }
     if options.storage:
         model["storageUri"] = options.storage
-    return {
-        "apiVersion": "serving.kserve.io/v1beta1",
-        "kind": "InferenceService",
-        "metadata": {"name": subject.name, "labels": labels(subject)},
-        "spec": {
-            "predictor": {
-                "minReplicas": options.replicas,
-                "maxReplicas": options.max_replicas,
-                "scaleMetric": "concurrency",
-                "scaleTarget": max(1, 2 * (options.workers or int(options.cpus) or 1)),
-                "timeout": max(1, round(options.deadline_ms / 1e3)),
-                "terminationGracePeriodSeconds": int(options.drain_s) + 65,
-                "model": model,
-            }
-        },
+    predictor = {
+        "minReplicas": options.replicas,
+        "maxReplicas": options.max_replicas,
+        "scaleMetric": "concurrency",
+        "scaleTarget": max(1, 2 * (options.workers or int(options.cpus) or 1)),
+        "timeout": max(1, round(options.deadline_ms / 1e3)),
+        "terminationGracePeriodSeconds": int(options.drain_s) + 65,
+        "model": model,
     }
+    version, kind = "serving.kserve.io/v1beta1", "InferenceService"
+    return _object(version, kind, subject, {"predictor": predictor})
 
 
 #: Text that every reader of YAML takes as text without quotes.

@@ -8,13 +8,7 @@ from pathlib import Path
 
 from edgeserve.errors import FilesError, ServeError
 from edgeserve.files import sha256_bytes, sha256_file, staged_file, unwritable, write_atomic
-from edgeserve.serve.emit.deployment import (
-    KINDS,
-    Deployment,
-    DeploymentSubject,
-    deployment_error,
-    subject_of,
-)
+from edgeserve.serve.emit.deployment import KINDS, Deployment, deployment_error, subject_of
 from edgeserve.serve.emit.docker import docker
 from edgeserve.serve.emit.kubernetes import kserve, kubernetes
 
@@ -48,7 +42,8 @@ def emit(kind: str, deployment: Deployment, out: str | Path, force: bool = False
         )
     subject, folder = subject_of(deployment), Path(out)
     files = {"docker": docker, "kubernetes": kubernetes, "kserve": kserve}[kind](subject)
-    bundles = _bundles(subject) if kind == "docker" else {}
+    paths = [Path(path) for path in deployment.bundles] if kind == "docker" else []
+    bundles = {f"bundles/{path.name}": path for path in paths}
     if not force:
         _check(folder, files, bundles)
     for name, data in files.items():
@@ -56,11 +51,6 @@ def emit(kind: str, deployment: Deployment, out: str | Path, force: bool = False
     for name, source in bundles.items():
         _copy(source, folder / name)
     return sorted([*files, *bundles])
-
-
-def _bundles(subject: DeploymentSubject) -> dict[str, Path]:
-    """What an image holds besides: name below the folder, and where it lies."""
-    return {f"bundles/{Path(path).name}": Path(path) for path in subject.options.bundles}
 
 
 def _check(folder: Path, files: dict[str, bytes], bundles: dict[str, Path]) -> None:

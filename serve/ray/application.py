@@ -90,15 +90,10 @@ def run(scale: RayOptions, log: Log | None = None, end: threading.Event | None =
         _connect(scale)
     port = scale.port or _free_port(scale.host)
     try:
-        serve.start(
-            proxy_location="EveryNode" if scale.address else "HeadOnly",
-            http_options={
-                "host": scale.host,
-                "port": port,
-                "ssl_certfile": scale.tls_cert,
-                "ssl_keyfile": scale.tls_key,
-            },
-        )
+        http: dict[str, Any] = {"host": scale.host, "port": port}
+        http |= {"ssl_certfile": scale.tls_cert, "ssl_keyfile": scale.tls_key}
+        place = "EveryNode" if scale.address else "HeadOnly"
+        serve.start(proxy_location=place, http_options=http)
         serve.run(_bound(serve, scale, paths), name="edgeserve", route_prefix="/")
         log.event("serving", host=scale.host, port=port, engine="ray")
         end.wait()

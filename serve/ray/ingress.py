@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from edgeserve.errors import ServeError
 from edgeserve.serve.app import App
 from edgeserve.serve.http import Exchange
 from edgeserve.serve.options import MB
 from edgeserve.serve.ray.options import Cascade, RayOptions
 from edgeserve.serve.ray.replica import ReplicaReply
-from edgeserve.serve.request_errors import RequestRejected, model_failed
+from edgeserve.serve.request_errors import RequestRejected, model_failed, rejected
 
 #: Replicas that are asked for one answer at most.
 _MAX_TRIES = 5
@@ -30,11 +30,7 @@ _PAUSE_S = 0.05
 _FORWARDED_HEADERS = (b"content-type", b"inference-header-content-length")
 #: A reply's headers that are passed on; length, packing and id are this side's own.
 _RETURNED_HEADERS = (
-    b"inference-header-content-length",
-    b"x-model-id",
-    b"x-cold-start-ms",
-    b"retry-after",
-    b"retry-after-ms",
+    b"inference-header-content-length x-model-id x-cold-start-ms retry-after retry-after-ms".split()
 )
 
 
@@ -76,14 +72,16 @@ class IngressApp(App):
             scope = scope | {"raw_path": path[len(root) :]}
         await super().__call__(scope, receive, send)
 
-    async def _handle(self, exchange: Exchange, handler: str, arguments: dict[str, str]) -> None:
+    async def _handle(self, exchange: Exchange, route: str, arguments: dict[str, str]) -> None:
         """Have a model's requests answered by its replicas, and all others here."""
         name = arguments.get("name", "")
-        chained = handler == "predict" and name in self._chains
-        if handler in ("load", "unload"):
-            raise RequestRejected(403, _not_controllable())
+        chained = route == "predict" and name in self._chains
+        if route in ("load", "unload"):
+            got = "not allowed: Ray holds the models here"
+            hint = "deploy again with the new bundles; --models-per-replica loads them on demand"
+            raise rejected("EDGE-SERVE-024", "load and unload", "", got, hint=hint)
         if not chained and name not in self._handles:
-            await super()._handle(exchange, handler, arguments)
+            await super()._handle(exchange, route, arguments)
             return
         try:
             reply = await (self._follow if chained else self._forward)(exchange, name)
@@ -98,7 +96,8 @@ class IngressApp(App):
 
     async def _follow(self, exchange: Exchange, name: str) -> ReplicaReply:
         deadline, body = await self._received(exchange)
-        return await run_cascade(self._chains[name], self, exchange.id, body, deadline)
+        chain = self._chains[name]
+        return await _CascadeRequest(self, chain, exchange.id, body, deadline).answer()
 
     async def _forward(self, exchange: Exchange, name: str) -> ReplicaReply:
         deadline, body = await self._received(exchange)
@@ -155,7 +154,7 @@ class IngressApp(App):
         """
         from ray.serve.exceptions import BackPressureError
 
-        handle = self._handles[name]
+        handle, thing = self._handles[name], f"model {name}"
         if not self._apart:
             handle = handle.options(multiplexed_model_id=name)
         for _ in range(_MAX_TRIES):
@@ -167,13 +166,16 @@ class IngressApp(App):
             except TimeoutError:
                 break
             except BackPressureError:
-                raise RequestRejected(503, _queue_full(name), retry_after=1.0) from None
+                wanted, got = "room in the queue to its replicas", "a full queue"
+                raise rejected("EDGE-SERVE-043", thing, wanted, got, retry_after=1.0) from None
             except Exception as error:
                 if not _replica_died(error):
                     raise
                 self.log.event("replica_lost", model=name, error=type(error).__name__)
                 await asyncio.sleep(_PAUSE_S)
-        raise RequestRejected(503, _no_replica_answered(name), retry_after=1.0)
+        wanted = "an answer from one of its replicas in time"
+        got = "none: they are busy, starting, or gone"
+        raise rejected("EDGE-SERVE-042", thing, wanted, got, retry_after=1.0)
 
 
 async def _result(response: Any) -> Any:
@@ -201,127 +203,69 @@ def _replica_died(error: Exception) -> bool:
     return isinstance(error, gone) and not isinstance(error, exceptions.RayTaskError)
 
 
-def _no_replica_answered(name: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-042",
-        f"model {name}",
-        wanted="an answer from one of its replicas in time",
-        got="none: they are busy, starting, or gone",
-        hint="try again after Retry-After",
-    )
-
-
-def _not_controllable() -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-024",
-        "load and unload",
-        got="not allowed: Ray holds the models here",
-        hint="deploy again with the new bundles; --models-per-replica loads them on demand",
-    )
-
-
-def _queue_full(name: str) -> ServeError:
-    return ServeError(
-        "EDGE-SERVE-043",
-        f"model {name}",
-        wanted="room in the queue to its replicas",
-        got="a full queue",
-        hint="try again after Retry-After, or allow more replicas",
-    )
-
-
-class ModelCaller(Protocol):
-    """Who can have a model answer: the front."""
-
-    async def request(
-        self,
-        name: str,
-        method: str,
-        path: bytes,
-        along: list[tuple[bytes, bytes]],
-        request_id: str,
-        body: bytes,
-        deadline: float,
-    ) -> ReplicaReply:
-        """One request to a model."""
-
-    async def answered(
-        self, name: str, call: Callable[[Any, float], Any], deadline: float
-    ) -> ReplicaReply:
-        """One call of a model's replica."""
-
-
 class _PredictAnswer(msgspec.Struct):
     """The part of a `predict` answer that decides; the rest goes through as it is."""
 
     answer: dict[str, Any]
 
 
-async def run_cascade(
-    chain: Cascade, asker: ModelCaller, request_id: str, body: bytes, deadline: float
-) -> ReplicaReply:
-    """Ask the first model, then the one that its decision leads to.
+@dataclass(frozen=True)
+class _CascadeRequest:
+    """One request to a cascade, and the application that has its models answer."""
 
-    Returns:
-        JSON ``{"model_name", "steps"}``: the first model's whole answer, then each further one,
-        with the ``box`` (xyxy, pixels of the upright photo) that it is about where there is one.
-        The header ``x-model-id`` names the models that answered, in order. A refusal of either
-        model is the refusal of the whole.
-    """
-    first = await _predict(asker, chain.first, request_id, body, deadline)
-    if first.status != 200:
-        return first
-    decision = msgspec.json.decode(first.body, type=_PredictAnswer).answer
-    if chain.crop:
-        boxes = decision["boxes"][: chain.most]
-        return await _cropped(chain, asker, request_id, body, deadline, first, boxes)
-    name = chain.pick.get(decision["label"], chain.otherwise)
-    if not name:
-        return _joined(chain, [first])
-    second = await _predict(asker, name, request_id, body, deadline)
-    return _joined(chain, [first, second]) if second.status == 200 else second
+    app: IngressApp
+    chain: Cascade
+    request_id: str
+    body: bytes
+    deadline: float
 
+    async def answer(self) -> ReplicaReply:
+        """Ask the first model, then the one that its decision leads to.
 
-async def _predict(
-    asker: ModelCaller, name: str, request_id: str, body: bytes, deadline: float
-) -> ReplicaReply:
-    path = f"/v2/models/{name}/predict".encode()
-    return await asker.request(name, "POST", path, [], request_id, body, deadline)
+        Returns:
+            JSON ``{"model_name", "steps"}``: the first model's whole answer, then each further
+            one, with the ``box`` (xyxy, pixels of the upright photo) that it is about where there
+            is one. The header ``x-model-id`` names the models that answered, in order. A refusal
+            of either model is the refusal of the whole.
+        """
+        chain = self.chain
+        first = await self._predict(chain.first)
+        if first.status != 200:
+            return first
+        decision = msgspec.json.decode(first.body, type=_PredictAnswer).answer
+        if chain.crop:
+            return await self._cropped(first, decision["boxes"][: chain.most])
+        name = chain.pick.get(decision["label"], chain.otherwise)
+        if not name:
+            return self._joined([first])
+        second = await self._predict(name)
+        return self._joined([first, second]) if second.status == 200 else second
 
+    async def _predict(self, name: str) -> ReplicaReply:
+        path = f"/v2/models/{name}/predict".encode()
+        asked = self.request_id, self.body, self.deadline
+        return await self.app.request(name, "POST", path, [], *asked)
 
-async def _cropped(
-    chain: Cascade,
-    asker: ModelCaller,
-    request_id: str,
-    body: bytes,
-    deadline: float,
-    first: ReplicaReply,
-    boxes: list[list[float]],
-) -> ReplicaReply:
-    if not boxes:
-        return _joined(chain, [first])
+    async def _cropped(self, first: ReplicaReply, boxes: list[list[float]]) -> ReplicaReply:
+        if not boxes:
+            return self._joined([first])
 
-    def call(handle: Any, left: float) -> Any:
-        return handle.crops.remote(chain.crop, request_id, body, boxes, 1e3 * left)
+        def call(handle: Any, left: float) -> Any:
+            asked = self.chain.crop, self.request_id, self.body, boxes, 1e3 * left
+            return handle.crops.remote(*asked)
 
-    reply = await asker.answered(chain.crop, call, deadline)
-    if reply.status != 200:
-        return reply
-    answers = msgspec.json.decode(reply.body, type=list[dict[str, Any]])
-    steps = [one | {"box": box} for one, box in zip(answers, boxes, strict=True)]
-    return _joined(chain, [first], steps, reply.header(b"x-model-id"))
+        reply = await self.app.answered(self.chain.crop, call, self.deadline)
+        if reply.status != 200:
+            return reply
+        answers = msgspec.json.decode(reply.body, type=list[dict[str, Any]])
+        steps = [one | {"box": box} for one, box in zip(answers, boxes, strict=True)]
+        return self._joined([first], steps, reply.header(b"x-model-id"))
 
-
-def _joined(
-    chain: Cascade,
-    replies: list[ReplicaReply],
-    more: list[dict[str, Any]] | None = None,
-    also: bytes = b"",
-) -> ReplicaReply:
-    steps: list[Any] = [msgspec.Raw(reply.body) for reply in replies]
-    body = msgspec.json.encode({"model_name": chain.name, "steps": steps + (more or [])})
-    ids = [reply.header(b"x-model-id") for reply in replies]
-    joined = b", ".join(filter(None, [*ids, also]))
-    return ReplicaReply(
-        200, ((b"content-type", b"application/json"), (b"x-model-id", joined)), body
-    )
+    def _joined(
+        self, replies: list[ReplicaReply], more: Sequence[dict[str, Any]] = (), also: bytes = b""
+    ) -> ReplicaReply:
+        steps: list[Any] = [*(msgspec.Raw(reply.body) for reply in replies), *more]
+        body = msgspec.json.encode({"model_name": self.chain.name, "steps": steps})
+        ids = [reply.header(b"x-model-id") for reply in replies]
+        joined = (b"x-model-id", b", ".join(filter(None, [*ids, also])))
+        return ReplicaReply(200, ((b"content-type", b"application/json"), joined), body)

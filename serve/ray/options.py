@@ -70,9 +70,8 @@ class RayOptions(RaySettings, ServeOptions):
         super().__post_init__()
         for name in _UNSUPPORTED:
             if getattr(self, name) not in (None, False, ()):
-                raise _ray_option_error(
-                    name, "nothing: it has no meaning under Ray", repr(getattr(self, name))
-                )
+                wanted = "nothing: it has no meaning under Ray"
+                raise _ray_option_error(name, wanted, repr(getattr(self, name)))
         for low, names in ((1, ("replicas", "ongoing")), (0, ("fronts", "models_per_replica"))):
             for name in names:
                 if getattr(self, name) < low:
@@ -90,18 +89,10 @@ class RayOptions(RaySettings, ServeOptions):
         """The options of an application in one replica."""
         shared = dataclasses.fields(ServeOptions)
         fields = {field.name: getattr(self, field.name) for field in shared}
-        threads = self.threads or max(1, int(self.cpus))
-        own = {
-            "bundles": bundles,
-            "threads": threads,
-            "workers": self.workers or 1,
-            "lazy": lazy,
-            "control": False,
-            "keys": self.keys if lazy else None,
-            "tls_cert": None,
-            "tls_key": None,
-        }
-        return ServeOptions(**(fields | own))
+        threads, keys = self.threads or max(1, int(self.cpus)), self.keys if lazy else None
+        fields |= {"bundles": bundles, "threads": threads, "workers": self.workers or 1}
+        fields |= {"lazy": lazy, "control": False, "keys": keys, "tls_cert": None, "tls_key": None}
+        return ServeOptions(**fields)
 
 
 def ray_options(given: Mapping[str, Any] | RayOptions) -> RayOptions:

@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,9 +63,8 @@ async def call_app(
 
     await app(scope, receive, send)
     start, *pieces = sent
-    return ReplicaReply(
-        start["status"], tuple(start["headers"]), b"".join(p.get("body", b"") for p in pieces)
-    )
+    whole = b"".join(piece.get("body", b"") for piece in pieces)
+    return ReplicaReply(start["status"], tuple(start["headers"]), whole)
 
 
 Box = Sequence[float]
@@ -138,13 +138,11 @@ class ModelReplica:
         app, deadline = await self._app(name), time.monotonic() + deadline_ms / 1e3
         try:
             async with app.service.repository.use(name) as (hosted, _):
-                ran = await hosted.admission.run(
-                    lambda: _answer_crops(hosted, photo, boxes), deadline
-                )
-        except (RequestRejected, InputError) as error:
-            return _rejection_reply(rejection_of(error, name), request_id)
-        except EdgeError as error:
-            app.log.fault(request_id, name, error)
+                job = partial(_answer_crops, hosted, photo, boxes)
+                ran = await hosted.admission.run(job, deadline)
+        except (RequestRejected, EdgeError) as error:
+            if not isinstance(error, RequestRejected | InputError):
+                app.log.fault(request_id, name, error)
             return _rejection_reply(rejection_of(error, name), request_id)
         model_id = (b"x-model-id", hosted.model_id.encode())
         return ReplicaReply(200, ((b"content-type", b"application/json"), model_id), ran.result)

@@ -272,10 +272,6 @@ def _read(command: str, kind: type[O], values: Mapping[str, Any]) -> O:
 
 
 def _bad_option(command: str, got: str) -> UsageError:
-    return UsageError(
-        "EDGE-USAGE-013",
-        f"{command}()",
-        wanted=f"the options of `edgeserve {command}`",
-        got=got,
-        hint=f"help(edgeserve.api) and `edgeserve {command} --help` list them",
-    )
+    wanted = f"the options of `edgeserve {command}`"
+    hint = f"help(edgeserve.api) and `edgeserve {command} --help` list them"
+    return UsageError("EDGE-USAGE-013", f"{command}()", wanted=wanted, got=got, hint=hint)

@@ -90,9 +90,7 @@ def time_runs(
     """
     times: list[float] = []
     end = time.perf_counter() + seconds
-    while len(times) < at_least or time.perf_counter() < end:
-        if at_most is not None and len(times) >= at_most:
-            break
+    while len(times) != at_most and (len(times) < at_least or time.perf_counter() < end):
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)

@@ -38,32 +38,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-__all__ = [
-    "BackendError",
-    "BundleError",
-    "CheckFailed",
-    "ConvertError",
-    "DataError",
-    "EdgeError",
-    "FallbackError",
-    "FilesError",
-    "InputError",
-    "MeasureError",
-    "MilError",
-    "PackageError",
-    "ProcessingError",
-    "ProfileError",
-    "QuantizeError",
-    "ReportError",
-    "ServeError",
-    "UnsupportedOp",
-    "UsageError",
-    "ValidateError",
-    "WorkerError",
-    "WrapperError",
-    "revive",
-]
-
 #: Longest field of an error, in characters; the rest of a converter's outburst stands in the log.
 _LONGEST = 800
 
@@ -234,10 +208,11 @@ def _one_line(text: str) -> str:
     return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 1]}…"
 
 
-def _tree(base: type[EdgeError] = EdgeError) -> Iterator[type[EdgeError]]:
+def tree(base: type[EdgeError] = EdgeError) -> Iterator[type[EdgeError]]:
+    """Every class of errors that is loaded; plugins may add their own."""
     yield base
     for sub in base.__subclasses__():
-        yield from _tree(sub)
+        yield from tree(sub)
 
 
 def _again(cls: type[EdgeError], fields: dict[str, str | None]) -> EdgeError:
@@ -258,6 +233,6 @@ def revive(fields: dict[str, str | None]) -> EdgeError:
     sides; a class that only the other process knows becomes the one of the code's area.
     """
     area = (fields.get("code") or "").removeprefix("EDGE-").rpartition("-")[0]
-    by_name = {cls.__name__: cls for cls in _tree()}
-    by_area = {cls.area: cls for cls in _tree() if "area" in vars(cls)}
+    by_name = {cls.__name__: cls for cls in tree()}
+    by_area = {cls.area: cls for cls in tree() if "area" in vars(cls)}
     return _again(by_name.get(fields.get("kind") or "") or by_area.get(area, EdgeError), fields)

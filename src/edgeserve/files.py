@@ -21,6 +21,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 from edgeserve.errors import FilesError
 from edgeserve.types.artifact import FileEntry
@@ -123,6 +124,19 @@ class Fs:
 LOCAL = Fs()
 
 
+class Closing:
+    """A context manager that is closed when its block ends."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
 def _renameat2(first: Path, second: Path, flags: int) -> None:
     """Linux's renameat2(2), which the standard library does not offer."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if _LINUX else None
@@ -166,13 +180,11 @@ def describe(root: Path, path: str) -> FileEntry:
     try:
         return FileEntry(path=path, size=size, sha256=digest)
     except ValueError as error:
-        raise FilesError(
-            "EDGE-FILES-004",
-            str(root / path),
-            hint="rename the file",
-            got=repr(path),
-            wanted="a name of letters, digits, '.', '_', '-' and '/'",
-        ) from error
+        where = str(root / path)
+        hint = "rename the file"
+        got = repr(path)
+        wanted = "a name of letters, digits, '.', '_', '-' and '/'"
+        raise FilesError("EDGE-FILES-004", where, hint=hint, got=got, wanted=wanted) from error
 
 
 def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:

@@ -127,13 +127,9 @@ def check_choice(
         return value
     near = difflib.get_close_matches(value.lower(), (*allowed, *spellings), n=1)
     meant = _OTHER_WORDS.get(value.lower()) or (near[0] if near else None)
-    raise UsageError(
-        "EDGE-USAGE-001",
-        option,
-        wanted=f"one of {', '.join(allowed)}",
-        got=repr(value),
-        hint=f"did you mean {meant}?" if meant else f"write {option} {allowed[0]}, for example",
-    )
+    wanted = f"one of {', '.join(allowed)}"
+    hint = f"did you mean {meant}?" if meant else f"write {option} {allowed[0]}, for example"
+    raise UsageError("EDGE-USAGE-001", option, wanted=wanted, got=repr(value), hint=hint)
 
 
 def check_options(options: Any) -> None:
@@ -150,7 +146,7 @@ def check_options(options: Any) -> None:
         if value in ("", ()):
             called = flag(kind, name)
             hint = f"give {called} a value, or leave it out if it need not be there"
-            raise _value_error(called, "a value", "an empty one", hint)
+            raise value_error(called, "a value", "an empty one", hint)
     for name, value in given.items():
         option, called = definitions(kind)[name][1], flag(kind, name)
         if value is None:
@@ -159,11 +155,12 @@ def check_options(options: Any) -> None:
             check_choice(called, value, option.choices())
         if option.minimum is not None and value < option.minimum:
             hint = f"give {called} a larger number, or leave it out"
-            raise _value_error(called, f"a number from {option.minimum} up", str(value), hint)
+            raise value_error(called, f"a number from {option.minimum} up", str(value), hint)
         if option.seconds and not (value > 0 and math.isfinite(value)):
             hint = f"give {called} a number like 600, or leave it out"
-            raise _value_error(called, "a number of seconds above 0", str(value), hint)
+            raise value_error(called, "a number of seconds above 0", str(value), hint)
 
 
-def _value_error(called: str, wanted: str, got: str, hint: str) -> UsageError:
+def value_error(called: str, wanted: str, got: str, hint: str) -> UsageError:
+    """The error for an option whose value cannot be used."""
     return UsageError("EDGE-USAGE-005", called, wanted=wanted, got=got, hint=hint)

@@ -96,8 +96,8 @@ def exception_chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def one_line(error: BaseException, limit: int = 300) -> str:
-    """``Type: first line of the message``, at most ``limit`` characters.
+def one_line(error: BaseException) -> str:
+    """``Type: first line of the message``, at most 300 characters.
 
     A line that ends in a colon announces the next one, which is then joined to it.
     """
@@ -106,7 +106,7 @@ def one_line(error: BaseException, limit: int = 300) -> str:
     if first.endswith(":") and len(lines) > 1:
         first = f"{first} {lines[1]}"
     first = _CLASS.sub(lambda found: found[1].rpartition(".")[2], first)
-    return f"{type(error).__name__}: {first}"[:limit].rstrip(" :")
+    return f"{type(error).__name__}: {first}"[:300].rstrip(" :")
 
 
 def _text(error: BaseException) -> str:

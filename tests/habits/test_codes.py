@@ -18,8 +18,8 @@ CODE = re.compile(r"EDGE-[A-Z]+-\d{3}")
 
 CLASSES = {
     name: cls
-    for name in errors.__all__
-    if isinstance(cls := getattr(errors, name), type) and issubclass(cls, EdgeError)
+    for name, cls in vars(errors).items()
+    if isinstance(cls, type) and issubclass(cls, EdgeError)
 }
 
 #: Codes shown in examples and docstrings of the error tree itself, which need not be in use.

@@ -276,7 +276,7 @@ def test_the_description_is_sound_and_names_every_route(app: Any) -> None:
         for path, methods in said["paths"].items()
         for method in methods
     }
-    assert paths == {(method, f"/{path}") for method, path, _, _ in _TABLE}
+    assert paths == {(method, f"/{path}") for method, path, _ in _TABLE}
     for path, methods in said["paths"].items():
         assert said["info"]["title"] == "edgeserve", path
         for what in methods.values():

@@ -21,7 +21,7 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.reports import Limits
 from edgeserve.types.tensors import IO
 from edgeserve.validate.checks.declared_io import check_declared_io
-from edgeserve.validate.checks.invariants import CheckLog, check_optimizer
+from edgeserve.validate.checks.invariants import CheckLog, SelfConsistency
 
 
 def swapped_outputs(graph: Any) -> None:
@@ -248,14 +248,10 @@ def test_an_optimiser_that_changes_answers(pair: Any, sabotaged: Any) -> None:
     ):
         findings = CheckLog()
         with onnx_.load(pair.artifact, pair.root / "candidate") as session:
-            check_optimizer(
-                BatchRunner(session, signature),
+            runner = BatchRunner(session, signature)
+            SelfConsistency(runner, [feed], findings, 1e-3, 1e-3).check_optimizer(
                 lambda a=artifact, r=root: onnx_.load(a, r),
                 lambda opened: BatchRunner(opened, signature),
-                [feed],
-                findings,
-                1e-3,
-                1e-3,
             )
         assert findings.checks[0].ok == ok
         assert [reason.code for reason in findings.broken] == ([] if ok else ["EDGE-CHECK-008"])

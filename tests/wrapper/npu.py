@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeserve.backends import Backend, Graph, Session
+from edgeserve.backends import Backend, Graph, LoadOptions, Session
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 from edgeserve.types.source import Exported
@@ -66,16 +66,8 @@ class NpuBackend(Backend):
     def routes(self) -> tuple[str, ...]:
         return ("none",)
 
-    def _load(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> Session:
-        return NpuSession(artifact, root, delegate)
+    def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
+        return NpuSession(artifact, root, how.delegate)
 
     def _export(self, exported: Exported, root: Path, out: Path, route: str) -> Artifact:
         raise NotImplementedError

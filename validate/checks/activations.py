@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -40,15 +40,7 @@ _FILE = "inner.npz"
 
 #: Ops that hand a tensor on in another form: they belong to what made it.
 _PASS_THROUGH = (
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "Cast",
-    "QUANTIZE",
-    "DEQUANTIZE",
-    "CAST",
-    "quantize",
-    "dequantize",
-    "cast",
+    "QuantizeLinear DequantizeLinear Cast QUANTIZE DEQUANTIZE CAST quantize dequantize cast".split()
 )
 
 
@@ -138,12 +130,14 @@ class _TapRecorder:
     """A session with taps that gives its outputs only, and notes what the taps range over."""
 
     def __init__(
-        self, session: Session, taps: Sequence[Tap], reference: Mapping[str, ActivationRange]
+        self,
+        session: Session,
+        taps: Sequence[Tap],
+        reference: Mapping[str, ActivationRange],
+        seen: FileActivations,
     ) -> None:
-        self._session, self._taps, self._reference = session, taps, reference
+        self._session, self._taps, self._reference, self._seen = session, taps, reference, seen
         self.io, self.buckets = session.io, session.buckets
-        self.seen: dict[str, ActivationRange] = {}
-        self.dtypes: dict[str, str] = {}
 
     def run(self, feed: Mapping[str, np.ndarray]) -> Feed:
         found = self._session.run(feed)
@@ -151,10 +145,10 @@ class _TapRecorder:
             array = found.pop(tap.tensor, None)
             if array is None:  # another size of the file is another program, and lacks it
                 continue
-            self.dtypes[tap.source] = str(array.dtype)
+            self._seen.dtypes[tap.source] = str(array.dtype)
             if array.dtype.kind in "fiu" and array.size:
                 axis = _axis(array.shape, self._reference[tap.source].low.size)
-                _merge_ranges(self.seen, {tap.source: ActivationRange.of(array, axis)})
+                _merge_ranges(self._seen.ranges, {tap.source: ActivationRange.of(array, axis)})
         return found
 
 
@@ -171,8 +165,8 @@ def _axis(shape: tuple[int, ...], channels: int) -> int | None:
 class FileActivations:
     """What a file's inner tensors range over and are stored in, by source op."""
 
-    ranges: Mapping[str, ActivationRange]
-    dtypes: Mapping[str, str]
+    ranges: dict[str, ActivationRange] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
 
 
 def measure_activations(
@@ -194,21 +188,17 @@ def measure_activations(
     Raises:
         BackendError: the backend cannot tap one of them, or a run failed.
     """
-    ranges: dict[str, ActivationRange] = {}
-    dtypes: dict[str, str] = {}
+    found = FileActivations()
     started = time.monotonic()
     for start in range(0, len(taps), _TAPS_PER_RUN):
         some = taps[start : start + _TAPS_PER_RUN]
         with load([tap.tensor for tap in some]) as session:
-            recorder = _TapRecorder(session, some, reference)
-            run = runner(cast(Session, recorder))
+            run = runner(cast(Session, _TapRecorder(session, some, reference, found)))
             for number, feed in enumerate(feeds[:ACTIVATION_INPUTS]):
                 if number and time.monotonic() - started > _MAX_SECONDS:
                     break
                 run.run([feed])
-        ranges |= recorder.seen
-        dtypes |= recorder.dtypes
-    return FileActivations(ranges, dtypes)
+    return found
 
 
 #: The largest number that float16 holds.
@@ -245,19 +235,15 @@ def check_activations(
         harmed: The outputs are far off: masks are named as well, which converters put into
             float16's range on purpose and mostly without harm.
     """
-    pairs = [
-        (tap, reference[tap.source], found.ranges[tap.source])
-        for tap in taps
-        if tap.source in found.ranges
-        and found.ranges[tap.source].numel == reference[tap.source].numel
-    ]
-    said = f"{len(pairs)} activations were compared with the reference's"
-    findings.check("inner", True, said)
+    seen = [tap for tap in taps if tap.source in found.ranges]
+    every = [(tap, reference[tap.source], found.ranges[tap.source]) for tap in seen]
+    pairs = [(tap, wanted, got) for tap, wanted, got in every if wanted.numel == got.numel]
+    detail = f"{len(pairs)} activations were compared with the reference's"
+    findings.check("inner", True, detail)
     _remark(findings, "EDGE-CHECK-066", "activations are constant", _constant_tensors(pairs))
     half = [pair for pair in pairs if found.dtypes[pair[0].source] == "float16"]
-    _remark(
-        findings, "EDGE-CHECK-067", "float16 does not hold", _outside_float16(half, pairs, harmed)
-    )
+    outside = _outside_float16(half, pairs, harmed)
+    _remark(findings, "EDGE-CHECK-067", "float16 does not hold", outside)
     if precision in _EIGHT:
         _remark(findings, "EDGE-CHECK-070", "8-bit ranges cut off", _clipped_ranges(pairs))
 
@@ -265,8 +251,8 @@ def check_activations(
 _Pairs = Sequence[tuple[Tap, ActivationRange, ActivationRange]]
 
 
-def _remark(findings: CheckLog, code: str, what: str, said: Iterator[str]) -> None:
-    found = list(said)
+def _remark(findings: CheckLog, code: str, what: str, faults: Iterator[str]) -> None:
+    found = list(faults)
     if found:
         more = f", and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
         findings.remark(code, f"{what}: {'; '.join(found[:_MAX_NAMED])}{more}")

@@ -50,25 +50,25 @@ def check_declared_io(artifact: Artifact, signature: Signature, findings: CheckL
     else is a broken promise.
     """
     ios = artifact.buckets or (artifact.io,)
-    wrong = list(dict.fromkeys(said for io in ios for said in _io_mismatches(io, signature)))
+    wrong = list(dict.fromkeys(fault for io in ios for fault in _io_mismatches(io, signature)))
     wrong += [] if wrong else _bucket_errors(ios)
-    said = "; ".join(wrong) or "names, dtypes and shapes as the source has them"
+    detail = "; ".join(wrong) or "names, dtypes and shapes as the source has them"
     if kinds := _needed_dtypes(ios, signature):
-        said += f" (give {kinds} examples and cast inside forward: the format has no other here)"
+        detail += f" (give {kinds} examples and cast inside forward: the format has no other here)"
     if not wrong:
         findings.notes += _fixed_dims_notes(ios, signature)
-    return findings.check("declared", not wrong, said)
+    return findings.check("declared", not wrong, detail)
 
 
 def _needed_dtypes(ios: tuple[IO, ...], signature: Signature) -> str:
     """The dtypes that a file has where the source's are others of the same kind."""
-    pairs = [
-        pair
+    found = {
+        b.dtype
         for io in ios
         for ours, theirs in ((signature.inputs, io.inputs), (signature.outputs, io.outputs))
-        for pair in zip(ours, theirs, strict=False)
-    ]
-    found = {b.dtype for a, b in pairs if _same_kind(a.dtype, b.dtype)}
+        for a, b in zip(ours, theirs, strict=False)
+        if _same_kind(a.dtype, b.dtype)
+    }
     return " and ".join(sorted(found))
 
 
@@ -101,11 +101,9 @@ def _mismatch(ours: TensorSpec, theirs: TensorSpec, signature: Signature) -> str
         return ""
     if len(ours.shape) != len(theirs.shape):
         return f"shape {list(theirs.shape)} instead of {list(ours.shape)}"
-    for wanted, got in zip(ours.shape, theirs.shape, strict=True):
-        low, high = (
-            (wanted, wanted) if isinstance(wanted, int) else signature.dims.get(wanted, _ANY_SIZE)
-        )
-        if isinstance(got, int) and not low <= got <= high:
+    for size, got in zip(ours.shape, theirs.shape, strict=True):
+        ends = (size, size) if isinstance(size, int) else signature.dims.get(size, _ANY_SIZE)
+        if isinstance(got, int) and not ends[0] <= got <= ends[1]:
             return f"shape {list(theirs.shape)} instead of {list(ours.shape)}"
     return ""
 
@@ -184,11 +182,11 @@ def check_weights(artifact: Artifact, findings: CheckLog) -> None:
     held = sum(count for dtype, count in weights.items() if dtype in wanted)
     kinds = ", ".join(f"{count} {dtype}" for dtype, count in sorted(weights.items()))
     share = artifact.provenance.eight_bit_share if wanted is _EIGHT else held / total
-    said = f"{100 * (share or 0):.3g} % of the weights are stored so ({kinds})"
+    detail = f"{100 * (share or 0):.3g} % of the weights are stored so ({kinds})"
     name = "weights-8bit" if wanted is _EIGHT else "weights"
-    findings.check(name, held > 0, said, share or 0.0)
+    findings.check(name, held > 0, detail, share or 0.0)
     if wanted is _EIGHT and held and (share or 0) < MIN_8BIT_SHARE:
-        findings.remark("EDGE-CHECK-052", f"only {said}")
+        findings.remark("EDGE-CHECK-052", f"only {detail}")
 
 
 def check_size(graph: Graph, source: Sequence[Weight], findings: CheckLog) -> None:
@@ -206,8 +204,9 @@ def check_size(graph: Graph, source: Sequence[Weight], findings: CheckLog) -> No
         extra = sum(w.bytes for w in graph.weights if math.prod(w.shape) == numel)
         if extra * (1 - once[numel] / stored[numel]) < _WASTE * graph.weight_bytes:
             continue  # a few vectors of one length: nobody would notice
-        said = f"{stored[numel]} times {numel} weights ({extra} bytes), {once[numel]} in the source"
-        findings.remark("EDGE-CHECK-068", f"weights are stored more than once: {said}")
+        copies = f"{stored[numel]} times {numel} weights ({extra} bytes)"
+        detail = f"{copies}, {once[numel]} in the source"
+        findings.remark("EDGE-CHECK-068", f"weights are stored more than once: {detail}")
 
 
 def _is_weight(weight: WeightInfo) -> bool:

@@ -62,24 +62,17 @@ class CheckLog:
     remarks: list[Reason] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def check(
-        self,
-        name: str,
-        ok: bool,
-        detail: str,
-        value: float | None = None,
-        limit: float | None = None,
-    ) -> bool:
-        """Note a check and, where it does not hold, its reason. Returns ``ok``."""
-        self.checks.append(
-            Check(
-                name=name,
-                ok=ok,
-                detail=detail,
-                value=None if value is None else number(value),
-                limit=None if limit is None else number(limit),
-            )
-        )
+    def check(self, name: str, ok: bool, detail: str, *figures: float) -> bool:
+        """Note a check and, where it does not hold, its reason. Returns ``ok``.
+
+        Args:
+            name: As `_CODES` has it.
+            ok: Whether it holds.
+            detail: In words.
+            figures: What was measured and the limit, where there are such.
+        """
+        value, limit = (*map(number, figures), None, None)[:2]
+        self.checks.append(Check(name=name, ok=ok, detail=detail, value=value, limit=limit))
         if not ok:
             self.broken.append(Reason(code=_CODES[name], message=f"{name}: {detail}"))
         return ok
@@ -104,61 +97,107 @@ _REPEAT_LIMIT = 1e-6
 
 def self_consistency_limit(precision: Precision, limits: Limits) -> float:
     """Largest relative difference between two ways of running the same file."""
-    if precision == "fp32":
-        return limits.tensor
-    return max(
-        _WEIGHT_ONLY_LIMIT if precision in ("fp16", "w8") else _QUANTIZED_LIMIT, limits.tensor
-    )
+    weights = precision in ("fp16", "w8")
+    rounding = _WEIGHT_ONLY_LIMIT if weights else _QUANTIZED_LIMIT
+    return limits.tensor if precision == "fp32" else max(rounding, limits.tensor)
 
 
-def check_repeatable(
-    runner: BatchRunner, feeds: Sequence[Feed], findings: CheckLog, floor: float
-) -> None:
-    """The same input twice gives the same answer."""
-    first, second = _run_singly(runner, feeds), _run_singly(runner, feeds)
-    worst = _largest_difference(first, second, floor)
-    said = "the same bits twice" if worst == 0 else f"answers differ by {worst:.2g} of their scale"
-    findings.check("repeatable", worst <= _REPEAT_LIMIT, said, worst, _REPEAT_LIMIT)
+@dataclass(frozen=True)
+class SelfConsistency:
+    """Ways of running one file that must not change its answers.
 
-
-def check_batch(
-    runner: BatchRunner,
-    feeds: Sequence[Feed],
-    findings: CheckLog,
-    floor: float,
-    limit: float,
-    together: PaddedBatch | None = None,
-    mixes: bool = False,
-) -> None:
-    """Inputs answered one by one and together get the same answers, if the reference's do.
-
-    Args:
+    Attributes:
         runner: Runs the file.
         feeds: A few inputs.
-        findings: Where to note it.
+        findings: Where to note what was found.
         floor: No scale counts as smaller.
         limit: Largest difference allowed.
-        together: How inputs of different length become one batch; None: only those of one shape do.
-        mixes: The reference answers a batch otherwise than its rows; its batch was compared.
     """
-    if mixes:
-        findings.check("batch", True, "not asked: the reference's rows depend on each other")
-        return
-    some = _batchable(feeds, together)[: runner.largest]
-    if runner.fixed or len(some) < 2:
-        why = "the batch is fixed" if runner.fixed else "inputs of one shape are too few"
-        findings.check("batch", True, f"static: {why}")
-        return
-    alone = _run_singly(runner, some)
-    try:
-        joint = together.run(runner, some) if together else runner.run(some)
-    except BackendError as error:
-        findings.check("batch", False, f"fails with a batch of {len(some)}: {error.got}")
-        return
-    worst = _largest_difference(alone, joint, floor)
-    padded = "" if all(_same_shapes(feed, some[0]) for feed in some) else "padded "
-    said = f"a {padded}batch of {len(some)} differs from single inputs by {worst:.2g} of the scale"
-    findings.check("batch", worst <= limit, said, worst, limit)
+
+    runner: BatchRunner
+    feeds: Sequence[Feed]
+    findings: CheckLog
+    floor: float
+    limit: float
+
+    def check_repeatable(self) -> None:
+        """The same input twice gives the same answer."""
+        worst = self._largest_difference(self._answers(), self._answers())
+        detail = f"answers differ by {worst:.2g} of their scale"
+        detail = detail if worst else "the same bits twice"
+        self.findings.check("repeatable", worst <= _REPEAT_LIMIT, detail, worst, _REPEAT_LIMIT)
+
+    def check_batch(self, together: PaddedBatch | None, mixes: bool) -> None:
+        """Inputs answered one by one and together get the same answers, if the reference's do.
+
+        Args:
+            together: How inputs of different length become one batch; None: only those of one
+                shape do.
+            mixes: The reference answers a batch otherwise than its rows; its batch was compared.
+        """
+        runner, findings = self.runner, self.findings
+        if mixes:
+            findings.check("batch", True, "not asked: the reference's rows depend on each other")
+            return
+        some = _batchable(self.feeds, together)[: runner.largest]
+        if runner.fixed or len(some) < 2:
+            why = "the batch is fixed" if runner.fixed else "inputs of one shape are too few"
+            findings.check("batch", True, f"static: {why}")
+            return
+        alone = _run_singly(runner, some)
+        try:
+            joint = together.run(runner, some) if together else runner.run(some)
+        except BackendError as error:
+            findings.check("batch", False, f"fails with a batch of {len(some)}: {error.got}")
+            return
+        padded = "" if all(_same_shapes(feed, some[0]) for feed in some) else "padded "
+        what = f"a {padded}batch of {len(some)} differs from single inputs by"
+        worst = self._largest_difference(alone, joint)
+        detail = f"{what} {worst:.2g} of the scale"
+        findings.check("batch", worst <= self.limit, detail, worst, self.limit)
+
+    def check_optimizer(
+        self, plain: Callable[[], Session], again: Callable[[Session], BatchRunner]
+    ) -> None:
+        """The engine's optimiser changes nothing that matters. The runner's session is closed."""
+        answers = self._answers()
+        self.runner.close()  # gigabytes of weights need not be there twice
+        try:
+            with plain() as session:
+                unoptimised = _run_singly(again(session), self.feeds)
+        except BackendError as error:
+            detail = f"fails without the optimiser: {error.got}"
+            self.findings.check("optimizer", False, detail)
+            return
+        worst = self._largest_difference(unoptimised, answers)
+        detail = f"with and without the optimiser: {worst:.2g} of the scale apart"
+        self.findings.check("optimizer", worst <= self.limit, detail, worst, self.limit)
+
+    def check_swapped_tensors(self, signature: Signature, reference: Sequence[Feed]) -> None:
+        """Whether two tensors of equal shape have changed places, where a file's answers are wrong.
+
+        An answer to "why is it wrong", not to "is it": values decide that.
+        """
+        answers = self._answers()
+        if self._largest_difference(reference, answers) <= self.limit:
+            return
+        for kind, specs in (("outputs", signature.outputs), ("inputs", signature.inputs)):
+            for a, b in _interchangeable(specs):
+                if kind == "outputs":
+                    swapped = [_with_swap(answer, a, b) for answer in answers]
+                else:
+                    swapped = _run_singly(self.runner, [_with_swap(f, a, b) for f in self.feeds])
+                if self._largest_difference(reference, swapped) <= self.limit:
+                    detail = f"{a!r} and {b!r} have changed places"
+                    self.findings.check(f"{kind}-in-place", False, detail)
+                    return
+
+    def _answers(self) -> list[Feed]:
+        return _run_singly(self.runner, self.feeds)
+
+    def _largest_difference(self, reference: Sequence[Feed], answers: Sequence[Feed]) -> float:
+        pairs = zip(reference, answers, strict=True)
+        return max((relative_difference(a, b, self.floor) for a, b in pairs), default=0.0)
 
 
 def _batchable(feeds: Sequence[Feed], together: PaddedBatch | None) -> list[Feed]:
@@ -175,65 +214,8 @@ def _run_singly(runner: BatchRunner, feeds: Sequence[Feed]) -> list[Feed]:
 
 
 def _same_shapes(feed: Feed, other: Feed) -> bool:
-    return all(
-        array.shape == other[name].shape and array.shape[:1] == (1,) for name, array in feed.items()
-    )
-
-
-def check_optimizer(
-    runner: BatchRunner,
-    plain: Callable[[], Session],
-    again: Callable[[Session], BatchRunner],
-    feeds: Sequence[Feed],
-    findings: CheckLog,
-    floor: float,
-    limit: float,
-) -> None:
-    """The engine's optimiser changes nothing that matters. The runner's session is closed."""
-    answers = _run_singly(runner, feeds)
-    runner.close()  # gigabytes of weights need not be there twice
-    try:
-        with plain() as session:
-            unoptimised = _run_singly(again(session), feeds)
-    except BackendError as error:
-        findings.check("optimizer", False, f"fails without the optimiser: {error.got}")
-        return
-    worst = _largest_difference(unoptimised, answers, floor)
-    said = f"with and without the optimiser: {worst:.2g} of the scale apart"
-    findings.check("optimizer", worst <= limit, said, worst, limit)
-
-
-def _largest_difference(reference: Sequence[Feed], answers: Sequence[Feed], floor: float) -> float:
-    pairs = zip(reference, answers, strict=True)
-    return max((relative_difference(a, b, floor) for a, b in pairs), default=0.0)
-
-
-def check_swapped_tensors(
-    runner: BatchRunner,
-    signature: Signature,
-    feeds: Sequence[Feed],
-    reference: Sequence[Feed],
-    findings: CheckLog,
-    floor: float,
-    limit: float,
-) -> None:
-    """Whether two tensors of equal shape have changed places, where a file's answers are wrong.
-
-    An answer to "why is it wrong", not to "is it": values decide that.
-    """
-    answers = _run_singly(runner, feeds)
-    if _largest_difference(reference, answers, floor) <= limit:
-        return
-    for a, b in _interchangeable(signature.outputs):
-        swapped = [_with_swap(answer, a, b) for answer in answers]
-        if _largest_difference(reference, swapped, floor) <= limit:
-            findings.check("outputs-in-place", False, f"{a!r} and {b!r} have changed places")
-            return
-    for a, b in _interchangeable(signature.inputs):
-        swapped = _run_singly(runner, [_with_swap(feed, a, b) for feed in feeds])
-        if _largest_difference(reference, swapped, floor) <= limit:
-            findings.check("inputs-in-place", False, f"{a!r} and {b!r} have changed places")
-            return
+    shapes = [(array.shape, other[name].shape) for name, array in feed.items()]
+    return all(one == another and one[:1] == (1,) for one, another in shapes)
 
 
 def _interchangeable(specs: Sequence[TensorSpec]) -> list[tuple[str, str]]:

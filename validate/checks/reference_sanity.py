@@ -70,17 +70,15 @@ def find_dependent_batch(
     joined = _join_rows(signature, feeds)
     if joined is None:
         return None
-    first, batch = joined
+    single, batch = joined
     try:
-        alone, together = runner.run_once(first), runner.run_once(batch)
+        alone, together = runner.run_once(single), runner.run_once(batch)
     except BackendError:  # batches have a check of their own, which says what is wrong
         return None
     floats = [name for name, array in alone.items() if array.dtype.kind == "f"] or list(alone)
-    apart = relative_difference(
-        {name: alone[name][:1] for name in floats},
-        {name: together[name][-1:] for name in floats},
-        _SCALE_FLOOR,
-    )
+    first = {name: alone[name][:1] for name in floats}
+    last = {name: together[name][-1:] for name in floats}
+    apart = relative_difference(first, last, _SCALE_FLOOR)
     return (batch, together) if apart > _DEPENDENT_DIFFERENCE else None
 
 

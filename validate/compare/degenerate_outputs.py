@@ -43,11 +43,11 @@ class FieldFault:
 
     Attributes:
         kind: "field-moves", "constant-kept" or "scores-spread": names of checks.
-        said: The finding in words.
+        finding: In words.
     """
 
     kind: str
-    said: str
+    finding: str
 
 
 @dataclass
@@ -95,15 +95,13 @@ class DegenerateOutputCheck:
         self._inputs += 1
         pair = [by_channel(array, self._split.axis) for array in (reference, answer)]
         if self._sides is None:
-            self._sides = (
-                _ChannelMovement.of(pair[0].shape[0]),
-                _ChannelMovement.of(pair[0].shape[0]),
-            )
+            size = pair[0].shape[0]
+            self._sides = (_ChannelMovement.of(size), _ChannelMovement.of(size))
         for i, (side, values) in enumerate(zip(self._sides, pair, strict=True)):
             side.add(values, reference.shape)
             for ends, each in zip(self._ends, self._split.fields, strict=True):
                 if each.word == "scores":
-                    ends[i] += _saturation_counts(_field_channels(values, each))
+                    ends[i] += _saturation_counts(each.of(values))
 
     def faults(self, floor: float) -> Iterator[FieldFault]:
         """What is wrong, most telling first.
@@ -121,15 +119,15 @@ class DegenerateOutputCheck:
         wanted, got, magnitude = self._of(each)
         score = _MIN_SCORE_MOVEMENT if each.word == "scores" else 0.0
         if magnitude >= max(floor, score) and not (got.low.any() or got.high.any()):
-            said = f"is zero; the reference's goes up to {magnitude:.3g}"
-            return FieldFault("field-moves", f"{self._called(each)} {said}")
+            finding = f"is zero; the reference's goes up to {magnitude:.3g}"
+            return FieldFault("field-moves", f"{self._called(each)} {finding}")
         least = max(_MIN_MOVEMENT * magnitude, floor, score)
         if self._inputs < 2 or not wanted.moved.max(initial=0.0) >= least:
             return None
         if got.moved.max(initial=0.0) <= _CONSTANT_SHARE * wanted.moved.max():
             moves = f"moves by up to {wanted.moved.max():.3g} from input to input"
-            said = f"{self._called(each)} is constant; the reference's {moves}"
-            return FieldFault("field-moves", said)
+            finding = f"{self._called(each)} is constant; the reference's {moves}"
+            return FieldFault("field-moves", finding)
         return self._dead(each, wanted, got, least)
 
     def _dead(
@@ -138,18 +136,15 @@ class DegenerateOutputCheck:
         """A class whose score never moves, though the reference's does."""
         if each.word not in _CLASSES or self._split.axis is None:
             return None
-        dead = np.flatnonzero(
-            (wanted.moved >= least) & (got.moved <= _CONSTANT_SHARE * wanted.moved)
-        )
+        still = got.moved <= _CONSTANT_SHARE * wanted.moved
+        dead = np.flatnonzero((wanted.moved >= least) & still)
         if not dead.size:
             return None
         places = np.arange(wanted.moved.size) if each.channels is None else np.array(each.channels)
         listed = OutputField(each.word, tuple(int(place) for place in places[dead])).part
-        return FieldFault(
-            "field-moves",
-            f"{listed} of {self._called(each)} stand{'s' if dead.size == 1 else ''} still; the"
-            f" reference's move by up to {wanted.moved[dead].max():.3g} from input to input",
-        )
+        stand = f"{listed} of {self._called(each)} stand{'s' if dead.size == 1 else ''} still"
+        moves = f"move by up to {wanted.moved[dead].max():.3g} from input to input"
+        return FieldFault("field-moves", f"{stand}; the reference's {moves}")
 
     def _other_constant(self, each: OutputField, floor: float) -> FieldFault | None:
         """Channels with one value everywhere in the reference, and another in the file."""
@@ -162,42 +157,29 @@ class DegenerateOutputCheck:
         if not off.size or off[worst] <= max(_CONSTANT_TOLERANCE * magnitude, floor):
             return None
         end = got.low if abs(got.low[worst] - wanted.low[worst]) == off[worst] else got.high
-        return FieldFault(
-            "constant-kept",
-            f"{self._called(each)} holds {end[worst]:.3g} where the reference is"
-            f" {wanted.low[worst]:.3g} on every input",
-        )
+        usual = f"where the reference is {wanted.low[worst]:.3g} on every input"
+        return FieldFault("constant-kept", f"{self._called(each)} holds {end[worst]:.3g} {usual}")
 
     def _saturated(self, index: int, each: OutputField) -> FieldFault | None:
         (_, inside, count), (at_end, _, _) = self._ends[index]
         if not count or at_end < _NEARLY_ALL * count or inside < _MOST * count:
             return None
         share = f"{100 * at_end / count:.3g} % of {self._called(each)}"
-        said = f"{share} lie at 0 or 1; most of the reference's lie between"
-        return FieldFault("scores-spread", said)
+        finding = f"{share} lie at 0 or 1; most of the reference's lie between"
+        return FieldFault("scores-spread", finding)
 
     def _of(self, each: OutputField) -> tuple[_ChannelMovement, _ChannelMovement, float]:
         """Both sides of one field, and its magnitude in the reference."""
         assert self._sides is not None
-        sides = [
-            _ChannelMovement(
-                _field_channels(s.low, each),
-                _field_channels(s.high, each),
-                _field_channels(s.moved, each),
-            )
-            for s in self._sides
-        ]
-        wanted = sides[0]
+        wanted, got = (
+            _ChannelMovement(each.of(s.low), each.of(s.high), each.of(s.moved)) for s in self._sides
+        )
         known = wanted.high >= wanted.low
         magnitudes = np.maximum(np.abs(wanted.low), np.abs(wanted.high))
-        return wanted, sides[1], float(magnitudes.max(initial=0.0, where=known))
+        return wanted, got, float(magnitudes.max(initial=0.0, where=known))
 
     def _called(self, each: OutputField) -> str:
         return describe_field(each.word, self._name, each.part)
-
-
-def _field_channels(values: np.ndarray, each: OutputField) -> np.ndarray:
-    return values if each.channels is None else values[list(each.channels)]
 
 
 def _saturation_counts(values: np.ndarray) -> tuple[int, int, int]:

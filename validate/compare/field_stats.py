@@ -14,6 +14,9 @@ import numpy as np
 
 from edgeserve.validate.compare.output_fields import FieldLayout, OutputField
 
+#: Where numbers are finite; None: everywhere.
+_Known = np.ndarray | None
+
 #: Outputs of more positions are not looked at place by place.
 _MAX_POSITIONS = 1 << 16
 
@@ -42,11 +45,7 @@ class PositionStats:
         self._lost = False
 
     def add(
-        self,
-        shape: tuple[int, ...],
-        wanted: np.ndarray,
-        apart: np.ndarray,
-        known: np.ndarray | None,
+        self, shape: tuple[int, ...], wanted: np.ndarray, apart: np.ndarray, known: _Known
     ) -> None:
         """Take one input in.
 
@@ -54,7 +53,7 @@ class PositionStats:
             shape: Of all axes but the batch's and the channels'.
             wanted: The reference's numbers, [channels, positions].
             apart: Absolute differences, 0 where either side is not finite.
-            known: Where the reference is finite; None: everywhere.
+            known: Where the reference is finite.
         """
         if self._shape is None:
             self._shape = shape
@@ -132,6 +131,7 @@ def decibels(signal: np.ndarray, noise: np.ndarray) -> np.ndarray:
 class _ChannelSums:
     """Per channel, over all inputs: float64 [channels] each."""
 
+    origin: np.ndarray  # float32: mean of the first array, so that an offset costs no digits
     low: np.ndarray
     high: np.ndarray
     count: np.ndarray
@@ -140,23 +140,13 @@ class _ChannelSums:
     apart: np.ndarray  # largest |answer - reference|
     apart_total: np.ndarray
     noise: np.ndarray
-    origin: np.ndarray  # float32: mean of the first array, so that an offset costs no digits
 
     @classmethod
-    def start(cls, values: np.ndarray, known: np.ndarray | None) -> _ChannelSums:
+    def start(cls, values: np.ndarray, known: _Known) -> _ChannelSums:
         size = values.shape[0]
         total = values.sum(axis=1, where=True if known is None else known)
-        return cls(
-            np.full(size, np.inf),
-            np.full(size, -np.inf),
-            np.zeros(size),
-            np.zeros(size),
-            np.zeros(size),
-            np.zeros(size),
-            np.zeros(size),
-            np.zeros(size),
-            (total / np.maximum(_count(values, known), 1)).astype(values.dtype),
-        )
+        mean = (total / np.maximum(_count(values, known), 1)).astype(values.dtype)
+        return cls(mean, np.full(size, np.inf), np.full(size, -np.inf), *np.zeros((6, size)))
 
 
 class OutputStats:
@@ -193,22 +183,15 @@ class OutputStats:
         if reference.shape[:1] == (1,) and self.is_number:
             shape = tuple(n for a, n in enumerate(reference.shape) if a not in (0, self.split.axis))
             for field, places in zip(self.split.fields, self._by_place, strict=True):
-                sure_of = None if sure is None else _field_channels(sure, field)
-                places.add(
-                    shape,
-                    _field_channels(wanted, field),
-                    _field_channels(everywhere, field),
-                    sure_of,
-                )
+                sure_of = None if sure is None else field.of(sure)
+                places.add(shape, field.of(wanted), field.of(everywhere), sure_of)
         self.ids.append(thing)
         self.largest.append(self._by_field(apart))
         self.magnitudes.append(self._by_field(_magnitude(low, high)))
         self.magnitude = max(self.magnitude, float(self.magnitudes[-1].max(initial=0.0)))
         self._diverge(wanted, got)
 
-    def _sum(
-        self, wanted: np.ndarray, sure: np.ndarray | None, low: np.ndarray, high: np.ndarray
-    ) -> None:
+    def _sum(self, wanted: np.ndarray, sure: _Known, low: np.ndarray, high: np.ndarray) -> None:
         sums = self._sums
         assert sums is not None
         sums.low, sums.high = np.minimum(sums.low, low), np.maximum(sums.high, high)
@@ -221,7 +204,7 @@ class OutputStats:
         sums.squares += np.einsum("ij,ij->i", rest, rest)
 
     def _apart(
-        self, wanted: np.ndarray, got: np.ndarray, known: np.ndarray | None
+        self, wanted: np.ndarray, got: np.ndarray, known: _Known
     ) -> tuple[np.ndarray, np.ndarray]:
         """Differences, and the largest of each channel."""
         sums = self._sums
@@ -239,16 +222,12 @@ class OutputStats:
 
     def _by_field(self, channels: np.ndarray) -> np.ndarray:
         """The largest of each field's channels."""
-        return np.array(
-            [float(_field_channels(channels, f).max(initial=0.0)) for f in self.split.fields]
-        )
+        return np.array([float(f.of(channels).max(initial=0.0)) for f in self.split.fields])
 
     def _diverge(self, wanted: np.ndarray, got: np.ndarray) -> None:
         for i, field in enumerate(self.split.fields):
             if field.softmax and wanted.shape[0] > 1 and wanted.size <= _MAX_DIVERGENCE_NUMBERS:
-                mean, largest = kl_divergence(
-                    _field_channels(wanted, field), _field_channels(got, field)
-                )
+                mean, largest = kl_divergence(field.of(wanted), field.of(got))
                 total, before, count = self._divergence[i]
                 self._divergence[i] = total + mean, max(before, largest), count + 1
 
@@ -269,19 +248,15 @@ class OutputStats:
         sums, field = self._sums, self.split.fields[index]
         if sums is None:
             return 0.0, 0.0
-        return float(_field_channels(sums.low, field).min()), float(
-            _field_channels(sums.high, field).max()
-        )
+        return float(field.of(sums.low).min()), float(field.of(sums.high).max())
 
     def channels(self, index: int, floor: float) -> tuple[np.ndarray, np.ndarray]:
         """Indices of a field's channels, and how far each is off on its own scale."""
         sums, field = self._sums, self.split.fields[index]
         assert sums is not None
         least = max(_MIN_FIELD_SHARE * self.scale(index, floor), floor)
-        scales = np.maximum(
-            _scale(_field_channels(sums.low, field), _field_channels(sums.high, field)), least
-        )
-        return self._places(field), _field_channels(sums.apart, field) / scales
+        scales = np.maximum(_scale(field.of(sums.low), field.of(sums.high)), least)
+        return self._places(field), field.of(sums.apart) / scales
 
     def place(self, index: int, floor: float) -> WorstPosition | None:
         """The position at which a field is furthest off; None where the output has none."""
@@ -297,19 +272,16 @@ class OutputStats:
         sums, field = self._sums, self.split.fields[index]
         if sums is None:
             return 0.0
-        return float(
-            _field_channels(sums.apart_total, field).sum()
-            / max(1, _field_channels(sums.count, field).sum())
-        )
+        return float(field.of(sums.apart_total).sum() / max(1, field.of(sums.count).sum()))
 
     def signal(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Mean power around its mean, and mean squared error, of each channel of a field."""
         sums, field = self._sums, self.split.fields[index]
         assert sums is not None
-        count = np.maximum(_field_channels(sums.count, field), 1)
-        mean = _field_channels(sums.total, field) / count
-        power = np.maximum(_field_channels(sums.squares, field) / count - np.square(mean), 0.0)
-        return power, _field_channels(sums.noise, field) / count
+        count = np.maximum(field.of(sums.count), 1)
+        mean = field.of(sums.total) / count
+        power = np.maximum(field.of(sums.squares) / count - np.square(mean), 0.0)
+        return power, field.of(sums.noise) / count
 
     def snr(self, index: int) -> tuple[float, int, float]:
         """Signal to noise of a field in dB, its noisiest channel, and that channel's in dB."""
@@ -329,24 +301,19 @@ class OutputStats:
         return (total / count, largest) if count else None
 
 
-def _finite(values: np.ndarray) -> np.ndarray | None:
-    """Which numbers are finite; None: all are."""
+def _finite(values: np.ndarray) -> _Known:
     found = np.isfinite(values)
     return None if found.all() else found
 
 
-def _count(values: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+def _count(values: np.ndarray, known: _Known) -> np.ndarray:
     """How many numbers count in each row."""
     if known is None:
         return np.full(values.shape[0], float(values.shape[1]))
     return np.asarray(known.sum(axis=1), np.float64)
 
 
-def _field_channels(channels: np.ndarray, field: OutputField) -> np.ndarray:
-    return channels if field.channels is None else channels[list(field.channels)]
-
-
-def _value_range(values: np.ndarray, sure: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _value_range(values: np.ndarray, sure: _Known) -> tuple[np.ndarray, np.ndarray]:
     where = True if sure is None else sure
     low = values.min(axis=1, initial=np.inf, where=where)
     high = values.max(axis=1, initial=-np.inf, where=where)

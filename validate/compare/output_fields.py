@@ -47,14 +47,8 @@ SAMPLED_ANSWERS = 16
 _SCORE_TOLERANCE = 1e-6
 
 #: What an undeclared output is called, by a part of its name.
-_BY_NAME = {
-    "box": "boxes",
-    "score": "scores",
-    "prob": "scores",
-    "logit": "logits",
-    "mask": "mask",
-    "embed": "embedding",
-}
+_BY_NAME = {"box": "boxes", "score": "scores", "prob": "scores"}
+_BY_NAME |= {"logit": "logits", "mask": "mask", "embed": "embedding"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +65,10 @@ class OutputField:
     channels: tuple[int, ...] | None = None
     softmax: bool = False
 
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """Its channels, which lie along the first axis of ``values``."""
+        return values if self.channels is None else values[list(self.channels)]
+
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
         """Which channels, as half-open ranges; empty for the whole output."""
@@ -84,8 +82,8 @@ class OutputField:
         if self.channels is None:
             return ""
         ends = [(start, stop - 1) for start, stop in self.runs]
-        said = [f"{low}-{high}" if high > low else str(low) for low, high in ends]
-        shown = ", ".join(said[:3]) + (", ..." if len(said) > 3 else "")
+        ranges = [f"{low}-{high}" if high > low else str(low) for low, high in ends]
+        shown = ", ".join(ranges[:3]) + (", ..." if len(ranges) > 3 else "")
         return f"channel{'s' if len(self.channels) > 1 else ''} {shown}"
 
 
@@ -130,9 +128,8 @@ def infer_layout(spec: TensorSpec, arrays: Sequence[np.ndarray]) -> FieldLayout:
         spec: Its name and shape.
         arrays: What the reference gave for it, each with batch axis.
     """
-    axes = {
-        a: n for a, n in channel_axes(spec).items() if all(array.shape[a] == n for array in arrays)
-    }
+    sizes = channel_axes(spec).items()
+    axes = {a: n for a, n in sizes if all(array.shape[a] == n for array in arrays)}
     if not arrays or arrays[0].dtype.kind != "f" or not axes:
         return FieldLayout(shortest_axis(axes), (OutputField(_by_name(spec.name) or "values"),))
     found = {axis: _ChannelRanges.along(axis, arrays) for axis in axes}
@@ -173,9 +170,8 @@ class _ChannelRanges:
         return levels(np.where(np.isfinite(magnitudes), magnitudes, 0.0), shares)
 
     def word(self, channels: np.ndarray | None = None) -> str:
-        low, high = (
-            (self.low, self.high) if channels is None else (self.low[channels], self.high[channels])
-        )
+        some = slice(None) if channels is None else channels
+        low, high = self.low[some], self.high[some]
         within = low.min() >= -_SCORE_TOLERANCE and high.max() <= 1 + _SCORE_TOLERANCE
         return "scores" if within and (low.size != 4 or channels is not None) else "values"
 
@@ -189,21 +185,14 @@ def levels(magnitudes: np.ndarray, shares: np.ndarray | None = None) -> np.ndarr
     """
     whole = float(magnitudes.max(initial=0.0))
     known = magnitudes > _ZERO_SHARE * whole
-    if shares is not None:
-        magnitudes = _merge_shares(magnitudes, shares & known)
+    if shares is not None and (shares & known).any():  # all get the magnitude of the largest
+        magnitudes = np.where(shares & known, magnitudes[shares & known].max(), magnitudes)
     rising = np.unique(magnitudes[known])
     cuts = [low for low, high in pairwise(rising) if high >= LEVEL_RATIO * low]
     if not cuts or len(cuts) >= _MAX_LEVELS:
         return np.zeros(magnitudes.shape, int)
     found = np.searchsorted(np.asarray(cuts), magnitudes, side="left")
     return _assign_zero_channels(found, known)
-
-
-def _merge_shares(magnitudes: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """The magnitudes with that of the largest share for all shares."""
-    if not shares.any():
-        return magnitudes
-    return np.where(shares, magnitudes[shares].max(), magnitudes)
 
 
 def _assign_zero_channels(found: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -233,9 +222,8 @@ def declared_layouts(exported: Exported) -> dict[str, FieldLayout]:
             found.setdefault(name, split)
     for name, word in exported.fields.items():
         if name in specs:
-            found.setdefault(
-                name, FieldLayout(shortest_axis(channel_axes(specs[name])), (OutputField(word),))
-            )
+            axis = shortest_axis(channel_axes(specs[name]))
+            found.setdefault(name, FieldLayout(axis, (OutputField(word),)))
     return found
 
 

@@ -11,7 +11,7 @@ and booleans are compared as such: any difference is a whole one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from edgeserve.validate.compare.field_stats import OutputStats
 from edgeserve.validate.compare.output_fields import WHOLE_OUTPUT, FieldLayout
 
 _CONSTANT_TOLERANCE = 1e-6
-#: Five steps of an 8-bit scale from 0 to 1.
+#: What scores must range over so that quantized ones can be compared: five steps of an 8-bit scale.
 _MIN_SCORE_RANGE = 0.02
 
 
@@ -58,13 +58,12 @@ def relative_difference(reference: Feed, answer: Feed, floor: float) -> float:
 def _on_scale(reference: np.ndarray, answer: np.ndarray, floor: float) -> float:
     if reference.shape != answer.shape:
         return float("inf")
-    wanted_finite = np.isfinite(comparable_floats(reference))
-    got = comparable_floats(answer)
-    if (wanted_finite & ~np.isfinite(got)).any():
+    wanted, got = comparable_floats(reference), comparable_floats(answer)
+    is_number = _is_number(reference)
+    lost = (np.isfinite(wanted) & ~np.isfinite(got)).any()
+    if lost or (is_number and _lost_infinity(reference, got)):
         return float("inf")
-    if _is_number(reference) and _lost_infinity(reference, got):
-        return float("inf")
-    scale = max(_magnitude(reference), floor) if _is_number(reference) else 1.0
+    scale = max(_magnitude(reference), floor) if is_number else 1.0
     return absolute_difference(reference, answer)[0] / scale
 
 
@@ -199,24 +198,21 @@ class TensorComparison:
             diff
             for diff, (output, field) in zip(self.natural(), pairs, strict=True)
             if output.seen.is_number
-            and output.seen.range(field) < _min_range(diff.field, self._floor)
+            and output.seen.range(field)
+            < max(self._floor, _MIN_SCORE_RANGE if diff.field == "scores" else 0.0)
         ]
 
     def not_finite(self) -> dict[str, list[str]]:
         """Inputs on which an answer is NaN or infinite and the reference is not, by output."""
-        return {
-            name: things
-            for name in self._natural
-            if (things := [t for o in self._both(name) for t in o.not_finite])
-        }
+        return self._noted(lambda output: output.not_finite)
 
     def not_infinite(self) -> dict[str, list[str]]:
         """Inputs on which the reference is infinite and an answer is not so, by output."""
-        return {
-            name: things
-            for name in self._natural
-            if (things := [t for o in self._both(name) for t in o.not_infinite])
-        }
+        return self._noted(lambda output: output.not_infinite)
+
+    def _noted(self, things_of: Callable[[_OutputComparison], list[str]]) -> dict[str, list[str]]:
+        found = {n: [t for o in self._both(n) for t in things_of(o)] for n in self._natural}
+        return {name: things for name, things in found.items() if things}
 
     def senseless(self) -> dict[str, list[str]]:
         """Natural inputs on which the reference itself is NaN or nowhere finite, by output."""
@@ -290,11 +286,6 @@ def _summary(output: _OutputComparison, field: int, scales: Sequence[float]) -> 
         field=seen.split.fields[field].word,
         part=seen.split.fields[field].part,
     )
-
-
-def _min_range(word: str, floor: float) -> float:
-    """What a field must range over so that a quantized one can be compared."""
-    return max(floor, _MIN_SCORE_RANGE if word == "scores" else 0.0)
 
 
 def _with_noise(

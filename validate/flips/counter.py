@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from edgeserve import tasks
 from edgeserve.tasks import DecisionCounts, DecisionRule
@@ -84,10 +84,11 @@ class FlipCounter(ABC):
 
     def __init__(self, task: Task) -> None:
         self._task: Task = task
+        self._rows: list[DecisionRow] = []
 
-    @abstractmethod
     def __len__(self) -> int:
         """How many inputs have been added."""
+        return len(self._rows)
 
     @abstractmethod
     def add(self, sample: Sample, stored: StoredAnswer, answer: Record | None) -> None:
@@ -99,9 +100,9 @@ class FlipCounter(ABC):
             answer: What the artifact answered.
         """
 
-    @abstractmethod
     def rows(self) -> Sequence[DecisionRow]:
         """What each input came to, in the order they were added."""
+        return self._rows
 
     def drift(self) -> Number | None:
         """Largest difference of a score from the reference's own; None where it told none."""
@@ -128,9 +129,8 @@ class FlipCounter(ABC):
 
     def decided(self) -> Rate:
         """Flips where the reference was sure: what is judged."""
-        return rate(
-            (row.sample.group, row.units.decided_flips, row.units.decided) for row in self.rows()
-        )
+        pairs = ((row.sample.group, row.units) for row in self.rows())
+        return rate((group, units.decided_flips, units.decided) for group, units in pairs)
 
     def stats(self, limits: Limits) -> DecisionStats:
         """All figures."""
@@ -178,14 +178,13 @@ def _worst_input(row: DecisionRow, differences: Mapping[str, float]) -> WorstInp
     )
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, longest: int = _MAX_TEXT) -> str:
     """A text in one line, cut at its end."""
     line = " ".join(text.split())
-    return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-@dataclass(frozen=True)
-class _Pair:
+class _Pair(NamedTuple):
     sample: Sample
     stored: StoredAnswer
     answer: Record | None
@@ -197,10 +196,6 @@ class SingleDecisionCounter(FlipCounter):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self._pairs: list[_Pair] = []
-        self._rows: list[DecisionRow] = []
-
-    def __len__(self) -> int:
-        return len(self._pairs)
 
     def add(self, sample: Sample, stored: StoredAnswer, answer: Record | None) -> None:
         """See `FlipCounter.add`."""
@@ -208,34 +203,19 @@ class SingleDecisionCounter(FlipCounter):
             return
         margin = None if stored.margin is None else plain(stored.margin)
         self._pairs.append(_Pair(sample, stored, answer))
-        self._rows.append(
-            DecisionRow(
-                sample,
-                _describe_reference(stored),
-                tasks.describe(answer) if answer else NO_DECISION,
-                margin,
-                one_decision(
-                    flipped=answer is None or not tasks.same(stored.record, answer),
-                    decided=margin is not None and margin >= tasks.sure_margin(self._task),
-                ),
-            )
-        )
-
-    def rows(self) -> Sequence[DecisionRow]:
-        """See `FlipCounter.rows`."""
-        return self._rows
+        words = tasks.describe(answer) if answer else NO_DECISION
+        flipped = answer is None or not tasks.same(stored.record, answer)
+        decided = margin is not None and margin >= tasks.sure_margin(self._task)
+        units = one_decision(flipped=flipped, decided=decided)
+        self._rows.append(DecisionRow(sample, _describe_reference(stored), words, margin, units))
 
     def marked(self, labels: Sequence[str]) -> list[LabelOutcome]:
         """See `FlipCounter.marked`."""
         known = set(labels)
         return [
-            LabelOutcome(
-                pair.sample.group,
-                _is_right(pair.stored.record, label),
-                _is_right(pair.answer, label),
-            )
-            for pair in self._pairs
-            if (label := pair.sample.label) is not None
+            LabelOutcome(sample.group, _is_right(stored.record, label), _is_right(answer, label))
+            for sample, stored, answer in self._pairs
+            if (label := sample.label) is not None
             and (label in known if labels else label.isdecimal())
         ]
 
@@ -264,10 +244,9 @@ def worst_tensors(
     """The inputs with the largest tensor differences, for a task without decisions."""
     known = [sample for sample in samples if sample.id in differences]
     known.sort(key=lambda sample: differences[sample.id], reverse=True)
-    rows = [
-        DecisionRow(s, NO_DECISION, NO_DECISION, None, DecisionCounts(0, 0, 0, 0)) for s in known
-    ]
-    return tuple(_worst_input(row, differences) for row in rows[:WORST_INPUTS])
+    words, none = (NO_DECISION, NO_DECISION), DecisionCounts(0, 0, 0, 0)
+    rows = (DecisionRow(sample, *words, None, none) for sample in known[:WORST_INPUTS])
+    return tuple(_worst_input(row, differences) for row in rows)
 
 
 def _is_right(record: Record | None, label: str) -> bool:
@@ -281,9 +260,7 @@ def _has_top(stored: StoredAnswer) -> bool:
 
 def _top_differs(pair: _Pair) -> bool:
     reference, answer = pair.stored.record, pair.answer
-    if reference is None or answer is None:
-        return True
-    return not tasks.same_top(reference, answer)
+    return reference is None or answer is None or not tasks.same_top(reference, answer)
 
 
 def _describe_reference(stored: StoredAnswer) -> str:
@@ -308,11 +285,7 @@ class MultiDecisionCounter(FlipCounter):
         super().__init__(rule.task)
         self._rule = rule
         self._gathered = tasks.metrics_for(rule)
-        self._rows: list[DecisionRow] = []
         self._drift: float | None = None
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def add(self, sample: Sample, stored: StoredAnswer, answer: Record | None) -> None:
         """See `FlipCounter.add`."""
@@ -322,17 +295,13 @@ class MultiDecisionCounter(FlipCounter):
         answer = answer if isinstance(answer, type(record)) else None
         margin = None if stored.margin is None else plain(stored.margin)
         units = tasks.compare(self._rule, record, answer)
-        told = tasks.describe(answer) if answer else NO_DECISION
+        words = tasks.describe(record), tasks.describe(answer) if answer else NO_DECISION
         marks = (*_marks(record, "reference"), *_marks(answer, "answer"))
-        self._rows.append(DecisionRow(sample, tasks.describe(record), told, margin, units, marks))
+        self._rows.append(DecisionRow(sample, *words, margin, units, marks))
         if self._gathered is not None:
             self._gathered.add(record, answer)
         if stored.scored and answer is not None:
             self._drift = max(self._drift or 0.0, tasks.gap(self._rule, record, answer))
-
-    def rows(self) -> Sequence[DecisionRow]:
-        """See `FlipCounter.rows`."""
-        return self._rows
 
     def _figures(self) -> dict[str, float]:
         return self._gathered.value() if self._gathered is not None else {}

@@ -23,7 +23,13 @@ from edgeserve.types.records import Record
 from edgeserve.types.reports import EmbeddingStats
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.vocabulary import Task
-from edgeserve.validate.flips.counter import NO_DECISION, DecisionRow, FlipCounter, one_decision
+from edgeserve.validate.flips.counter import (
+    NO_DECISION,
+    DecisionRow,
+    FlipCounter,
+    one_decision,
+    shortened,
+)
 
 _BLOCK = 512
 #: Ranks are compared for so many inputs at most, spread evenly: each costs a sort of all others.
@@ -111,15 +117,38 @@ def _pearson(first: np.ndarray, second: np.ndarray) -> float:
     return float(first @ second) / scale if scale else float("nan")
 
 
+class VectorPairs:
+    """The vectors of the reference and of the answer to the same inputs."""
+
+    def __init__(self) -> None:
+        self._wanted: list[np.ndarray] = []
+        self._given: list[np.ndarray | None] = []
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def add(self, reference: Embedding, answer: Record | None) -> None:
+        """Take in one input."""
+        self._wanted.append(reference.vector)
+        self._given.append(answer.vector if isinstance(answer, Embedding) else None)
+
+    def matrices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both as rows; NaN where there is no such answer."""
+        size = self._wanted[0].size
+        return as_matrix(self._wanted, size), as_matrix(self._given, size)
+
+    def largest_gap(self) -> float:
+        """The largest of `cosine_gaps`; not before the first input."""
+        return float(cosine_gaps(*self.matrices()).max())
+
+
 class NeighbourFlipCounter(FlipCounter):
     """Each input decides which other one is nearest to it; see the head of this file."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self._samples: list[Sample] = []
-        self._wanted: list[np.ndarray] = []
-        self._given: list[np.ndarray | None] = []
-        self._rows: list[DecisionRow] | None = None
+        self._vectors = VectorPairs()
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -128,33 +157,27 @@ class NeighbourFlipCounter(FlipCounter):
         """See `FlipCounter.add`; ``stored.margin`` is not used: all inputs together give it."""
         if not isinstance(stored.record, Embedding):
             return
-        self._rows = None
         self._samples.append(sample)
-        self._wanted.append(stored.record.vector)
-        self._given.append(answer.vector if isinstance(answer, Embedding) else None)
+        self._vectors.add(stored.record, answer)
 
     def rows(self) -> Sequence[DecisionRow]:
         """See `FlipCounter.rows`."""
-        if self._rows is None:
-            self._rows = self._compared() if self._samples else []
+        if len(self._rows) < len(self._samples):
+            self._rows = self._compared()
         return self._rows
 
-    def _matrices(self) -> tuple[np.ndarray, np.ndarray]:
-        size = self._wanted[0].size
-        return as_matrix(self._wanted, size), as_matrix(self._given, size)
-
     def _compared(self) -> list[DecisionRow]:
-        reference, answer = self._matrices()
+        reference, answer = self._vectors.matrices()
         wanted, margins = nearest_neighbours(reference)
         got, _ = nearest_neighbours(answer)
-        limit = tasks.sure_margin(self._task)
+        flipped, decided = wanted != got, margins >= tasks.sure_margin(self._task)
         return [
             DecisionRow(
                 sample,
                 self._neighbour(reference, i, int(wanted[i])),
                 self._neighbour(answer, i, int(got[i])),
                 float(margins[i]),
-                one_decision(flipped=bool(wanted[i] != got[i]), decided=bool(margins[i] >= limit)),
+                one_decision(flipped=bool(flipped[i]), decided=bool(decided[i])),
             )
             for i, sample in enumerate(self._samples)
         ]
@@ -168,12 +191,12 @@ class NeighbourFlipCounter(FlipCounter):
 
     def drift(self) -> Number | None:
         """Largest change of a cosine that decides, against the reference's own vectors."""
-        return number(float(cosine_gaps(*self._matrices()).max())) if self._samples else None
+        return number(self._vectors.largest_gap()) if self._samples else None
 
     def _embedding(self) -> EmbeddingStats | None:
         if not self._samples:
             return None
-        reference, answer = self._matrices()
+        reference, answer = self._vectors.matrices()
         cosines = 1.0 - cosine_distances(reference, answer)
         return EmbeddingStats(
             cosine_mean=number(float(cosines.mean())),
@@ -186,5 +209,4 @@ def _name(sample: Sample) -> str:
     """What to call an input: its own words where it is a text."""
     if sample.text is None:
         return sample.id
-    line = " ".join(sample.text.split())
-    return f"“{line if len(line) <= _MAX_NAME else line[: _MAX_NAME - 1] + '…'}”"
+    return f"“{shortened(sample.text, _MAX_NAME)}”"

@@ -26,7 +26,7 @@ from edgeserve.types.base import number, plain
 from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
-from edgeserve.validate.inputs.generate import InputStatistics, edge_tensors, mask_inputs
+from edgeserve.validate.inputs.generate import InputStatistics, TensorInputs, mask_inputs
 from edgeserve.validate.inputs.media import (
     audio_range,
     paraphrases,
@@ -87,12 +87,7 @@ class GoldenCandidate:
 
 
 def generate_candidates(
-    oracle: Reference,
-    folder: Path,
-    count: int,
-    wanted: float,
-    seed: int,
-    least: float | None = None,
+    oracle: Reference, folder: Path, count: int, wanted: float, seed: int, least: float | None
 ) -> list[GoldenCandidate]:
     """Generate inputs and ask the reference, until there are enough good ones of enough classes.
 
@@ -107,7 +102,7 @@ def generate_candidates(
     """
     medium = oracle.processor.medium
     if medium in ("image", "audio"):
-        make = _image_source(seed) if medium == "image" else _audio_source(oracle.exported, seed)
+        make = _media_source(oracle.exported, seed, medium)
         return _media_candidates(oracle, count, wanted, least, make)
     if medium == "text":
         texts = [text for both in paraphrases() for text in both]
@@ -116,11 +111,9 @@ def generate_candidates(
     return _tensor_candidates(oracle, folder, _SEEDS * count if decides else count, seed)
 
 
-def _image_source(seed: int) -> _Make:
-    return lambda i: (f"picture {i}", synthetic_image(_FIRST_NUMBER + i, seed), ".png")
-
-
-def _audio_source(exported: Exported, seed: int) -> _Make:
+def _media_source(exported: Exported, seed: int, medium: str) -> _Make:
+    if medium == "image":
+        return lambda i: (f"picture {i}", synthetic_image(_FIRST_NUMBER + i, seed), ".png")
     of = audio_range(exported)
     return lambda i: (f"sound {i}", synthetic_audio(_FIRST_NUMBER + i, seed, of), ".wav")
 
@@ -166,10 +159,10 @@ def _feeds(exported: Exported, folder: Path, seed: int) -> Iterator[_Asked]:
     for name, array in example.items():
         statistics[name].add(array)
     yield "example", {s.name: example[s.name] for s in exported.signature.inputs}, ".npz"
+    masks = mask_inputs(exported)
     for each in range(seed, seed + _SEEDS):
-        for name, feed in edge_tensors(
-            exported.signature, example, statistics, each, mask_inputs(exported)
-        ):
+        made = TensorInputs(exported.signature, example, statistics, each, masks)
+        for name, feed in made.edges():
             if name.startswith("random"):
                 yield f"{name} of seed {each - seed}", feed, ".npz"
 
@@ -248,15 +241,13 @@ def _margin(record: Record | None, answered: ReferenceAnswer) -> float:
 def _dynamic_size(exported: Exported, feed: Feed) -> int:
     """How large the free dimensions are, as one number."""
     batch = exported.signature.batch_dim
-    return max(
-        (
-            size
-            for spec in exported.signature.inputs
-            for dim, size in zip(spec.shape, feed[spec.name].shape, strict=True)
-            if isinstance(dim, str) and dim != batch
-        ),
-        default=0,
+    sizes = (
+        size
+        for spec in exported.signature.inputs
+        for dim, size in zip(spec.shape, feed[spec.name].shape, strict=True)
+        if isinstance(dim, str) and dim != batch
     )
+    return max(sizes, default=0)
 
 
 def raw_bytes(raw: RawInput) -> bytes:

@@ -152,7 +152,8 @@ def _new_candidates(
     with Reference(exported, folder, request.reference, user_folder, request.caller) as oracle:
         if request.given is not None:
             return list(_given_candidates(request, oracle))
-        return generate_candidates(oracle, folder, request.count, rule.wanted(None), request.seed)
+        asked = request.count, rule.wanted(None), request.seed
+        return generate_candidates(oracle, folder, *asked, least=None)
 
 
 def _given_candidates(request: GoldenRequest, oracle: Reference) -> Iterator[GoldenCandidate]:
@@ -173,7 +174,8 @@ def _suffix(sample: Sample) -> str:
 def _no_case_error(request: GoldenRequest, rule: SelectionRule, surest: float) -> ValidateError:
     at_best = "" if surest < 0 or tasks.needs_neighbours(rule.task) else f", at best {surest:.2g}"
     what = f"inputs of {request.given}" if request.given else "generated inputs"
-    wanted = "three times what each artifact changes" if request.artifacts else _margin(rule)
+    three_times = "three times what each artifact changes"
+    wanted = three_times if request.artifacts else f"{rule.wanted(None):.3g}"
     return ValidateError(
         "EDGE-VALIDATE-009",
         "golden cases",
@@ -182,10 +184,6 @@ def _no_case_error(request: GoldenRequest, rule: SelectionRule, surest: float) -
         hint="give --golden DIR: inputs that the model is sure of and that may be shipped; where it"
         " is sure of none, as without trained weights, train it or load its weights first",
     )
-
-
-def _margin(rule: SelectionRule) -> str:
-    return f"{rule.wanted(None):.3g}"
 
 
 def _note(chosen: Sequence[GoldenCandidate], asked: int, rule: SelectionRule) -> str:
@@ -209,7 +207,8 @@ def _few(chosen: Sequence[GoldenCandidate], asked: int, rule: SelectionRule) -> 
         return ""
     few = "; give better ones with --golden DIR" if len(chosen) < _FEW_CASES else ""
     own = any(each.error is not None for each in chosen)
-    wanted = "three times what each artifact changes on them" if own else _margin(rule)
+    least = f"{rule.wanted(None):.3g}"
+    wanted = "three times what each artifact changes on them" if own else least
     return f"{len(chosen)} of {asked} inputs are decided by a margin above {wanted}{few}"
 
 
@@ -221,14 +220,14 @@ def _fields(
     The reference's first answers say both, where they are stored, else the cases' own.
     """
     seen = _stored_outputs(request, exported) or [each.outputs for each in chosen]
-    floor = Limits().scale_floor
-    return tuple(
-        GoldenField(output=name, word=field.word, scale=scale, axis=split.axis, runs=field.runs)
-        for name, split in field_layouts(exported, seen).items()
-        for field, scale in zip(
-            split.fields, field_scales(split, [feed[name] for feed in seen], floor), strict=True
-        )
-    )
+    fields: list[GoldenField] = []
+    for name, split in field_layouts(exported, seen).items():
+        scales = field_scales(split, [feed[name] for feed in seen], Limits().scale_floor)
+        fields += [
+            GoldenField(output=name, word=field.word, scale=scale, axis=split.axis, runs=field.runs)
+            for field, scale in zip(split.fields, scales, strict=True)
+        ]
+    return tuple(fields)
 
 
 def _stored_outputs(request: GoldenRequest, exported: Exported) -> list[Feed]:
@@ -249,9 +248,8 @@ def _write_cases(
     """Write the cases as ``golden/001.png`` and so on; paths are relative to the workspace."""
     origin: Literal["generated", "given"] = "generated" if request.given is None else "given"
     with staged(Path(request.out) / "golden") as stage:
-        cases = tuple(
-            _write_case(stage, f"{i:03d}", each, medium, rule) for i, each in enumerate(chosen, 1)
-        )
+        named = [(f"{i:03d}", each) for i, each in enumerate(chosen, 1)]
+        cases = tuple(_write_case(stage, name, each, medium, rule) for name, each in named)
     return Golden(origin=origin, cases=cases)
 
 

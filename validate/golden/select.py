@@ -41,7 +41,7 @@ from edgeserve.validate.golden.candidates import (
 )
 from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.requests import LocatedArtifact
-from edgeserve.validate.verdict import drift_limit
+from edgeserve.validate.verdict import UNAVAILABLE, drift_limit
 
 #: Outputs of the ``tensors`` task may differ by this at least, relative to their scale.
 _RELATIVE = 1e-3
@@ -139,9 +139,8 @@ def select_embeddings(
     Returns:
         The chosen ones with margin and error among each other; none where fewer than three hold.
     """
-    held = _stable_subset(
-        [each for each in found if _matches_program(each, rule.tolerance(each.error) / 2)], rule
-    )
+    fit = [each for each in found if _matches_program(each, rule.tolerance(each.error) / 2)]
+    held = _stable_subset(fit, rule)
     if count is not None and len(held) > count:
         held = _stable_subset(_mutual_pairs(held, count), rule)
     return held
@@ -221,9 +220,6 @@ def _mutual_pairs(held: list[GoldenCandidate], count: int) -> list[GoldenCandida
 #: What an artifact decides, and what it would decide further off.
 _DecisionPair = tuple[Record | None, Record | None]
 
-#: What a backend says when it cannot run a good file here; it is asked on the device.
-_UNAVAILABLE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
-
 
 def measure_artifact_errors(
     found: Sequence[GoldenCandidate],
@@ -249,9 +245,8 @@ def measure_artifact_errors(
     if not columns:
         return list(found)
     rule = tasks.decision_rule(exported.task, exported.processing)
-    return [
-        _with_error(rule, each, answers) for each, *answers in zip(found, *columns, strict=True)
-    ]
+    rows = zip(found, *columns, strict=True)
+    return [_with_error(rule, each, answers) for each, *answers in rows]
 
 
 def _raw(each: GoldenCandidate) -> RawInput:
@@ -272,7 +267,7 @@ def _outputs(
     try:
         session = backend.load(placed.artifact, Path(placed.root))
     except BackendError as error:
-        if error.code in _UNAVAILABLE:
+        if error.code in UNAVAILABLE:  # it is asked on the device
             return None
         raise
     with session:
@@ -332,9 +327,7 @@ def _with_error(
     if record is None:
         return dataclasses.replace(each, margin=-1.0)
     error = max(answer_drift(rule, record, answer) for answer in answers)
-    if not math.isfinite(error):
-        return dataclasses.replace(each, margin=-1.0)
-    each_answer = (answer for pair in pairs for answer in pair)
-    if any(decides_otherwise(rule, record, a, SAFETY_FACTOR * error) for a in each_answer):
+    both, far = (answer for pair in pairs for answer in pair), SAFETY_FACTOR * error
+    if not math.isfinite(error) or any(decides_otherwise(rule, record, a, far) for a in both):
         return dataclasses.replace(each, margin=-1.0)
     return dataclasses.replace(each, error=error)

@@ -40,7 +40,8 @@ RANDOM_INPUTS = 4
 _MAX_DIM = 1024
 _MAX_NUMBERS = 1 << 18
 
-_Make = Callable[["InputStatistics", tuple[int, ...], np.random.Generator], np.ndarray]
+_Shape = tuple[int, ...]
+_Make = Callable[["InputStatistics", _Shape, np.random.Generator], np.ndarray]
 
 
 class InputStatistics:
@@ -84,28 +85,22 @@ def _constant(pick: Callable[[InputStatistics], float]) -> _Make:
     return lambda stats, shape, rng: np.full(shape, pick(stats))
 
 
-def _random(stats: InputStatistics, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def _random(stats: InputStatistics, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
     return rng.normal(stats.mean, stats.deviation, shape)
 
 
-def _extremes(
-    stats: InputStatistics, shape: tuple[int, ...], rng: np.random.Generator
-) -> np.ndarray:
+def _extremes(stats: InputStatistics, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
     return rng.choice(stats.range, shape)
 
 
-def _one_hot(
-    stats: InputStatistics, shape: tuple[int, ...], rng: np.random.Generator
-) -> np.ndarray:
+def _one_hot(stats: InputStatistics, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
     array = np.zeros(shape)
     if array.size:
         array.flat[rng.integers(array.size)] = stats.range[1]
     return array
 
 
-def _repeated(
-    stats: InputStatistics, shape: tuple[int, ...], rng: np.random.Generator
-) -> np.ndarray:
+def _repeated(stats: InputStatistics, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
     """The same row again and again: along the last axis but one, or one number throughout."""
     row = (*shape[:-2], 1, *shape[-1:]) if len(shape) > 1 else (1,) * len(shape)
     return np.broadcast_to(_random(stats, row, rng), shape).copy()
@@ -122,18 +117,13 @@ _KINDS: dict[str, _Make] = {
 }
 
 
-def edge_tensors(
-    signature: Signature,
-    example: Mapping[str, np.ndarray],
-    statistics: Mapping[str, InputStatistics],
-    seed: int,
-    masks: Collection[str] = (),
-) -> Iterator[tuple[str, Feed]]:
-    """Generated feeds by name; each has the example's shapes, with a batch of 1 where it is free.
+@dataclass(frozen=True)
+class TensorInputs:
+    """Makes feeds of a model.
 
     Numbers stay within the range of ``statistics``, so that ids remain ids.
 
-    Args:
+    Attributes:
         signature: The model's.
         example: Its example inputs, for the sizes of dynamic dimensions.
         statistics: By input name.
@@ -141,73 +131,64 @@ def edge_tensors(
         masks: Inputs that say which positions count: never all zero, which many models answer
             with NaN, but ones and then zeros, as padding leaves them.
     """
-    sizes = {name: _shape(spec, example, signature) for name, spec in _specs(signature).items()}
-    for number, (name, make) in enumerate(_KINDS.items()):
-        rng = np.random.default_rng((seed, number))
-        yield name, _feed(signature, sizes, statistics, masks, make, rng)
 
+    signature: Signature
+    example: Mapping[str, np.ndarray]
+    statistics: Mapping[str, InputStatistics]
+    seed: int
+    masks: Collection[str] = ()
 
-def length_tensors(
-    signature: Signature,
-    example: Mapping[str, np.ndarray],
-    statistics: Mapping[str, InputStatistics],
-    seed: int,
-    masks: Collection[str] = (),
-) -> Iterator[tuple[str, Feed]]:
-    """Random feeds with the free dimensions (the batch left out) at their ends, and at a prime.
+    def edges(self) -> Iterator[tuple[str, Feed]]:
+        """Feeds by name; each has the example's shapes, with a batch of 1 where it is free."""
+        for number, (name, make) in enumerate(_KINDS.items()):
+            yield name, self._feed(make, number, {})
 
-    Sizes end where inputs become huge. Arguments are those of `edge_tensors`.
-    """
-    free = {dim: ends for dim, ends in signature.dims.items() if dim != signature.batch_dim}
-    free = {dim: (max(1, low), high) for dim, (low, high) in free.items() if low < high}
-    if not free:
-        return
-    cap = _cap(signature, example, free)
-    top = {dim: max(low, min(high, cap)) for dim, (low, high) in free.items()}
-    chosen = {
-        "smallest": {dim: low for dim, (low, _) in free.items()},
-        "prime": {dim: prime_between(low, top[dim]) or low for dim, (low, _) in free.items()},
-        "largest": top,
-    }
-    for number, (word, dims) in enumerate(chosen.items()):
-        rng = np.random.default_rng((seed, len(_KINDS) + number))
-        sizes = {n: _shape(s, example, signature, dims) for n, s in _specs(signature).items()}
-        said = ", ".join(f"{dim} {size}" for dim, size in dims.items())
-        yield f"{word} ({said})", _feed(signature, sizes, statistics, masks, _random, rng)
+    def lengths(self) -> Iterator[tuple[str, Feed]]:
+        """Random feeds with the free dimensions (the batch left out) at their ends, and at a prime.
 
+        Sizes end where inputs become huge.
+        """
+        ends = {dim: ends for dim, ends in self.signature.dims.items() if ends[0] < ends[1]}
+        free = {d: (max(1, low), high) for d, (low, high) in ends.items()}
+        free.pop(self.signature.batch_dim or "", None)
+        if not free:
+            return
+        top = self._largest(free)
+        chosen = {
+            "smallest": {dim: low for dim, (low, _) in free.items()},
+            "prime": {dim: prime_between(low, top[dim]) or low for dim, (low, _) in free.items()},
+            "largest": top,
+        }
+        for number, (word, dims) in enumerate(chosen.items(), len(_KINDS)):
+            sizes = ", ".join(f"{dim} {size}" for dim, size in dims.items())
+            yield f"{word} ({sizes})", self._feed(_random, number, dims)
 
-def _cap(
-    signature: Signature, example: Mapping[str, np.ndarray], free: Mapping[str, tuple[int, int]]
-) -> int:
-    """The size up to which dimensions may grow before an input holds too many numbers."""
-    cap = _MAX_DIM
-    while cap > 1:
-        dims = {dim: max(low, min(high, cap)) for dim, (low, high) in free.items()}
-        shapes = [_shape(spec, example, signature, dims) for spec in signature.inputs]
-        if all(math.prod(shape) <= _MAX_NUMBERS for shape in shapes):
-            break
-        cap = cap * 7 // 8
-    return cap
+    def _largest(self, free: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """The sizes up to which dimensions may grow before an input holds too many numbers."""
+        cap = _MAX_DIM
+        while True:
+            dims = {dim: max(low, min(high, cap)) for dim, (low, high) in free.items()}
+            shapes = [self._shape(spec, dims) for spec in self.signature.inputs]
+            if cap <= 1 or all(math.prod(shape) <= _MAX_NUMBERS for shape in shapes):
+                return dims
+            cap = cap * 7 // 8
 
+    def _feed(self, make: _Make, number: int, dims: Mapping[str, int]) -> Feed:
+        rng = np.random.default_rng((self.seed, number))
+        feed = {}
+        for spec in self.signature.inputs:
+            statistics = self.statistics[spec.name]
+            fitted = _fitted(make(statistics, self._shape(spec, dims), rng), spec, statistics)
+            feed[spec.name] = _as_mask(fitted) if spec.name in self.masks else fitted
+        return feed
 
-def _specs(signature: Signature) -> dict[str, TensorSpec]:
-    return {spec.name: spec for spec in signature.inputs}
-
-
-def _feed(
-    signature: Signature,
-    sizes: Mapping[str, tuple[int, ...]],
-    statistics: Mapping[str, InputStatistics],
-    masks: Collection[str],
-    make: _Make,
-    rng: np.random.Generator,
-) -> Feed:
-    feed = {}
-    for spec in signature.inputs:
-        array = make(statistics[spec.name], sizes[spec.name], rng)
-        fitted = _fitted(array, spec, statistics)
-        feed[spec.name] = _as_mask(fitted) if spec.name in masks else fitted
-    return feed
+    def _shape(self, spec: TensorSpec, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """The example's; a free batch axis becomes as small as it may, others as ``dims`` say."""
+        sizes, batch = dict(dims), self.signature.batch_dim
+        if batch is not None:
+            sizes[batch] = max(1, self.signature.dims[batch][0])
+        shape = self.example[spec.name].shape
+        return tuple(sizes.get(str(dim), size) for dim, size in zip(spec.shape, shape, strict=True))
 
 
 def _as_mask(array: np.ndarray) -> np.ndarray:
@@ -218,26 +199,9 @@ def _as_mask(array: np.ndarray) -> np.ndarray:
     return np.asarray(np.arange(array.shape[-1]) < ones, array.dtype)
 
 
-def _shape(
-    spec: TensorSpec,
-    example: Mapping[str, np.ndarray],
-    signature: Signature,
-    dims: Mapping[str, int] | None = None,
-) -> tuple[int, ...]:
-    """The example's shape; a free batch axis becomes as small as it may, others as ``dims`` say."""
-    sizes = dict(dims or {})
-    if signature.batch_dim is not None:
-        sizes[signature.batch_dim] = max(1, signature.dims[signature.batch_dim][0])
-    shape = example[spec.name].shape
-    return tuple(sizes.get(str(dim), size) for dim, size in zip(spec.shape, shape, strict=True))
-
-
-def _fitted(
-    array: np.ndarray, spec: TensorSpec, statistics: Mapping[str, InputStatistics]
-) -> np.ndarray:
+def _fitted(array: np.ndarray, spec: TensorSpec, statistics: InputStatistics) -> np.ndarray:
     """Within the range seen, in the input's dtype."""
-    low, high = statistics[spec.name].range
-    inside = np.clip(array, low, high)
+    inside = np.clip(array, *statistics.range)
     if spec.dtype.startswith(("int", "uint", "bool")):
         inside = np.rint(inside)
     return np.asarray(inside, spec.dtype)
@@ -279,46 +243,35 @@ def media_inputs(exported: Exported, processor: Processor, seed: int) -> Iterato
     """Natural pictures, sounds or texts, and the odd ones; nothing for a model of tensors."""
     if processor.medium == "image":
         for i in range(MEDIA_INPUTS):
-            raw = synthetic_image(i, seed)
-            name = f"picture-{i}"
-            yield GeneratedInput(name, True, raw, prepare_feed(processor, raw, name))
+            yield _natural_input(processor, f"picture-{i}", synthetic_image(i, seed))
     elif processor.medium == "text":
         yield from _text_inputs(exported, processor)
     elif processor.medium == "audio":
-        yield from _audio_inputs(exported, processor, seed)
+        of = audio_range(exported)
+        for i in range(MEDIA_INPUTS):
+            yield _natural_input(processor, f"sound-{i}", synthetic_audio(i, seed, of))
+        for name, raw, sized in odd_sounds(of):
+            feed = prepare_feed(processor, raw, name)
+            yield GeneratedInput(name, False, None, feed, of_length=sized)
 
 
-def _audio_inputs(exported: Exported, processor: Processor, seed: int) -> Iterator[GeneratedInput]:
-    of = audio_range(exported)
-    for i in range(MEDIA_INPUTS):
-        raw = synthetic_audio(i, seed, of)
-        yield GeneratedInput(f"sound-{i}", True, raw, prepare_feed(processor, raw, f"sound-{i}"))
-    for name, raw, sized in odd_sounds(of):
-        yield GeneratedInput(name, False, None, prepare_feed(processor, raw, name), of_length=sized)
+def _natural_input(processor: Processor, name: str, raw: RawInput) -> GeneratedInput:
+    return GeneratedInput(name, True, raw, prepare_feed(processor, raw, name))
 
 
 def _text_inputs(exported: Exported, processor: Processor) -> Iterator[GeneratedInput]:
     for i, both in enumerate(paraphrases()[::2]):
         for letter, text in zip("ab", both, strict=True):
-            yield _text_input(processor, f"text-{i}{letter}", text, natural=True)
-    longest = min(_longest(exported), _MAX_TOKENS)
+            yield _natural_input(processor, f"text-{i}{letter}", text)
+    padding = exported.processing.padding.values()
+    longest = min(max(step.max_length for step in padding), _MAX_TOKENS)
     for name, text in _texts_by_length(exported, processor, longest):
-        yield replace(_text_input(processor, name, text, natural=True), of_length=True)
+        yield replace(_natural_input(processor, name, text), of_length=True)
     for name, text in text_edge_cases(longest):
         try:
-            yield _text_input(processor, name, text, natural=False)
+            yield GeneratedInput(name, False, None, prepare_feed(processor, text, name))
         except DataError:  # a tokenizer that refuses such a text refuses it everywhere
             continue
-
-
-def _text_input(processor: Processor, name: str, text: str, *, natural: bool) -> GeneratedInput:
-    return GeneratedInput(
-        name, natural, text if natural else None, prepare_feed(processor, text, name)
-    )
-
-
-def _longest(exported: Exported) -> int:
-    return max(step.max_length for step in exported.processing.padding.values())
 
 
 def _texts_by_length(
@@ -353,10 +306,10 @@ def edge_inputs(
     raw = processor.medium == "tensors"
     known = {spec.name: example[spec.name] for spec in exported.signature.inputs}
     yield GeneratedInput("example", raw, known if raw else None, known)
-    asked = (exported.signature, example, statistics, seed, mask_inputs(exported))
-    for name, feed in edge_tensors(*asked):
+    made = TensorInputs(exported.signature, example, statistics, seed, mask_inputs(exported))
+    for name, feed in made.edges():
         natural = raw and name.startswith("random-")
         yield GeneratedInput(name, natural, feed if natural else None, feed)
     if raw:
-        for name, feed in length_tensors(*asked):
+        for name, feed in made.lengths():
             yield GeneratedInput(name, False, None, feed, of_length=True)

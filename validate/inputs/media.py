@@ -213,9 +213,8 @@ def _sine(time: np.ndarray, pitch: np.ndarray | float) -> np.ndarray:
 
 def _syllables(rng: np.random.Generator, time: np.ndarray) -> np.ndarray:
     """0 to 1: loud and quiet a few times a second."""
-    return np.asarray(
-        np.clip(np.sin(2 * np.pi * rng.uniform(1.5, 4) * time + rng.uniform(0, 6)), 0, 1)
-    )
+    wave = np.sin(2 * np.pi * rng.uniform(1.5, 4) * time + rng.uniform(0, 6))
+    return np.asarray(np.clip(wave, 0, 1))
 
 
 def _hum(rng: np.random.Generator, time: np.ndarray) -> np.ndarray:

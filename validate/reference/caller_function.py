@@ -46,9 +46,8 @@ def function_name(function: object) -> str:
     found: Any = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, part, None)
-    return (
-        f"{module}:{path}" if found is function and module != "__main__" else f"<{module}:{path}>"
-    )
+    name = f"{module}:{path}"
+    return name if found is function and module != "__main__" else f"<{name}>"
 
 
 class CallerFunction:
@@ -87,16 +86,13 @@ class CallerFunction:
         """
         asked = _unpack(message)
         with self._lock:
-            answers = [
-                self._one(*pair) for pair in zip(asked["raws"], asked["things"], strict=True)
-            ]
-        return _pack(answers)
+            pairs = zip(asked["raws"], asked["things"], strict=True)
+            return _pack([self._one(raw, thing) for raw, thing in pairs])
 
     def _one(self, raw: RawInput, thing: str) -> object:
+        called = f"reference {self.name} on {thing}"
         try:
-            answer = call_reference(
-                self._function, raw, f"reference {self.name} on {thing}", self._folder
-            )
+            answer = call_reference(self._function, raw, called, self._folder)
         except ValidateError as error:
             error.source_line = error.source_line or self._own_line(error.__cause__)
             raise

@@ -342,9 +342,7 @@ def _fits(spec: TensorSpec, port: TensorMetadata, *, exact: bool) -> bool:
     if held != spec.dtype and (exact or np.dtype(held).kind != np.dtype(spec.dtype).kind):
         return False
     pairs = zip(spec.shape, port.shape, strict=True)
-    return all(
-        theirs == -1 or not isinstance(size, int) or size == theirs for size, theirs in pairs
-    )
+    return all(size in (-1, own) or not isinstance(own, int) for own, size in pairs)
 
 
 def _bytes_tensor(port: TensorMetadata, data: bytes) -> oip.Tensor:

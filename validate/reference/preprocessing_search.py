@@ -139,7 +139,7 @@ def _distances(
     oracle: Reference, asked: Sequence[AskedPicture], feeds: Sequence[Feed]
 ) -> list[float]:
     """How far the program is from the server where it is given these feeds."""
-    outputs = oracle.run(feeds)
+    outputs = oracle.runner.run(feeds)
     programs = [oracle.program_answer(*pair) for pair in zip(outputs, feeds, strict=True)]
     pairs = zip(asked, programs, strict=True)
     return [distance(oracle, each.answer, program) for each, program in pairs]

@@ -20,13 +20,12 @@ import msgspec
 from edgeserve import tasks
 from edgeserve.backends.batching import BatchRunner
 from edgeserve.backends.reference import reference as reference_program
-from edgeserve.backends.session import Session
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.processing import Processor
 from edgeserve.tasks.classification import Classification
-from edgeserve.types.records import Record, Runtime
+from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.validate.inference import decision, load_processor, prepare_feed
 from edgeserve.validate.reference.caller_function import CallerReference
@@ -76,6 +75,8 @@ class Reference:
         reference: As given.
         processor: The packaged processing.
         rule: How its decisions are compared.
+        session: The exported program, open.
+        runner: Runs the exported program with feeds.
         least_score: The least score of a box that a detector's server has listed so far; None of
             any other reference.
 
@@ -95,32 +96,17 @@ class Reference:
         self._lowered = _lower_threshold_processor(exported, folder)
         self._server = self._opened(reference, user_folder, caller)
         backend, program = reference_program(exported)
-        self._session = backend.load(program, folder)
-        self._runner = BatchRunner(self._session, exported.signature)
+        self.session = backend.load(program, folder)
+        self.runner = BatchRunner(self.session, exported.signature)
         self.least_score: float | None = None
 
     def __enter__(self) -> Reference:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._session.close()
+        self.session.close()
         if self._server is not None:
             self._server.close()
-
-    @property
-    def runtime(self) -> Runtime:
-        """The engine of the exported program."""
-        return self._session.runtime
-
-    @property
-    def session(self) -> Session:
-        """The exported program, open."""
-        return self._session
-
-    @property
-    def runner(self) -> BatchRunner:
-        """Runs the exported program with feeds."""
-        return self._runner
 
     @property
     def is_server(self) -> bool:
@@ -138,12 +124,8 @@ class Reference:
         return self._server.description if self._server else ""
 
     def feed(self, raw: RawInput, thing: str) -> Feed:
-        """One raw input as the exported program takes it; see `feed_of`."""
+        """One raw input as the exported program takes it; see `prepare_feed`."""
         return prepare_feed(self.processor, raw, thing)
-
-    def run(self, feeds: Sequence[Feed]) -> list[Feed]:
-        """Outputs of the exported program, one dict an input."""
-        return self._runner.run(feeds)
 
     def answer(
         self, things: Sequence[str], raws: Sequence[RawInput], feeds: Sequence[Feed]
@@ -158,7 +140,7 @@ class Reference:
         Raises:
             ValidateError: the server failed, or gave an answer that is none.
         """
-        outputs = self.run(feeds)
+        outputs = self.runner.run(feeds)
         programs = [self.program_answer(*each) for each in zip(outputs, feeds, strict=True)]
         if self._server is None:
             return programs
@@ -174,7 +156,7 @@ class Reference:
         record = self._completed(record, near)
         margin = None if record is None else tasks.margin(record, self.rule)
         return ReferenceAnswer(
-            record=record, margin=margin, scored=True, outputs=outputs, own=True, program=record
+            record, margin, scored=True, outputs=outputs, own=True, program=record
         )
 
     def _opened(
@@ -193,26 +175,20 @@ class Reference:
     ) -> ReferenceAnswer:
         called = f"answer of {self.reference} to {thing}"
         exported = self.exported
-        said = parse_answer(answer, exported.task, exported.signature, exported.labels, called)
-        if said.tensors is not None:
-            _check_tensors(said.tensors, program.outputs, called)
-            own = self.program_answer(said.tensors, feed)
+        parsed = parse_answer(answer, exported.task, exported.signature, exported.labels, called)
+        if parsed.tensors is not None:
+            _check_tensors(parsed.tensors, program.outputs, called)
+            own = self.program_answer(parsed.tensors, feed)
             return dataclasses.replace(own, program=program.record)
-        if said.record is not None and type(said.record) is type(program.record):
+        if parsed.record is not None and type(parsed.record) is type(program.record):
             assert self._answers is not None
-            self._answers.check_size(said.record, program.record, called)
-        least = tasks.least_score(said.record)
+            self._answers.check_size(parsed.record, program.record, called)
+        least = tasks.least_score(parsed.record)
         if least is not None:
             self.least_score = least if self.least_score is None else min(self.least_score, least)
-        record = self._completed(said.record, program.record)
-        return ReferenceAnswer(
-            record=record,
-            margin=self._margin(said, record, program),
-            scored=said.scored,
-            outputs=program.outputs,
-            own=False,
-            program=program.record,
-        )
+        record = self._completed(parsed.record, program.record)
+        margin, scored = self._margin(parsed, record, program), parsed.scored
+        return dataclasses.replace(program, record=record, margin=margin, scored=scored, own=False)
 
     def _completed(self, record: Record | None, program: Record | None) -> Record | None:
         """The record with what the exported program knows besides, or nearly decided."""
@@ -223,10 +199,10 @@ class Reference:
         return completed
 
     def _margin(
-        self, said: ParsedAnswer, record: Record | None, program: ReferenceAnswer
+        self, parsed: ParsedAnswer, record: Record | None, program: ReferenceAnswer
     ) -> float | None:
         """The server's own margin where its scores show one, else the exported program's."""
-        if record is not None and (said.scored or not isinstance(record, Classification)):
+        if record is not None and (parsed.scored or not isinstance(record, Classification)):
             return tasks.margin(record, self.rule)
         return program.margin
 

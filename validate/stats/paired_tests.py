@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from edgeserve.types.base import number
@@ -124,15 +125,30 @@ def ratio_stats(
     groups = _sum_by_group(costs)
     apart = artifact - reference
     far = _ratio_margin([cost - apart * held for cost, held in groups], size)
-    lost, won = sum(cost > 0 for cost, _ in groups), sum(cost < 0 for cost, _ in groups)
+    bounds = [shown(reference + end) - shown(reference) for end in (apart - far, apart + far)]
+    sides, more = (shown(reference), shown(artifact)), np.array([cost for cost, _ in groups])
+    return _metric_stats(metric, len(costs), sides, bounds, worse=more > 0, better=more < 0)
+
+
+def _metric_stats(
+    metric: str,
+    inputs: int,
+    sides: Sequence[float],
+    bounds: Sequence[float],
+    worse: np.ndarray,
+    better: np.ndarray,
+) -> MetricStats:
+    """Figures of the reference and the artifact, and in which groups the artifact is which."""
+    (reference, artifact), (lower, upper) = map(number, sides), map(number, bounds)
+    lost, won = int(worse.sum()), int(better.sum())
     return MetricStats(
         metric=metric,
-        inputs=len(costs),
-        groups=len(groups),
-        reference=number(shown(reference)),
-        artifact=number(shown(artifact)),
-        lower=number(shown(reference + apart - far) - shown(reference)),
-        upper=number(shown(reference + apart + far) - shown(reference)),
+        inputs=inputs,
+        groups=len(worse),
+        reference=reference,
+        artifact=artifact,
+        lower=lower,
+        upper=upper,
         lost=lost,
         won=won,
         p=number(mcnemar_p(lost, won)),
@@ -217,24 +233,12 @@ def bootstrap_stats(
 
 def _bootstrap_metric(name: str, values: np.ndarray, alone: np.ndarray, inputs: int) -> MetricStats:
     """Figures of one metric: of all, [2, 1 + draws], and of each group by itself, [groups, 2]."""
-    reference, artifact = values[:, 0].tolist()
+    reference, artifact = sides = values[:, 0].tolist()
     far = _bootstrap_margin(values[1, 1:] - values[0, 1:], len(alone))
     more = alone[:, 1] - alone[:, 0]  # NaN: the group has nothing to read it from
-    lost, won = int((more < 0).sum()), int((more > 0).sum())
-    apart = artifact - reference
-    return MetricStats(
-        metric=name,
-        inputs=inputs,
-        groups=len(alone),
-        reference=number(reference),
-        artifact=number(artifact),
-        lower=number(max(-1.0, apart - far)),
-        upper=number(min(1.0, apart + far)),
-        lost=lost,
-        won=won,
-        p=number(mcnemar_p(lost, won)),
-        more_is_better=True,
-    )
+    bounds = max(-1.0, artifact - reference - far), min(1.0, artifact - reference + far)
+    stats = _metric_stats(name, inputs, sides, bounds, worse=more < 0, better=more > 0)
+    return msgspec.structs.replace(stats, more_is_better=True)
 
 
 def _bootstrap_margin(apart: np.ndarray, groups: int) -> float:

@@ -149,10 +149,7 @@ def _verdict(proofs: tuple[Proven, ...]) -> CertificateVerdict:
 
 def _proven(candidate: ExecutionPlan, outcome: ProbeOutcome | None) -> Proven:
     artifact = candidate.artifact
-    if outcome is None:
-        outcome = ProbeOutcome(
-            key=candidate.key, name=candidate.name, state="busy", reason="there are no golden cases"
-        )
+    outcome = outcome or candidate.outcome("busy", "there are no golden cases")
     return Proven(
         format=artifact.format,
         precision=artifact.precision,

@@ -11,17 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from edgeserve.backends import Session
+from edgeserve.backends import Session, batching
 from edgeserve.backends.adapter import Adapter, Arrays
-from edgeserve.backends.batching import (
-    batch_range,
-    grouped,
-    in_batches,
-    join,
-    row_count,
-    same_shapes,
-    split,
-)
 from edgeserve.errors import EdgeError, revive
 from edgeserve.processing import Processor, Raw
 from edgeserve.types.records import Record, Tensors
@@ -52,7 +43,7 @@ class Engine:
         self.run = Adapter(session, signature, processor.padding).run
         self._prepare, self._stack = processor.prepare, processor.batch
         self._of_text = processor.medium == "text"
-        self._smallest, high = batch_range(signature)
+        self._smallest, high = batching.batch_range(signature)
         self.largest = max(self._smallest, min(high, _MAX_BATCH))
         self._stacks = signature.batch_dim is not None
 
@@ -88,12 +79,12 @@ class Engine:
         """
         samples = (_item(i, self._prepare, raw) for i, raw in enumerate(raws))
         if not self._of_text:
-            batches = grouped(samples, self.largest, same_shapes)
+            batches = batching.grouped(samples, self.largest, batching.same_shapes)
             return [answer for batch in batches for answer in self._answer(batch)]
         texts = list(samples)
         order = sorted(range(len(texts)), key=lambda i: max(x.size for x in texts[i].values()))
         answers: dict[int, Record | Tensors] = {}
-        for batch in in_batches(len(order), self.largest):
+        for batch in batching.in_batches(len(order), self.largest):
             indexes = [order[i] for i in batch]
             answers |= zip(indexes, self._answer([texts[i] for i in indexes]), strict=True)
         return [answers[i] for i in range(len(texts))]
@@ -101,11 +92,12 @@ class Engine:
     def many_named(self, feeds: Sequence[Mapping[str, np.ndarray]]) -> list[Arrays]:
         """`named` for each, in order; feeds that differ in the batch axis only share a run."""
         checked = (_item(i, self.check, feed) for i, feed in enumerate(feeds))
-        rows = row_count if self._stacks else lambda _: self.largest
+        rows = batching.row_count if self._stacks else lambda _: self.largest
         answers: list[Arrays] = []
-        for group in grouped(list(checked), self.largest, _differ_in_rows, rows):
-            outputs = self.run(join(group))
-            answers += split(outputs, [*map(row_count, group)]) if group[1:] else [outputs]
+        for group in batching.grouped(list(checked), self.largest, _differ_in_rows, rows):
+            outputs = self.run(batching.join(group))
+            sizes = [*map(batching.row_count, group)]
+            answers += batching.split(outputs, sizes) if group[1:] else [outputs]
         return answers
 
     def _answer(self, samples: list[Arrays]) -> list[Record | Tensors]:

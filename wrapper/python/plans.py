@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgeserve import backends
 from edgeserve.backends import Backend
@@ -24,7 +25,7 @@ from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest, unsupported_features
 from edgeserve.types.profile import DeviceProfile, Profile
 from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT
-from edgeserve.wrapper.probe_store import ProbeOutcome
+from edgeserve.wrapper.probe_store import ProbeOutcome, ProbeState
 
 
 @dataclass(frozen=True)
@@ -67,25 +68,16 @@ def parse_constraints(
         ProfileError: there is no profile of that name.
     """
     if deadline is not None:
-        raise WrapperError(
-            "EDGE-WRAPPER-002",
-            "argument deadline",
-            wanted="a fallback beside it",
-            got="none",
-            hint="leave it out: without a fallback nobody could answer in the device's place",
-        )
+        hint = "leave it out: without a fallback nobody could answer in the device's place"
+        raise _bad_argument("EDGE-WRAPPER-002", "deadline", "a fallback beside it", "none", hint)
     if format is not None:
         format = _known_format(format)
-    if precision is not None:
-        _check_precision(precision)
+    if not (precision is None or precision in PRECISIONS or precision in backends.precisions()):
+        raise _unknown_word("precision", precision, backends.precisions())
     if threads is not None and (type(threads) is not int or threads < 1):
-        raise WrapperError(
-            "EDGE-WRAPPER-003",
-            "argument threads",
-            wanted="a whole number from 1 up",
-            got=repr(threads),
-            hint="leave it out to let the Wrapper measure what is best",
-        )
+        hint = "leave it out to let the Wrapper measure what is best"
+        wanted = "a whole number from 1 up"
+        raise _bad_argument("EDGE-WRAPPER-003", "threads", wanted, repr(threads), hint)
     return Constraints(format, precision, delegate, threads, bool(strict), _device(profile))
 
 
@@ -97,19 +89,14 @@ def _known_format(word: str) -> str:
     return format
 
 
-def _check_precision(word: str) -> None:
-    if word not in PRECISIONS and word not in (known := backends.precisions()):
-        raise _unknown_word("precision", word, known)
-
-
 def _unknown_word(argument: str, value: str, known: tuple[str, ...]) -> WrapperError:
-    return WrapperError(
-        "EDGE-WRAPPER-003",
-        f"argument {argument}",
-        wanted=f"one of {', '.join(known)}",
-        got=repr(value),
-        hint="`edgeserve inspect BUNDLE` lists what the bundle holds",
-    )
+    wanted = f"one of {', '.join(known)}"
+    hint = "`edgeserve inspect BUNDLE` lists what the bundle holds"
+    return _bad_argument("EDGE-WRAPPER-003", argument, wanted, repr(value), hint)
+
+
+def _bad_argument(code: str, argument: str, wanted: str, got: str, hint: str) -> WrapperError:
+    return WrapperError(code, f"argument {argument}", wanted=wanted, got=got, hint=hint)
 
 
 def _device(profile: Profile | str | None) -> DeviceProfile | None:
@@ -120,13 +107,9 @@ def _device(profile: Profile | str | None) -> DeviceProfile | None:
         from edgeserve import profiles
 
         return profiles.device(profile)
-    raise WrapperError(
-        "EDGE-WRAPPER-002",
-        "argument profile",
-        wanted="a device profile",
-        got="a workload profile, which is not in this version",
-        hint="give its limits to `edgeserve validate`, and a device profile or nothing here",
-    )
+    got = "a workload profile, which is not in this version"
+    hint = "give its limits to `edgeserve validate`, and a device profile or nothing here"
+    raise _bad_argument("EDGE-WRAPPER-002", "profile", "a device profile", got, hint)
 
 
 #: Best first; what the gate failed is never in a manifest's artifacts.
@@ -160,6 +143,10 @@ class ExecutionPlan(Value, frozen=True):
         """For people: "onnx-fp32 on cpu, 2 threads"."""
         count = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.threads else ""
         return f"{self.artifact.name} on {self.delegate}{count}"
+
+    def outcome(self, state: ProbeState, reason: str, **more: Any) -> ProbeOutcome:
+        """How a trial of it ended; ``more`` as in `ProbeOutcome`."""
+        return ProbeOutcome(key=self.key, name=self.name, state=state, reason=reason, **more)
 
 
 @dataclass(frozen=True)
@@ -278,7 +265,8 @@ def _plans_of(
         return [], f"{reason} (format={artifact.format!r} takes it all the same)"
     if not delegates:
         return [], f"no delegate that is asked for is usable here, which are {', '.join(usable)}"
-    digest = _runtime_digest(engine, digest)
+    # Of the device with the versions of the packages that run a format.
+    digest = sha256_bytes(f"{digest} {sorted(versions(*engine.packages).items())}".encode())
     return [
         ExecutionPlan(artifact=artifact, delegate=d, threads=n, key=_key(artifact, d, n, digest))
         for d in delegates
@@ -354,20 +342,10 @@ def _key(artifact: Artifact, delegate: str, threads: int | None, digest: str) ->
     return sha256_bytes(what.encode() + encode(artifact.io))
 
 
-def _runtime_digest(engine: Backend, digest: str) -> str:
-    """Hash of the device with the versions of the packages that run a format."""
-    return sha256_bytes(f"{digest} {sorted(versions(*engine.packages).items())}".encode())
-
-
 def _model_digest(manifest: Manifest, digest: str) -> str:
     """Hash of the device with all of a manifest that may change an answer or what it is held to."""
-    parts = (
-        manifest.task,
-        manifest.signature,
-        manifest.processing,
-        manifest.labels,
-        manifest.golden,
-    )
+    of = manifest
+    parts = (of.task, of.signature, of.processing, of.labels, of.golden)
     return sha256_bytes(f"{digest} {manifest.model_id} ".encode() + encode(parts))
 
 
@@ -381,17 +359,8 @@ def device_digest() -> str:
         except OSError:
             continue
     packages = [f"{name} {here.packages[name]}" for name in _PACKAGES if name in here.packages]
-    facts = [
-        here.machine,
-        here.processor,
-        *here.features,
-        str(here.cores),
-        here.system,
-        platform.release(),
-        here.python,
-        *drivers,
-        *packages,
-    ]
+    facts = [here.machine, here.processor, *here.features, str(here.cores), here.system]
+    facts += [platform.release(), here.python, *drivers, *packages]
     return sha256_bytes("\n".join(facts).encode())
 
 

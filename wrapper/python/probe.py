@@ -13,16 +13,18 @@ import contextlib
 import faulthandler
 import io
 import statistics
-import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from edgeserve import backends, jobs, tasks
 from edgeserve.backends import Session
 from edgeserve.bundle import Model, open_model
+from edgeserve.durations import time_runs
 from edgeserve.errors import BundleError, EdgeError, ProcessingError, WrapperError
 from edgeserve.golden_compare import GoldenComparison, compare_arrays, compare_records
 from edgeserve.processing import Processor
@@ -86,13 +88,10 @@ def open_session(candidate: ExecutionPlan, model: Model) -> Session:
     if session.delegate != candidate.delegate:
         taken = session.delegate
         session.close()
-        raise WrapperError(
-            "EDGE-WRAPPER-007",
-            candidate.name,
-            wanted=f"delegate {candidate.delegate}",
-            got=f"{taken}, which the runtime took instead",
-            hint="`edgeserve doctor` says what a delegate needs",
-        )
+        wanted = f"delegate {candidate.delegate}"
+        got = f"{taken}, which the runtime took instead"
+        hint = "`edgeserve doctor` says what a delegate needs"
+        raise WrapperError("EDGE-WRAPPER-007", candidate.name, wanted=wanted, got=got, hint=hint)
     return session
 
 
@@ -123,41 +122,18 @@ def probe_plan(
         reason = (
             error.message if isinstance(error, EdgeError) else f"{type(error).__name__}: {error}"
         )
-        outcome = ProbeOutcome(
-            key=candidate.key, name=candidate.name, state="failed", reason=reason, tries=tries + 1
-        )
-        return outcome, None
-    outcome = _outcome_of(candidate, session, proof)
-    if outcome.state != "accepted":
+        return candidate.outcome("failed", reason, tries=tries + 1), None
+    figures = msgspec.structs.asdict(proof) | {"runtime": session.runtime}
+    if wrong := figures.pop("wrong"):
         _close(session)
-        return outcome, None
-    return outcome, session
+        reason = f"answered {len(wrong)} of {proof.total} golden cases wrongly; {wrong[0]}"
+        return candidate.outcome("refused", reason, **figures), None
+    return candidate.outcome("accepted", "", **figures), session
 
 
 def _close(session: Session | None) -> None:
     if session is not None:
         session.close()
-
-
-def _outcome_of(candidate: ExecutionPlan, session: Session, proof: GoldenResult) -> ProbeOutcome:
-    return ProbeOutcome(
-        key=candidate.key,
-        name=candidate.name,
-        state="refused" if proof.wrong else "accepted",
-        runtime=session.runtime,
-        passed=proof.passed,
-        total=proof.total,
-        min_margin=proof.min_margin,
-        max_difference=proof.max_difference,
-        run_ms=proof.run_ms,
-        reason=_failure_reason(proof.wrong, proof.total),
-    )
-
-
-def _failure_reason(wrong: Sequence[str], total: int) -> str:
-    if not wrong:
-        return ""
-    return f"answered {len(wrong)} of {total} golden cases wrongly; {wrong[0]}"
 
 
 def run_probe(
@@ -190,9 +166,7 @@ def run_probe(
             return outcome, session
     except ProbeBusy:
         reason = f"another process has been trying it for {limit_s:.0f} s"
-        return ProbeOutcome(
-            key=candidate.key, name=candidate.name, state="busy", reason=reason
-        ), None
+        return candidate.outcome("busy", reason), None
 
 
 def probe_all(request: ProbeRequest) -> ProbeOutcomes:
@@ -364,10 +338,5 @@ def _in_batches(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> li
 
 def _median_run_ms(engine: Engine, feed: Arrays) -> float:
     """Median wall time of a few runs, milliseconds; the proof itself was the warm-up."""
-    times: list[float] = []
-    end = time.perf_counter() + _TIMING_S
-    while len(times) < _TIMED_RUNS and (not times or time.perf_counter() < end):
-        start = time.perf_counter()
-        engine.run(feed)
-        times.append(time.perf_counter() - start)
+    times = time_runs(partial(engine.run, feed), _TIMING_S, at_least=1, at_most=_TIMED_RUNS)
     return statistics.median(times) * 1e3

@@ -108,9 +108,8 @@ class Prober:
         if candidate.delegate == "cpu":
             return open_session(candidate, self._model)
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(
-                ProbeBusy
-            ):  # another process may be opening the same right now
+            # Another process may be opening the same right now.
+            with contextlib.suppress(ProbeBusy):
                 stack.enter_context(self._journal.attempt(candidate.key, candidate.name, 0))
             return open_session(candidate, self._model)
 
@@ -125,17 +124,15 @@ class Prober:
     def _remembered(self, candidate: ExecutionPlan) -> ProbeOutcome | None:
         """What is known of a candidate, counting what a dead process left in the journal."""
         if self._journal.leftover(candidate.key) is not None:
-            self._record_crash(
-                candidate, "crashed", "the process that tried it last ended in the middle"
-            )
+            reason = "the process that tried it last ended in the middle"
+            self._record_crash(candidate, "crashed", reason)
         return self._cache.get(candidate.key)
 
     def _settled(self, outcome: ProbeOutcome, again: bool) -> bool:
         """Whether an outcome needs no new trial."""
         if outcome.state == "failed":
-            return (
-                outcome.tries >= _MAX_TRIES
-            )  # before that it may have been a passing want of memory
+            # Before that it may have been a passing want of memory.
+            return outcome.tries >= _MAX_TRIES
         if outcome.state in ("crashed", "hung"):
             return not again or (outcome.tries >= _MAX_TRIES and not _has_children())
         return True
@@ -143,13 +140,8 @@ class Prober:
     def _needs_subprocess(
         self, candidates: Sequence[ExecutionPlan], found: Iterable[ProbeOutcome | None]
     ) -> bool:
-        return (
-            len(candidates) > 1
-            or any(c.delegate != "cpu" for c in candidates)
-            or any(
-                outcome is not None and outcome.state in ("crashed", "hung") for outcome in found
-            )
-        )
+        fell = any(outcome and outcome.state in ("crashed", "hung") for outcome in found)
+        return fell or len(candidates) > 1 or any(c.delegate != "cpu" for c in candidates)
 
     def _here(self, candidate: ExecutionPlan, keep: bool) -> ProbeOutcome:
         self._around = self._around or processor(self._model)
@@ -225,9 +217,7 @@ class Prober:
     ) -> ProbeOutcome:
         before = self._cache.get(candidate.key)
         tries = 1 + (before.tries if before else 0)
-        outcome = ProbeOutcome(
-            key=candidate.key, name=candidate.name, state=state, reason=reason, tries=tries
-        )
+        outcome = candidate.outcome(state, reason, tries=tries)
         self._cache.put(outcome)
         return outcome
 

@@ -145,10 +145,7 @@ def _nothing_usable(manifest: Manifest, reasons: Iterable[str]) -> WrapperError:
 
 
 def _strict_error(manifest: Manifest, reasons: Iterable[str]) -> WrapperError:
-    return WrapperError(
-        "EDGE-WRAPPER-004",
-        f"model {manifest.name}",
-        wanted="the first choice, proven here, because strict is set",
-        got="; ".join(reasons),
-        hint="repair what is named, or leave strict out to take the next best that is proven",
-    )
+    where = f"model {manifest.name}"
+    wanted = "the first choice, proven here, because strict is set"
+    hint = "repair what is named, or leave strict out to take the next best that is proven"
+    return WrapperError("EDGE-WRAPPER-004", where, wanted=wanted, got="; ".join(reasons), hint=hint)

@@ -14,13 +14,14 @@ from edgeserve import __version__, backends
 from edgeserve.bundle import open_model
 from edgeserve.bundle.manifest import check_wrapper
 from edgeserve.errors import EdgeError, InputError, WrapperError
+from edgeserve.files import Closing
 from edgeserve.processing import Raw, Sound
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import Profile
-from edgeserve.types.records import RanOn, Record, Runtime, Tensors
+from edgeserve.types.records import RanOn, Record, Tensors, unverified_origin, with_ran_on
 from edgeserve.wrapper.certificate import Certificate, certify
-from edgeserve.wrapper.engine import Arrays, Engine
+from edgeserve.wrapper.engine import Engine
 from edgeserve.wrapper.plans import device_digest, parse_constraints, plan_tiers
 from edgeserve.wrapper.probe import processor
 from edgeserve.wrapper.prober import Prober
@@ -37,7 +38,7 @@ Answer = Record | Tensors
 Named = Mapping[str, np.ndarray]
 
 
-class Wrapper:
+class Wrapper(Closing):
     """A model from a bundle or workspace, behind one call.
 
     Opening it picks the artifact, delegate and number of threads: of those that the gate passed
@@ -112,7 +113,7 @@ class Wrapper:
                 if contract is None:
                     raise
                 unavailable = ("proof-failed" if candidates.tiers else "missing", error)
-                self.threads, self.ran_on = 0, _ran_nowhere(self.manifest)
+                self.threads, self.ran_on = 0, unverified_origin(self.manifest.model_id)
             else:
                 stack.callback(chosen.session.close)
                 self.threads = chosen.session.threads
@@ -122,12 +123,6 @@ class Wrapper:
             self._closing = stack.pop_all()
         self._engine: Engine | None = engine
         self._closed = False
-
-    def __enter__(self) -> Wrapper:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the runtime and the bundle; closing twice is fine."""
@@ -174,11 +169,9 @@ class Wrapper:
 
     def _on_device(self, x: Any) -> Any:
         """Answer what `predict` takes, here."""
-        engine = self._engine
-        if engine is None:
-            raise _closed_error()
+        engine = self.engine
         if isinstance(x, Mapping):
-            return self._named(engine.named(x))
+            return self._stamp(Tensors(engine.named(x)))
         if isinstance(x, list | tuple):
             return self._batch(engine, x)
         return self._stamp(engine.one(x))
@@ -215,25 +208,14 @@ class Wrapper:
         if named == 0:
             return [self._stamp(answer) for answer in engine.many(items)]
         if named == len(items):
-            return [self._named(outputs) for outputs in engine.many_named(items)]
-        raise WrapperError(
-            "EDGE-WRAPPER-006",
-            "predict",
-            wanted="a list of raw inputs, or a list of dicts",
-            got=f"{named} dicts among {len(items)} items",
-            hint="call predict once for each kind",
-        )
+            return [self._stamp(Tensors(outputs)) for outputs in engine.many_named(items)]
+        wanted = "a list of raw inputs, or a list of dicts"
+        got = f"{named} dicts among {len(items)} items"
+        hint = "call predict once for each kind"
+        raise WrapperError("EDGE-WRAPPER-006", "predict", wanted=wanted, got=got, hint=hint)
 
-    def _named(self, outputs: Arrays) -> Tensors:
-        answer = Tensors(outputs)
-        answer.ran_on = self.ran_on
-        return answer
-
-    def _stamp(self, answer: Answer) -> Answer:
-        if isinstance(answer, Tensors):
-            answer.ran_on = self.ran_on
-            return answer
-        return msgspec.structs.replace(answer, ran_on=self.ran_on)
+    def _stamp(self, answer: Answer) -> Any:
+        return with_ran_on(answer, self.ran_on)
 
 
 def _policy(fallback: object, deadline: float | None) -> Fallback | None:
@@ -270,18 +252,6 @@ def _router(
     return router
 
 
-def _ran_nowhere(manifest: Manifest) -> RanOn:
-    """What answers where nothing can: the endpoint, which tells more with each answer."""
-    return RanOn(
-        where="cloud",
-        format="",
-        precision="",
-        sha256="",
-        model_id=manifest.model_id,
-        runtime=Runtime(name="endpoint", version="", delegate=""),
-    )
-
-
 def _ran_on(chosen: Selection, manifest: Manifest, trouble: str) -> RanOn:
     artifact = chosen.candidate.artifact
     return RanOn(
@@ -304,13 +274,9 @@ def _verdict_note(artifact: Artifact) -> str:
 
 
 def _closed_error() -> WrapperError:
-    return WrapperError(
-        "EDGE-WRAPPER-005",
-        "Wrapper",
-        wanted="an open one",
-        got="one that is closed",
-        hint="predict inside the with block, or open the bundle again",
-    )
+    got = "one that is closed"
+    hint = "predict inside the with block, or open the bundle again"
+    return WrapperError("EDGE-WRAPPER-005", "Wrapper", wanted="an open one", got=got, hint=hint)
 
 
 def with_sample_rate(x: Any, rate: int | None, medium: str) -> Any:
@@ -331,10 +297,6 @@ def with_sample_rate(x: Any, rate: int | None, medium: str) -> Any:
     if medium == "audio" and isinstance(x, np.ndarray):
         return Sound(x, rate)
     got = f"a {type(x).__name__}, for a model of {medium}"
-    raise InputError(
-        "EDGE-INPUT-035",
-        "rate=",
-        wanted="an array of samples, or a list of arrays",
-        got=got,
-        hint="leave rate= out: a WAV says its own, and nothing else has one",
-    )
+    wanted = "an array of samples, or a list of arrays"
+    hint = "leave rate= out: a WAV says its own, and nothing else has one"
+    raise InputError("EDGE-INPUT-035", "rate=", wanted=wanted, got=got, hint=hint)

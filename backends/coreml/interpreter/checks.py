@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from edgeserve.backends.coreml.interpreter.plan_nodes import MAX_ELEMENTS
-from edgeserve.backends.coreml.interpreter.weight_files import BITS, WeightFiles
+from edgeserve.backends.coreml.interpreter.plan_nodes import MAX_ELEMENTS, malformed
+from edgeserve.backends.coreml.interpreter.weight_files import WeightFiles
+from edgeserve.backends.coreml.spec import bits_of
 from edgeserve.errors import MilError
 
 #: How often the weight files may be referred to as a whole: sharing is rare inside one function.
@@ -59,13 +60,8 @@ class _Checker:
         while pending:
             current, depth = pending.pop()
             if depth > _MAX_DEPTH:
-                raise MilError(
-                    "EDGE-MIL-005",
-                    f"package {self._package!r}",
-                    wanted=f"at most {_MAX_DEPTH} blocks inside each other",
-                    got="more",
-                    hint="make the package again from its source",
-                )
+                wanted = f"at most {_MAX_DEPTH} blocks inside each other"
+                raise malformed(self._package, wanted, "more")
             for operation in current.operations:
                 self._operation(operation)
                 pending += [(inner, depth + 1) for inner in operation.blocks]
@@ -94,7 +90,7 @@ class _Checker:
         if kind is None:
             raise self._lie(f"a constant of {where!r}", "no value at all")
         found = len(getattr(tensor, kind).values)
-        wanted = (elements * BITS.get(dtype, 8) + 7) // 8 if kind == "bytes" else elements
+        wanted = (elements * bits_of(dtype, 8) + 7) // 8 if kind == "bytes" else elements
         if found != wanted:
             raise self._lie(f"a constant of {where!r}", f"{found} values for {wanted} declared")
 

@@ -7,24 +7,40 @@ a program reads and replaces.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import held_as, integer, ints, truth
+from edgeserve.backends.coreml.interpreter.registry import kernel, register_functions
+from edgeserve.backends.coreml.interpreter.values import Bool, Int, held_as, integer, ints, truth
 from edgeserve.errors import MilError
 
 #: After this many turns a loop is taken for one that never ends.
 MAX_TURNS = 1_000_000
 
 
-@kernel("cond")
-def cond(pred: Tensor, run_block: Callable[..., list[Any]]) -> tuple[Any, ...]:
-    """Run the first block if ``pred`` is true, else the second."""
-    return tuple(run_block(0 if truth(pred) else 1))
+register_functions(
+    {
+        # Run the first block if ``pred`` is true, else the second.
+        "cond": lambda pred, run_block: tuple(run_block(0 if truth(pred) else 1)),
+        # ``a`` where the condition is true, else ``b``; the three are broadcast.
+        "select": lambda cond, a, b: torch.where(cond, a, b),
+        # How many elements the list has now.
+        "list_length": lambda ls: torch.tensor(len(ls.items), dtype=torch.int32),
+        # One element.
+        "list_read": lambda ls, index: ls.read(integer(index)),
+        # A list with one element replaced; one that grows gets longer for an index behind its end.
+        "list_write": lambda ls, index, value: ls.written([integer(index)], [value]),
+        # Several elements as one tensor, along a new first axis.
+        "list_gather": lambda ls, indices: torch.stack([ls.read(index) for index in ints(indices)]),
+        # A list with several elements replaced by the slices of a tensor.
+        "list_scatter": lambda ls, indices, value: ls.written(ints(indices), value.unbind(0)),
+        # The tensor that the state holds now; later updates do not change what was read.
+        "read_state": lambda input: input.value,
+    }
+)
 
 
 @kernel("while_loop")
@@ -35,25 +51,16 @@ def while_loop(loop_vars: list[Any], run_block: Callable[..., list[Any]]) -> tup
         if not truth(going):
             return tuple(loop_vars)
         loop_vars = run_block(1, *loop_vars)
-    raise MilError(
-        "EDGE-MIL-011",
-        "while_loop",
-        wanted=f"an end within {MAX_TURNS} turns",
-        got="none",
-        hint="check the model's stop condition; it may never hold for this input",
-    )
-
-
-@kernel("select")
-def select(cond: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """``a`` where the condition is true, else ``b``; the three are broadcast."""
-    return torch.where(cond, a, b)
+    wanted = f"an end within {MAX_TURNS} turns"
+    hint = "check the model's stop condition; it may never hold for this input"
+    raise MilError("EDGE-MIL-011", "while_loop", wanted=wanted, got="none", hint=hint)
 
 
 #: The longest list; an index beyond it is taken for an error.
 _MAX_LENGTH = 1 << 20
 
 
+@dataclass(frozen=True)
 class TensorList:
     """A list of tensors of one shape.
 
@@ -64,17 +71,10 @@ class TensorList:
         grows: Whether writing behind the end makes the list longer.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Tensor | None],
-        shape: Sequence[int | str],
-        dtype: torch.dtype,
-        grows: bool,
-    ) -> None:
-        self.items = tuple(items)
-        self.shape = tuple(shape)
-        self.dtype = dtype
-        self.grows = grows
+    items: tuple[Tensor | None, ...]
+    shape: tuple[int | str, ...]
+    dtype: torch.dtype
+    grows: bool
 
     def read(self, index: int) -> Tensor:
         """One element."""
@@ -91,7 +91,7 @@ class TensorList:
         items = [*self.items, *(None,) * (end - len(self.items))]
         for place, value in zip(places, values, strict=True):
             items[place] = value
-        return TensorList(items, self.shape, self.dtype, self.grows)
+        return replace(self, items=tuple(items))
 
     def _zeros(self) -> Tensor:
         known = next((item for item in self.items if item is not None), None)
@@ -105,10 +105,7 @@ class TensorList:
 
 @kernel("make_list")
 def make_list(
-    elem_shape: list[Any],
-    init_length: Tensor | int = 1,
-    dynamic_length: Tensor | bool = True,
-    dtype: str = "fp32",
+    elem_shape: list[Any], init_length: Int = 1, dynamic_length: Bool = True, dtype: str = "fp32"
 ) -> TensorList:
     """A list of ``init_length`` elements that nobody has written yet."""
     from coremltools.converters.mil.mil import types
@@ -118,37 +115,7 @@ def make_list(
         raise ValueError(f"a list of {length}")
     shape = [size if isinstance(size, str) else integer(size) for size in elem_shape]
     held = held_as(types.string_to_builtin(dtype)) or torch.float32
-    return TensorList([None] * length, shape, held, truth(dynamic_length))
-
-
-@kernel("list_length")
-def list_length(ls: TensorList) -> Tensor:
-    """How many elements the list has now."""
-    return torch.tensor(len(ls.items), dtype=torch.int32)
-
-
-@kernel("list_read")
-def list_read(ls: TensorList, index: Tensor) -> Tensor:
-    """One element."""
-    return ls.read(integer(index))
-
-
-@kernel("list_write")
-def list_write(ls: TensorList, index: Tensor, value: Tensor) -> TensorList:
-    """A list with one element replaced; one that grows gets longer for an index behind its end."""
-    return ls.written([integer(index)], [value])
-
-
-@kernel("list_gather")
-def list_gather(ls: TensorList, indices: Tensor) -> Tensor:
-    """Several elements as one tensor, along a new first axis."""
-    return torch.stack([ls.read(index) for index in ints(indices)])
-
-
-@kernel("list_scatter")
-def list_scatter(ls: TensorList, indices: Tensor, value: Tensor) -> TensorList:
-    """A list with several elements replaced by the slices of a tensor."""
-    return ls.written(ints(indices), value.unbind(0))
+    return TensorList((None,) * length, tuple(shape), held, truth(dynamic_length))
 
 
 @dataclass(slots=True)
@@ -163,12 +130,6 @@ class State:
     """The state tensors of one conversation with a model, by name."""
 
     cells: dict[str, StateTensor] = field(default_factory=dict)
-
-
-@kernel("read_state")
-def read_state(input: StateTensor) -> Tensor:
-    """The tensor that the state holds now; later updates do not change what was read."""
-    return input.value
 
 
 @kernel("coreml_update_state")

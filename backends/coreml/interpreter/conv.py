@@ -14,7 +14,7 @@ How much is padded before and after each spatial axis, by the name of the rule:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -22,25 +22,21 @@ from torch.nn import functional
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints
+from edgeserve.backends.coreml.interpreter.values import Int, integer, ints
 from edgeserve.errors import MilError
 
+#: One number for each spatial axis, or two where they are amounts of padding.
+Ints = Sequence[int]
 #: Elements before and after each spatial axis.
 Pads = list[tuple[int, int]]
 
 
-def _extents(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def _extents(kernel: Ints, dilations: Ints) -> list[int]:
     """How many elements of the input each axis of a dilated kernel spans."""
     return [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
 
 
-def spatial_pads(
-    rule: str,
-    pad: Sequence[int],
-    sizes: Sequence[int],
-    spans: Sequence[int],
-    strides: Sequence[int],
-) -> Pads:
+def spatial_pads(rule: str, pad: Ints, sizes: Ints, spans: Ints, strides: Ints) -> Pads:
     """The padding of each spatial axis.
 
     Args:
@@ -88,16 +84,8 @@ def pad_spatial(x: Tensor, pads: Pads, value: float = 0.0) -> Tensor:
     return functional.pad(x, flat, value=value)
 
 
-_CONV: dict[int, Callable[..., Tensor]] = {
-    1: functional.conv1d,
-    2: functional.conv2d,
-    3: functional.conv3d,
-}
-_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
-    1: functional.conv_transpose1d,
-    2: functional.conv_transpose2d,
-    3: functional.conv_transpose3d,
-}
+_CONV: Any = {n: getattr(functional, f"conv{n}d") for n in (1, 2, 3)}
+_TRANSPOSE: Any = {n: getattr(functional, f"conv_transpose{n}d") for n in (1, 2, 3)}
 
 
 @kernel("conv")
@@ -109,7 +97,7 @@ def conv(
     pad_type: str = "valid",
     pad: Tensor | None = None,
     dilations: Tensor | None = None,
-    groups: Tensor | int = 1,
+    groups: Int = 1,
 ) -> Tensor:
     """Cross-correlation: the kernel is not flipped.
 
@@ -133,7 +121,8 @@ def conv(
     if not is_even(pads):
         x, pads = pad_spatial(x, pads), [(0, 0)] * rank
     padding = [before for before, _ in pads]
-    return _CONV[rank](x, weight, bias, step, padding, apart, integer(groups))
+    made: Tensor = _CONV[rank](x, weight, bias, step, padding, apart, integer(groups))
+    return made
 
 
 @kernel("conv_quantized")
@@ -144,13 +133,9 @@ def conv_quantized(
     quant_bias: Tensor,
     quantization_type: str,
     bias: Tensor | None = None,
-    nbits: Tensor | int = 8,
-    strides: Tensor | None = None,
-    pad_type: str = "valid",
-    pad: Tensor | None = None,
-    dilations: Tensor | None = None,
-    groups: Tensor | int = 1,
+    nbits: Int = 8,
     op: Any = None,
+    **others: Any,
 ) -> Tensor:
     """`conv` with a weight of bytes, each worth ``byte * quant_scale + quant_bias``.
 
@@ -171,8 +156,7 @@ def conv_quantized(
         )
     shape = [-1] + [1] * (weight.ndim - 1)
     values = weight.float() * quant_scale.reshape(shape) + quant_bias.reshape(shape)
-    plain = None if bias is None else bias.float()
-    return conv(x, values, plain, strides, pad_type, pad, dilations, groups)
+    return conv(x, values, None if bias is None else bias.float(), **others)
 
 
 @kernel("conv_transpose")
@@ -185,7 +169,7 @@ def conv_transpose(
     pad_type: str = "valid",
     strides: Tensor | None = None,
     dilations: Tensor | None = None,
-    groups: Tensor | int = 1,
+    groups: Int = 1,
 ) -> Tensor:
     """The gradient of `conv` in its input: each element of ``x`` strews a kernel.
 
@@ -214,7 +198,8 @@ def conv_transpose(
     convolve, count = _TRANSPOSE[rank], integer(groups)
     if is_even(cuts) and min(before for before, _ in cuts) >= 0:
         padding = [before for before, _ in cuts]
-        return convolve(x, weight, bias, step, padding, 0, count, apart)
+        made: Tensor = convolve(x, weight, bias, step, padding, 0, count, apart)
+        return made
     check_shape([len(x), weight.shape[1] * count, *full], "a conv_transpose before its cut")
     strewn = convolve(x, weight, None, step, 0, 0, count, apart)
     cut = pad_spatial(strewn, [(-before, -after) for before, after in cuts])
@@ -222,13 +207,8 @@ def conv_transpose(
 
 
 def _cuts(
-    rule: str,
-    pad: list[int],
-    full: list[int],
-    wanted: list[int] | None,
-    sizes: Any,
-    strides: list[int],
-) -> list[tuple[int, int]]:
+    rule: str, pad: Ints, full: Ints, wanted: Ints | None, sizes: Ints, strides: Ints
+) -> Pads:
     """What is cut off in front and behind each axis; negative where zeros are added behind."""
     if rule == "custom":
         fronts, backs = pad[::2], pad[1::2]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, number, truth
+from edgeserve.backends.coreml.interpreter.values import Bool, integer, number, truth
 
 
 @kernel("non_maximum_suppression")
@@ -23,17 +23,11 @@ def suppression(
     iou_threshold: Tensor,
     score_threshold: Tensor,
     max_boxes: Tensor,
-    per_class_suppression: Tensor | bool = False,
+    per_class_suppression: Bool = False,
 ) -> tuple[Tensor, ...]:
     """Up to iOS 16: boxes n x B x 4, scores n x B x K; the fourth result counts the boxes."""
-    return _suppressed(
-        boxes,
-        scores,
-        number(iou_threshold),
-        number(score_threshold),
-        integer(max_boxes),
-        truth(per_class_suppression),
-    )
+    least = number(score_threshold)
+    return _suppressed(boxes, scores, iou_threshold, least, max_boxes, per_class_suppression)
 
 
 @kernel("non_maximum_suppression", since="ios17")
@@ -42,35 +36,27 @@ def suppression_boxes_last(
     scores: Tensor,
     iou_threshold: Tensor,
     max_boxes: Tensor,
-    per_class_suppression: Tensor | bool = False,
+    per_class_suppression: Bool = False,
 ) -> tuple[Tensor, ...]:
     """From iOS 17 on: boxes n x 4 x B, scores n x K x B, no score threshold, no count."""
-    kept = _suppressed(
-        boxes.mT,
-        scores.mT,
-        number(iou_threshold),
-        -float("inf"),
-        integer(max_boxes),
-        truth(per_class_suppression),
-    )
+    least = -float("inf")
+    kept = _suppressed(boxes.mT, scores.mT, iou_threshold, least, max_boxes, per_class_suppression)
     return kept[0].mT, kept[1].mT, kept[2]
 
 
 def _suppressed(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: float,
-    score_threshold: float,
-    most: int,
-    per_class: bool,
+    boxes: Tensor, scores: Tensor, most_iou: Tensor, least: float, max_boxes: Tensor, apart: Bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    batch, _, classes = scores.shape
+    (batch, _, classes), most = scores.shape, integer(max_boxes)
     kept_boxes = torch.zeros(batch, most, 4)
     kept_scores = torch.zeros(batch, most, classes)
     indices = torch.full((batch, most), -1, dtype=torch.int32)
     counts = torch.zeros(batch, dtype=torch.int32)
     for i in range(batch):
-        chosen = _chosen(boxes[i], scores[i], iou_threshold, score_threshold, most, per_class)
+        (best, kind), overlaps = scores[i].max(dim=1), _overlaps(boxes[i]) > number(most_iou)
+        if truth(apart):
+            overlaps &= kind[:, None] == kind[None, :]
+        chosen = _chosen(best, overlaps, least, most)
         count = counts[i] = len(chosen)
         kept_boxes[i, :count] = boxes[i, chosen]
         kept_scores[i, :count] = scores[i, chosen]
@@ -78,21 +64,10 @@ def _suppressed(
     return kept_boxes, kept_scores, indices, counts
 
 
-def _chosen(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: float,
-    score_threshold: float,
-    most: int,
-    per_class: bool,
-) -> list[int]:
+def _chosen(best: Tensor, overlaps: Tensor, least: float, most: int) -> list[int]:
     """The indices of the boxes that stay, in falling order of score."""
-    best, kind = scores.max(dim=1)
-    overlaps = _overlaps(boxes) > iou_threshold
-    if per_class:
-        overlaps &= kind[:, None] == kind[None, :]
     chosen: list[int] = []
-    alive = best > score_threshold
+    alive = best > least
     for index in torch.argsort(best, descending=True, stable=True).tolist():
         if len(chosen) == most:
             break

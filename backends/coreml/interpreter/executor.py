@@ -16,6 +16,7 @@ from edgeserve.backends.coreml.interpreter.plan_nodes import (
     Step,
     StepOutput,
 )
+from edgeserve.backends.session import first_line
 from edgeserve.errors import EdgeError, MilError
 
 
@@ -101,21 +102,13 @@ def _value(where: int | Constant, frame: list[Any]) -> Any:
 
 
 def _kernel_error(step: Step, error: Exception) -> MilError:
-    lines = str(error).strip().splitlines()
-    return MilError(
-        "EDGE-MIL-006",
-        f"op {step.name!r} ({step.op_type})",
-        wanted="inputs that the op can take",
-        got=f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
-        hint="compare the feed's shapes with those the package was converted for",
-    )
+    thing, got = f"op {step.name!r} ({step.op_type})", first_line(error)
+    wanted = "inputs that the op can take"
+    hint = "compare the feed's shapes with those the package was converted for"
+    return MilError("EDGE-MIL-006", thing, wanted=wanted, got=got, hint=hint)
 
 
 def _type_mismatch(step: Step, wanted: str, got: str) -> MilError:
-    return MilError(
-        "EDGE-MIL-010",
-        f"op {step.name!r} ({step.op_type})",
-        wanted=f"{wanted}, as typed",
-        got=got,
-        hint="report this package: the interpreter and the program's types disagree",
-    )
+    thing = f"op {step.name!r} ({step.op_type})"
+    hint = "report this package: the interpreter and the program's types disagree"
+    return MilError("EDGE-MIL-010", thing, wanted=f"{wanted}, as typed", got=got, hint=hint)

@@ -24,7 +24,15 @@ from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints, number, truth
+from edgeserve.backends.coreml.interpreter.values import (
+    Bool,
+    Float,
+    Int,
+    integer,
+    ints,
+    number,
+    truth,
+)
 from edgeserve.errors import MilError
 
 
@@ -104,8 +112,8 @@ def _nearest_indices(size: int, count: int, mode: str) -> Tensor:
 @kernel("resize_bilinear")
 def resize_bilinear(
     x: Tensor,
-    target_size_height: Tensor | int = 1,
-    target_size_width: Tensor | int = 1,
+    target_size_height: Int = 1,
+    target_size_width: Int = 1,
     sampling_mode: str = "DEFAULT",
 ) -> Tensor:
     """The last two axes at a given size, linearly interpolated at the points of `grid`."""
@@ -160,10 +168,10 @@ def resize(
 @kernel("upsample_bilinear")
 def upsample_bilinear(
     x: Tensor,
-    scale_factor_height: Tensor | float = 1,
-    scale_factor_width: Tensor | float = 1,
-    align_corners: Tensor | bool = True,
-    half_pixel_centers: Tensor | bool | None = None,
+    scale_factor_height: Float = 1,
+    scale_factor_width: Float = 1,
+    align_corners: Bool = True,
+    half_pixel_centers: Bool | None = None,
     op: Any = None,
 ) -> Tensor:
     """The last two axes ``floor(size * factor)`` long, linearly interpolated.
@@ -178,13 +186,10 @@ def upsample_bilinear(
     aligned = truth(align_corners)
     centered = not aligned if half_pixel_centers is None else truth(half_pixel_centers)
     if aligned and centered:
-        raise MilError(
-            "EDGE-MIL-030",
-            f"op {getattr(op, 'name', '')!r} (upsample_bilinear)",
-            wanted="align_corners or half_pixel_centers",
-            got="both",
-            hint="convert the model with one of the two",
-        )
+        thing = f"op {getattr(op, 'name', '')!r} (upsample_bilinear)"
+        wanted = "align_corners or half_pixel_centers"
+        hint = "convert the model with one of the two"
+        raise MilError("EDGE-MIL-030", thing, wanted=wanted, got="both", hint=hint)
     modes = {(True, False): "STRICT_ALIGN_CORNERS", (False, True): "UNALIGN_CORNERS"}
     mode = modes.get((aligned, centered), "DEFAULT")
     height = _scaled(x.shape[-2], scale_factor_height)
@@ -194,7 +199,7 @@ def upsample_bilinear(
 
 @kernel("upsample_nearest_neighbor")
 def upsample_nearest_neighbor(
-    x: Tensor, scale_factor_height: Tensor | float = 1, scale_factor_width: Tensor | float = 1
+    x: Tensor, scale_factor_height: Float = 1, scale_factor_width: Float = 1
 ) -> Tensor:
     """The last two axes ``floor(size * factor)`` long.
 
@@ -209,7 +214,7 @@ def upsample_nearest_neighbor(
     return x
 
 
-def _scaled(size: int, factor: Tensor | float) -> int:
+def _scaled(size: int, factor: Float) -> int:
     """``floor(size * factor)``, multiplied in float32 as the op's type is inferred."""
     return int(torch.floor(torch.as_tensor(factor) * size).item())
 
@@ -236,15 +241,7 @@ def crop(x: Tensor, crop_height: Tensor, crop_width: Tensor) -> Tensor:
 
 @kernel("crop_resize")
 def crop_resize_rois(
-    x: Tensor,
-    roi: Tensor,
-    target_height: Tensor | int = 1,
-    target_width: Tensor | int = 1,
-    normalized_coordinates: Tensor | bool = False,
-    spatial_scale: Tensor | float = 1.0,
-    box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
-    sampling_mode: str = "DEFAULT",
-    pad_value: Tensor | float = 0.0,
+    x: Tensor, roi: Tensor, target_height: Int = 1, target_width: Int = 1, **options: Any
 ) -> Tensor:
     """`crop_resize` as it was before iOS 17, with an axis for the images.
 
@@ -254,11 +251,7 @@ def crop_resize_rois(
             and a box of it.
         target_height: As all that follow, see `crop_resize`.
         target_width: Columns of each result.
-        normalized_coordinates: Whether coordinates run from 0 to 1.
-        spatial_scale: A factor for coordinates.
-        box_coordinate_mode: What the four numbers of a box are.
-        sampling_mode: See the top of this module.
-        pad_value: What lies outside the image (always 0 before iOS 16).
+        options: The others (``pad_value`` is always 0 before iOS 16).
 
     Returns:
         [N, B, C, target_height, target_width]; with image indices [N, 1, C, ...].
@@ -266,18 +259,8 @@ def crop_resize_rois(
     rows = roi.reshape(len(roi), -1)
     each = torch.arange(len(x)).expand(len(rows), -1)
     images = rows[:, :1].long() if rows.shape[1] == 5 else each
-    crops = crop_resize(
-        x,
-        rows[:, -4:].repeat_interleave(images.shape[1], 0),
-        images.flatten(),
-        target_height,
-        target_width,
-        normalized_coordinates,
-        spatial_scale,
-        box_coordinate_mode,
-        sampling_mode,
-        pad_value,
-    )
+    boxes = rows[:, -4:].repeat_interleave(images.shape[1], 0)
+    crops = crop_resize(x, boxes, images.flatten(), target_height, target_width, **options)
     return crops.reshape(*images.shape, *crops.shape[1:])
 
 
@@ -286,13 +269,13 @@ def crop_resize(
     x: Tensor,
     boxes: Tensor,
     box_indices: Tensor | None = None,
-    target_height: Tensor | int = 1,
-    target_width: Tensor | int = 1,
-    normalized_coordinates: Tensor | bool = False,
-    spatial_scale: Tensor | float = 1.0,
+    target_height: Int = 1,
+    target_width: Int = 1,
+    normalized_coordinates: Bool = False,
+    spatial_scale: Float = 1.0,
     box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
     sampling_mode: str = "DEFAULT",
-    pad_value: Tensor | float = 0.0,
+    pad_value: Float = 0.0,
 ) -> Tensor:
     """Boxes out of images, linearly interpolated at the points of `grid`.
 

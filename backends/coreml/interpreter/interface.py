@@ -16,7 +16,9 @@ import numpy as np
 from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 from coremltools.proto.FeatureTypes_pb2 import ArrayFeatureType, ImageFeatureType
 
+from edgeserve.backends.coreml.interpreter.plan_nodes import malformed
 from edgeserve.backends.coreml.interpreter.values import NUMPY, dtype_name
+from edgeserve.backends.coreml.spec import ARRAY_DTYPES
 from edgeserve.errors import MilError
 from edgeserve.types.tensors import DType, Shape, TensorSpec
 
@@ -39,26 +41,12 @@ def tensor_of_image(pixels: np.ndarray, space: str) -> np.ndarray:
     grey = space.startswith("GRAYSCALE")
     wanted = "height x width" if grey else "height x width x 3"
     if pixels.ndim != (2 if grey else 3) or (not grey and pixels.shape[2] != 3):
-        raise MilError(
-            "EDGE-MIL-007",
-            "image",
-            wanted=wanted,
-            got=f"shape {pixels.shape}",
-            hint="give the decoded pixels, or the tensor that the package takes",
-        )
+        got = f"shape {pixels.shape}"
+        hint = "give the decoded pixels, or the tensor that the package takes"
+        raise MilError("EDGE-MIL-007", "image", wanted=wanted, got=got, hint=hint)
     planes = pixels[None] if grey else pixels.transpose(2, 0, 1)
     planes = planes[::-1] if space == "BGR" else planes
     return np.ascontiguousarray(planes[None], dtype=np.float32)
-
-
-#: What a caller sees of each array type of the description.
-_ARRAYS: dict[str, DType] = {
-    "FLOAT32": "float32",
-    "DOUBLE": "float64",
-    "INT32": "int32",
-    "INT8": "int8",
-    "FLOAT16": "float16",
-}
 
 
 @dataclass(frozen=True)
@@ -80,13 +68,11 @@ class Feature:
     def admits(self, shape: tuple[int, ...]) -> bool:
         """Whether an array of this shape fits."""
         fixed = self.spec.shape
-        if len(shape) != len(fixed):
+        if len(shape) != len(fixed) or (self.shapes and shape not in self.shapes):
             return False
         if any(
             isinstance(want, int) and want != got for want, got in zip(fixed, shape, strict=True)
         ):
-            return False
-        if self.shapes and shape not in self.shapes:
             return False
         pairs = zip(self.ranges, shape, strict=True) if self.ranges else ()
         return all(low <= got and (high is None or got <= high) for (low, high), got in pairs)
@@ -121,13 +107,9 @@ def describe(spec: Any, function: Any, name: str, package: str) -> Interface:
     made = {var.name: var for var in function.outputs}
     wanted = {feature.name for feature in (*description.input, *description.state)}
     if wanted != set(given) or not {f.name for f in description.output} <= set(made):
-        raise MilError(
-            "EDGE-MIL-005",
-            f"package {package!r}",
-            wanted=f"the described {sorted(wanted)} -> {[f.name for f in description.output]}",
-            got=f"a program that takes {sorted(given)} and gives {sorted(made)}",
-            hint="make the package again from its source",
-        )
+        described = f"the described {sorted(wanted)} -> {[f.name for f in description.output]}"
+        got = f"a program that takes {sorted(given)} and gives {sorted(made)}"
+        raise malformed(package, described, got)
     return Interface(
         tuple(_feature(feature, given[feature.name]) for feature in description.input),
         tuple(_feature(feature, made[feature.name]) for feature in description.output),
@@ -157,7 +139,7 @@ def _feature(feature: Any, var: Any) -> Feature:
 def _array_dtype(array: Any, var: Any) -> DType:
     known = ArrayFeatureType.ArrayDataType.Name(array.dataType)
     plain: Any = NUMPY.get(dtype_name(var.dtype), "float32")
-    found: DType = _ARRAYS.get(known, plain)
+    found: DType = ARRAY_DTYPES.get(known, plain)
     return found
 
 
@@ -202,10 +184,5 @@ def check_feed(interface: Interface, feed: Mapping[str, np.ndarray]) -> None:
 
 
 def _unfit(thing: str, wanted: str, got: str) -> MilError:
-    return MilError(
-        "EDGE-MIL-007",
-        thing,
-        wanted=wanted,
-        got=got,
-        hint="give the tensors that the package takes, as `edgeserve inspect` shows them",
-    )
+    hint = "give the tensors that the package takes, as `edgeserve inspect` shows them"
+    return MilError("EDGE-MIL-007", thing, wanted=wanted, got=got, hint=hint)

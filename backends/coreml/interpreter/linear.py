@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import truth
+from edgeserve.backends.coreml.interpreter.values import Bool, truth
 
 
 @kernel("linear")
@@ -25,9 +25,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @kernel("matmul")
-def matmul(
-    x: Tensor, y: Tensor, transpose_x: Tensor | bool = False, transpose_y: Tensor | bool = False
-) -> Tensor:
+def matmul(x: Tensor, y: Tensor, transpose_x: Bool = False, transpose_y: Bool = False) -> Tensor:
     """``x @ y`` as in numpy: leading axes broadcast, a vector is a row or a column.
 
     Args:
@@ -51,7 +49,7 @@ def einsum(values: list[Tensor], equation: str) -> Tensor:
     return torch.einsum(equation, *values)
 
 
-def _transposed(x: Tensor, turn: Tensor | bool) -> Tensor:
+def _transposed(x: Tensor, turn: Bool) -> Tensor:
     return x.mT if truth(turn) and x.ndim > 1 else x
 
 

@@ -30,6 +30,7 @@ from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 
 from edgeserve.backends.coreml.interpreter.checks import check_function
 from edgeserve.backends.coreml.interpreter.weight_files import EntryReader, WeightFiles
+from edgeserve.backends.session import first_line
 from edgeserve.errors import MilError
 
 #: The largest model file; protobuf itself ends at 2 GiB, and weights lie elsewhere.
@@ -128,13 +129,9 @@ def _handles(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _unreadable(package: str, got: str) -> MilError:
-    return MilError(
-        "EDGE-MIL-002",
-        f"package {package!r}",
-        wanted="a Core ML package with an ML program",
-        got=got,
-        hint="make the package again, or copy it again from where it is whole",
-    )
+    wanted = "a Core ML package with an ML program"
+    hint = "make the package again, or copy it again from where it is whole"
+    return MilError("EDGE-MIL-002", f"package {package!r}", wanted=wanted, got=got, hint=hint)
 
 
 _LOCK = threading.Lock()
@@ -153,13 +150,10 @@ def choose_function(package: Package, function: str | None) -> str:
     default = package.spec.description.defaultFunctionName
     wanted = function or default or ("main" if "main" in names or len(names) != 1 else names[0])
     if wanted not in names:
-        raise MilError(
-            "EDGE-MIL-009",
-            f"function {wanted!r} of package {package.name!r}",
-            wanted=f"one of {sorted(names)}",
-            got="no such function",
-            hint="leave the function out to run the package's default",
-        )
+        thing = f"function {wanted!r} of package {package.name!r}"
+        got = "no such function"
+        hint = "leave the function out to run the package's default"
+        raise MilError("EDGE-MIL-009", thing, wanted=f"one of {sorted(names)}", got=got, hint=hint)
     return wanted
 
 
@@ -231,11 +225,7 @@ def _large(kind: Any) -> bool:
 
 def reader_error(package: str, error: BaseException) -> MilError:
     """What the reader, or a step on its program, threw: as a coded error."""
-    lines = str(error).strip().splitlines()
-    return MilError(
-        "EDGE-MIL-005",
-        f"package {package!r}",
-        wanted="a program that coremltools reads",
-        got=f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
-        hint="make the package again with this version of coremltools",
-    )
+    wanted = "a program that coremltools reads"
+    got = first_line(error)
+    hint = "make the package again with this version of coremltools"
+    return MilError("EDGE-MIL-005", f"package {package!r}", wanted=wanted, got=got, hint=hint)

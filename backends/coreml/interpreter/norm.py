@@ -1,4 +1,4 @@
-"""Normalizations. ``gamma`` scales the result and ``beta`` is added, where given."""
+"""Normalizations and softmax. ``gamma`` scales the result, ``beta`` is added, where given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints, number
+from edgeserve.backends.coreml.interpreter.values import Float, Int, integer, ints, number
 
 
 @kernel("batch_norm")
@@ -17,7 +17,7 @@ def batch_norm(
     variance: Tensor,
     gamma: Tensor | None = None,
     beta: Tensor | None = None,
-    epsilon: Tensor | float = 1e-5,
+    epsilon: Float = 1e-5,
 ) -> Tensor:
     """Each channel less its stored mean, over the root of its stored variance plus ``epsilon``.
 
@@ -34,10 +34,7 @@ def batch_norm(
 
 @kernel("instance_norm")
 def instance_norm(
-    x: Tensor,
-    gamma: Tensor | None = None,
-    beta: Tensor | None = None,
-    epsilon: Tensor | float = 1e-5,
+    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: Float = 1e-5
 ) -> Tensor:
     """Each channel of each sample by its own mean and (biased) variance over the spatial axes.
 
@@ -51,8 +48,14 @@ def instance_norm(
     return _scaled(_normal(x, axes, epsilon), gamma, beta, [-1] + [1] * len(axes))
 
 
+@kernel("softmax")
+def softmax(x: Tensor, axis: Int = -1) -> Tensor:
+    """Exponentials along ``axis``, divided by their sum."""
+    return torch.softmax(x, integer(axis))
+
+
 @kernel("l2_norm")
-def l2_norm(x: Tensor, epsilon: Tensor | float = 1e-6) -> Tensor:
+def l2_norm(x: Tensor, epsilon: Float = 1e-6) -> Tensor:
     """``x`` over the root of the sum of squares of its last three axes, plus ``epsilon``."""
     squares = x.square().sum((-3, -2, -1), keepdim=True)
     return x / torch.sqrt(squares + number(epsilon))
@@ -64,7 +67,7 @@ def layer_norm(
     axes: Tensor | None = None,
     gamma: Tensor | None = None,
     beta: Tensor | None = None,
-    epsilon: Tensor | float = 1e-5,
+    epsilon: Float = 1e-5,
 ) -> Tensor:
     """``x`` less its mean over ``axes``, over the root of its biased variance plus ``epsilon``.
 
@@ -86,11 +89,7 @@ def layer_norm(
 
 @kernel("local_response_norm")
 def local_response_norm(
-    x: Tensor,
-    size: Tensor,
-    alpha: Tensor | float = 1e-4,
-    beta: Tensor | float = 0.75,
-    k: Tensor | float = 1.0,
+    x: Tensor, size: Tensor, alpha: Float = 1e-4, beta: Float = 0.75, k: Float = 1.0
 ) -> Tensor:
     """``x / (k + alpha / size * sum of squares of size neighbouring channels) ** beta``.
 
@@ -104,7 +103,7 @@ def local_response_norm(
     return functional.local_response_norm(x, centred, share, number(beta), number(k))
 
 
-def _normal(x: Tensor, axes: list[int], epsilon: Tensor | float) -> Tensor:
+def _normal(x: Tensor, axes: list[int], epsilon: Float) -> Tensor:
     variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
     return (x - mean) / torch.sqrt(variance + number(epsilon))
 

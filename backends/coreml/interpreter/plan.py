@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import (
-    MAX_ELEMENTS,
     MAX_LIVE,
     Block,
     CompiledFunction,
     Constant,
     Step,
     StepOutput,
+    check_shape,
+    malformed,
     mark_last_uses,
     peak_elements,
 )
@@ -94,23 +95,16 @@ class _Planner:
 
     def _check_peak(self, elements: int) -> None:
         if elements > MAX_LIVE:
-            raise MilError(
-                "EDGE-MIL-004",
-                f"package {self._package!r}",
-                wanted=f"at most {MAX_LIVE} elements alive at a time",
-                got=str(elements),
-                hint="make the package again; no phone could hold these tensors",
-            )
+            thing = f"package {self._package!r}"
+            wanted = f"at most {MAX_LIVE} elements alive at a time"
+            hint = "make the package again; no phone could hold these tensors"
+            raise MilError("EDGE-MIL-004", thing, wanted=wanted, got=str(elements), hint=hint)
 
     def _check_taps(self, taps: tuple[str, ...], names: dict[str, int | Constant]) -> None:
         if unknown := [tap for tap in taps if tap not in names]:
-            raise MilError(
-                "EDGE-MIL-008",
-                "taps",
-                wanted="names of values in the program's outer block",
-                got=str(unknown),
-                hint="run `edgeserve inspect` for the names",
-            )
+            wanted = "names of values in the program's outer block"
+            hint = "run `edgeserve inspect` for the names"
+            raise MilError("EDGE-MIL-008", "taps", wanted=wanted, got=str(unknown), hint=hint)
 
     def _block(self, block: Any, inputs: Iterable[Any]) -> Block:
         slots = tuple(self._output(var, "").slot for var in inputs)
@@ -180,13 +174,8 @@ class _Planner:
         if var not in self._slots:
             if var.op is not None and var.op.op_type == "const":
                 return self._constants.setdefault(var, _constant(var))
-            raise MilError(
-                "EDGE-MIL-005",
-                f"package {self._package!r}",
-                wanted="values made before their use",
-                got=f"{var.name!r}, read before any op makes it",
-                hint="make the package again from its source",
-            )
+            got = f"{var.name!r}, read before any op makes it"
+            raise malformed(self._package, "values made before their use", got)
         return self._slots[var]
 
     def _output(self, var: Any, op_type: str) -> StepOutput:
@@ -201,14 +190,7 @@ class _Planner:
     def _shape(self, var: Any) -> tuple[int, ...] | None:
         """The fixed shape of a variable, checked; None where it is dynamic."""
         known = [int(size) for size in var.shape if _is_fixed(size) and int(size) >= 0]
-        if math.prod(known) > MAX_ELEMENTS:
-            raise MilError(
-                "EDGE-MIL-004",
-                f"value {var.name!r} of package {self._package!r}",
-                wanted=f"at most {MAX_ELEMENTS} elements",
-                got=f"shape {known}",
-                hint="make the package again; no phone could hold this tensor",
-            )
+        check_shape(known, f"value {var.name!r} of package {self._package!r}")
         return tuple(known) if len(known) == len(var.shape) else None
 
 

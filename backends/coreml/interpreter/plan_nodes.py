@@ -148,6 +148,12 @@ def peak_elements(block: Block, alive: int = 0) -> int:
     return most
 
 
+def malformed(package: str, wanted: str, got: str) -> MilError:
+    """The error for a program that contradicts itself, or its package's description."""
+    hint = "make the package again from its source"
+    return MilError("EDGE-MIL-005", f"package {package!r}", wanted=wanted, got=got, hint=hint)
+
+
 def check_shape(shape: Iterable[int], what: str) -> None:
     """See that a tensor is worth making.
 
@@ -160,10 +166,6 @@ def check_shape(shape: Iterable[int], what: str) -> None:
     """
     sizes = [int(size) for size in shape]
     if min(sizes, default=0) < 0 or math.prod(sizes) > MAX_ELEMENTS:
-        raise MilError(
-            "EDGE-MIL-004",
-            what,
-            wanted=f"at most {MAX_ELEMENTS} elements",
-            got=f"shape {sizes}",
-            hint="make the package again; no phone could hold this tensor",
-        )
+        wanted = f"at most {MAX_ELEMENTS} elements"
+        hint = "make the package again; no phone could hold this tensor"
+        raise MilError("EDGE-MIL-004", what, wanted=wanted, got=f"shape {sizes}", hint=hint)

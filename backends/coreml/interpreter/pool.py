@@ -11,25 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from edgeserve.backends.coreml.interpreter.conv import is_even, pad_spatial, spatial_pads
-from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import ints, truth
+from edgeserve.backends.coreml.interpreter.registry import register_functions
+from edgeserve.backends.coreml.interpreter.values import Bool, ints, truth
 
-_AVERAGE: dict[int, Callable[..., Tensor]] = {
-    1: functional.avg_pool1d,
-    2: functional.avg_pool2d,
-    3: functional.avg_pool3d,
-}
-_MAXIMUM: dict[int, Callable[..., Tensor]] = {
-    1: functional.max_pool1d,
-    2: functional.max_pool2d,
-    3: functional.max_pool3d,
-}
+_AVERAGE: Any = {n: getattr(functional, f"avg_pool{n}d") for n in (1, 2, 3)}
+_MAXIMUM: Any = {n: getattr(functional, f"max_pool{n}d") for n in (1, 2, 3)}
 
 
 @dataclass(frozen=True)
@@ -86,81 +79,66 @@ class _Windows:
         return total
 
 
-@kernel("avg_pool")
-def avg_pool(
-    x: Tensor,
-    kernel_sizes: Tensor,
-    pad_type: str,
-    strides: Tensor | None = None,
-    pad: Tensor | None = None,
-    exclude_padding_from_average: Tensor | bool = False,
-    ceil_mode: Tensor | bool = False,
-) -> Tensor:
-    """The mean of each window.
-
-    Padding counts as zeros unless it is excluded; what hangs over the padding counts never.
-    """
-    windows = _windows(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
-    inside = truth(exclude_padding_from_average)
-    if windows.simple:
-        return _AVERAGE[x.ndim - 2](
-            x, windows.kernel, windows.strides, windows.padding, False, not inside
-        )
-    return _sums(x, windows) / windows.weights(inside)
-
-
-@kernel("l2_pool")
-def l2_pool(
-    x: Tensor,
-    kernel_sizes: Tensor,
-    pad_type: str,
-    strides: Tensor | None = None,
-    pad: Tensor | None = None,
-    ceil_mode: Tensor | bool = False,
-) -> Tensor:
-    """The root of the sum (not the mean) of each window's squares; one or two spatial axes."""
-    return _sums(x * x, _windows(x, kernel_sizes, pad_type, strides, pad, ceil_mode)).sqrt()
-
-
-@kernel("max_pool")
-def max_pool(
-    x: Tensor,
-    kernel_sizes: Tensor,
-    pad_type: str,
-    strides: Tensor | None = None,
-    pad: Tensor | None = None,
-    ceil_mode: Tensor | bool = False,
-) -> Tensor:
-    """The largest of each window; padding is never the largest."""
-    windows = _windows(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
-    pool = _MAXIMUM[x.ndim - 2]
-    if windows.simple:
-        return pool(x, windows.kernel, windows.strides, windows.padding)
-    return windows.cut(pool(windows.covered(x, -math.inf), windows.kernel, windows.strides))
-
-
 def _sums(x: Tensor, windows: _Windows) -> Tensor:
     pooled = _AVERAGE[x.ndim - 2](windows.covered(x, 0.0), windows.kernel, windows.strides)
     return windows.cut(pooled) * math.prod(windows.kernel)
 
 
-def _windows(
-    x: Tensor,
-    kernel_sizes: Tensor,
-    pad_type: str,
-    strides: Tensor | None,
-    pad: Tensor | None,
-    ceil_mode: Tensor | bool,
-) -> _Windows:
-    sizes, sides, ceil = x.shape[2:], ints(kernel_sizes), truth(ceil_mode)
-    steps = [1] * len(sides) if strides is None else ints(strides)
-    amounts = [0] * (2 * len(sides)) if pad is None else ints(pad)
-    pads = spatial_pads(pad_type, amounts, sizes, sides, steps)
-    counts = [
-        _count(size, k, s, around, ceil)
-        for size, k, s, around in zip(sizes, sides, steps, pads, strict=True)
-    ]
-    return _Windows(sizes, sides, steps, pads, counts, ceil)
+def _average(x: Tensor, windows: _Windows, inside: bool) -> Tensor:
+    """The mean of each window.
+
+    Padding counts as zeros unless it is excluded; what hangs over the padding counts never.
+    """
+    if not windows.simple:
+        return _sums(x, windows) / windows.weights(inside)
+    pool, padding = _AVERAGE[x.ndim - 2], windows.padding
+    found: Tensor = pool(x, windows.kernel, windows.strides, padding, False, not inside)
+    return found
+
+
+def _maximum(x: Tensor, windows: _Windows, inside: bool) -> Tensor:
+    """The largest of each window; padding is never the largest."""
+    pool = _MAXIMUM[x.ndim - 2]
+    if windows.simple:
+        found: Tensor = pool(x, windows.kernel, windows.strides, windows.padding)
+        return found
+    return windows.cut(pool(windows.covered(x, -math.inf), windows.kernel, windows.strides))
+
+
+def _l2(x: Tensor, windows: _Windows, inside: bool) -> Tensor:
+    """The root of the sum (not the mean) of each window's squares; one or two spatial axes."""
+    return _sums(x * x, windows).sqrt()
+
+
+def _pooling(pool: Callable[[Tensor, _Windows, bool], Tensor]) -> Callable[..., Tensor]:
+    """The kernel of a pooling, of which only an average can leave padding out."""
+
+    def compute(
+        x: Tensor,
+        kernel_sizes: Tensor,
+        pad_type: str,
+        strides: Tensor | None = None,
+        pad: Tensor | None = None,
+        exclude_padding_from_average: Bool = False,
+        ceil_mode: Bool = False,
+    ) -> Tensor:
+        sizes, sides, ceil = x.shape[2:], ints(kernel_sizes), truth(ceil_mode)
+        steps = [1] * len(sides) if strides is None else ints(strides)
+        amounts = [0] * (2 * len(sides)) if pad is None else ints(pad)
+        pads = spatial_pads(pad_type, amounts, sizes, sides, steps)
+        counts = [
+            _count(size, k, s, around, ceil)
+            for size, k, s, around in zip(sizes, sides, steps, pads, strict=True)
+        ]
+        windows = _Windows(sizes, sides, steps, pads, counts, ceil)
+        return pool(x, windows, truth(exclude_padding_from_average))
+
+    return compute
+
+
+register_functions(
+    {"avg_pool": _pooling(_average), "l2_pool": _pooling(_l2), "max_pool": _pooling(_maximum)}
+)
 
 
 def _count(size: int, side: int, stride: int, pads: tuple[int, int], ceil: bool) -> int:

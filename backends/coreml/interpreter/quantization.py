@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints
+from edgeserve.backends.coreml.interpreter.values import Int, integer, ints
 
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
-def along(parameter: Tensor, rank: int, axis: Tensor | int | None) -> Tensor:
+def along(parameter: Tensor, rank: int, axis: Int | None) -> Tensor:
     """A vector of one value for each place of an axis, shaped to be broadcast; scalars stay."""
     if parameter.dim() != 1 or axis is None:
         return parameter

@@ -15,17 +15,13 @@ from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints, number
+from edgeserve.backends.coreml.interpreter.values import Float, Int, integer, ints, number
 from edgeserve.errors import MilError
 
 
 @kernel("random_uniform")
 def random_uniform(
-    shape: Tensor,
-    low: Tensor | float = 0.0,
-    high: Tensor | float = 1.0,
-    seed: Tensor | int = -1,
-    op: Any = None,
+    shape: Tensor, low: Float = 0.0, high: Float = 1.0, seed: Int = -1, op: Any = None
 ) -> Tensor:
     """Evenly distributed from ``low`` up to, without, ``high``."""
     start = number(low)
@@ -34,11 +30,7 @@ def random_uniform(
 
 @kernel("random_normal")
 def random_normal(
-    shape: Tensor,
-    mean: Tensor | float = 0.0,
-    stddev: Tensor | float = 1.0,
-    seed: Tensor | int = -1,
-    op: Any = None,
+    shape: Tensor, mean: Float = 0.0, stddev: Float = 1.0, seed: Int = -1, op: Any = None
 ) -> Tensor:
     """Normally distributed."""
     noise = torch.randn(_sizes(shape), generator=_generator(seed, op))
@@ -46,16 +38,14 @@ def random_normal(
 
 
 @kernel("random_bernoulli")
-def random_bernoulli(
-    shape: Tensor, prob: Tensor | float = 0.5, seed: Tensor | int = -1, op: Any = None
-) -> Tensor:
+def random_bernoulli(shape: Tensor, prob: Float = 0.5, seed: Int = -1, op: Any = None) -> Tensor:
     """1 with probability ``prob``, else 0."""
     return (_uniform(_sizes(shape), seed, op) < number(prob)).float()
 
 
 @kernel("random_categorical")
 def random_categorical(
-    x: Tensor, mode: str = "logits", size: Tensor | int = 1, seed: Tensor | int = -1, op: Any = None
+    x: Tensor, mode: str = "logits", size: Int = 1, seed: Int = -1, op: Any = None
 ) -> Tensor:
     """Indices drawn from distributions, each drawn index put back.
 
@@ -82,11 +72,11 @@ def _sizes(shape: Tensor) -> list[int]:
     return sizes
 
 
-def _uniform(shape: list[int], seed: Tensor | int, op: Any) -> Tensor:
+def _uniform(shape: list[int], seed: Int, op: Any) -> Tensor:
     return torch.rand(shape, generator=_generator(seed, op))
 
 
-def _generator(seed: Tensor | int, op: Any) -> torch.Generator:
+def _generator(seed: Int, op: Any) -> torch.Generator:
     """A fresh generator.
 
     Raises:
@@ -95,11 +85,7 @@ def _generator(seed: Tensor | int, op: Any) -> torch.Generator:
     value = integer(seed)
     if value == -1:
         name, kind = getattr(op, "name", ""), getattr(op, "op_type", "random")
-        raise MilError(
-            "EDGE-MIL-031",
-            f"op {name!r} ({kind})",
-            wanted="a seed",
-            got="none (-1)",
-            hint="give the op a seed, or feed the noise to the model as an input",
-        )
+        got = "none (-1)"
+        hint = "give the op a seed, or feed the noise to the model as an input"
+        raise MilError("EDGE-MIL-031", f"op {name!r} ({kind})", wanted="a seed", got=got, hint=hint)
     return torch.Generator().manual_seed(value)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import number, truth
+from edgeserve.backends.coreml.interpreter.values import Bool, number, truth
 
 _Activation = Callable[[Tensor], Tensor]
 
@@ -52,7 +52,7 @@ def rnn(
     weight_hh: Tensor,
     bias: Tensor | None = None,
     direction: str = "forward",
-    output_sequence: Tensor | bool = False,
+    output_sequence: Bool = False,
     activation: str = "tanh",
 ) -> tuple[Tensor, Tensor]:
     """``h = activation(W_ih x + W_hh h + b)``.
@@ -83,10 +83,10 @@ def gru(
     weight_hh: Tensor,
     bias: Tensor | None = None,
     direction: str = "forward",
-    output_sequence: Tensor | bool = False,
+    output_sequence: Bool = False,
     recurrent_activation: str = "sigmoid",
     activation: str = "tanh",
-    reset_after: Tensor | bool = False,
+    reset_after: Bool = False,
     input_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """A GRU: ``h = (1 - z) o + z h`` with reset gate r, new value o and update gate z.
@@ -136,7 +136,7 @@ def lstm(
     bias_back: Tensor | None = None,
     peephole_back: Tensor | None = None,
     direction: str = "forward",
-    output_sequence: Tensor | bool = False,
+    output_sequence: Bool = False,
     recurrent_activation: str = "sigmoid",
     cell_activation: str = "tanh",
     activation: str = "tanh",
@@ -232,5 +232,5 @@ def _ordered(parts: Tensor, direction: str) -> tuple[Tensor, ...]:
     return steps[::-1] if direction == "reverse" else steps
 
 
-def _sequence(steps: list[Tensor], every: Tensor | bool) -> Tensor:
+def _sequence(steps: list[Tensor], every: Bool) -> Tensor:
     return torch.stack(steps if truth(every) else steps[-1:])

@@ -12,27 +12,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
+from edgeserve.backends.coreml.interpreter.registry import register_functions
+from edgeserve.backends.coreml.interpreter.values import Bool, Int, integer, ints, truth
 
 #: Reduces the named axes of a tensor and keeps them at size 1, or not.
 _Reduce = Callable[[Tensor, list[int], bool], Tensor]
-
-
-def _reduction(name: str, reduce: _Reduce) -> Callable[..., Tensor]:
-    """Register the kernel of a reduction.
-
-    An empty ``axes`` reduces nothing, while torch takes it for all axes: then each element is
-    reduced by itself.
-    """
-
-    def compute(x: Tensor, axes: Tensor | None = None, keep_dims: Tensor | bool = False) -> Tensor:
-        wanted = list(range(x.ndim)) if axes is None else ints(axes)
-        if not wanted:
-            return reduce(x.unsqueeze(-1), [-1], False)
-        return reduce(x, wanted, truth(keep_dims))
-
-    return kernel(name)(compute)
 
 
 def _real(x: Tensor) -> Tensor:
@@ -50,56 +34,53 @@ def _prod(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     return x
 
 
-#: Sum of magnitudes.
-reduce_l1_norm = _reduction("reduce_l1_norm", lambda x, axes, keep: x.abs().sum(axes, keepdim=keep))
-#: Root of the sum of squares.
-reduce_l2_norm = _reduction("reduce_l2_norm", _l2_norm)
-#: Natural logarithm of the sum; of a negative sum NaN.
-reduce_log_sum = _reduction(
-    "reduce_log_sum", lambda x, axes, keep: torch.log(_real(x.sum(axes, keepdim=keep)))
-)
-#: Natural logarithm of the sum of exponentials, with the largest taken out first.
-reduce_log_sum_exp = _reduction(
-    "reduce_log_sum_exp", lambda x, axes, keep: torch.logsumexp(_real(x), axes, keepdim=keep)
-)
-#: The largest.
-reduce_max = _reduction("reduce_max", lambda x, axes, keep: torch.amax(x, axes, keepdim=keep))
-#: The mean.
-reduce_mean = _reduction(
-    "reduce_mean", lambda x, axes, keep: torch.mean(_real(x), axes, keepdim=keep)
-)
-#: The smallest.
-reduce_min = _reduction("reduce_min", lambda x, axes, keep: torch.amin(x, axes, keepdim=keep))
-#: The product.
-reduce_prod = _reduction("reduce_prod", _prod)
-#: The sum.
-reduce_sum = _reduction("reduce_sum", lambda x, axes, keep: torch.sum(x, axes, keepdim=keep))
-#: Sum of squares.
-reduce_sum_square = _reduction(
-    "reduce_sum_square", lambda x, axes, keep: torch.sum(x * x, axes, keepdim=keep)
-)
+_REDUCTIONS: dict[str, _Reduce] = {
+    # Sum of magnitudes.
+    "reduce_l1_norm": lambda x, axes, keep: x.abs().sum(axes, keepdim=keep),
+    # Root of the sum of squares.
+    "reduce_l2_norm": _l2_norm,
+    # Natural logarithm of the sum; of a negative sum NaN.
+    "reduce_log_sum": lambda x, axes, keep: torch.log(_real(x.sum(axes, keepdim=keep))),
+    # Natural logarithm of the sum of exponentials, with the largest taken out first.
+    "reduce_log_sum_exp": lambda x, axes, keep: torch.logsumexp(_real(x), axes, keepdim=keep),
+    "reduce_max": lambda x, axes, keep: torch.amax(x, axes, keepdim=keep),
+    "reduce_mean": lambda x, axes, keep: torch.mean(_real(x), axes, keepdim=keep),
+    "reduce_min": lambda x, axes, keep: torch.amin(x, axes, keepdim=keep),
+    "reduce_prod": _prod,
+    "reduce_sum": lambda x, axes, keep: torch.sum(x, axes, keepdim=keep),
+    "reduce_sum_square": lambda x, axes, keep: torch.sum(x * x, axes, keepdim=keep),
+}
 
 
-@kernel("reduce_argmax")
-def reduce_argmax(
-    x: Tensor,
-    axis: Tensor | int = -1,
-    keep_dims: Tensor | bool = False,
-    output_dtype: str = "int32",
-) -> Tensor:
-    """Where along ``axis`` the largest stands.
+def _reduction(reduce: _Reduce) -> Callable[..., Tensor]:
+    """The kernel of a reduction.
+
+    An empty ``axes`` reduces nothing, while torch takes it for all axes: then each element is
+    reduced by itself.
+    """
+
+    def compute(x: Tensor, axes: Tensor | None = None, keep_dims: Bool = False) -> Tensor:
+        wanted = list(range(x.ndim)) if axes is None else ints(axes)
+        if not wanted:
+            return reduce(x.unsqueeze(-1), [-1], False)
+        return reduce(x, wanted, truth(keep_dims))
+
+    return compute
+
+
+def _place(find: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Where along ``axis`` the largest (smallest) stands.
 
     Of equals this takes the first; Core ML promises none of them.
     """
-    return torch.argmax(x, integer(axis), keepdim=truth(keep_dims))
+
+    def compute(
+        x: Tensor, axis: Int = -1, keep_dims: Bool = False, output_dtype: str = "int32"
+    ) -> Tensor:
+        return find(x, integer(axis), keepdim=truth(keep_dims))
+
+    return compute
 
 
-@kernel("reduce_argmin")
-def reduce_argmin(
-    x: Tensor,
-    axis: Tensor | int = -1,
-    keep_dims: Tensor | bool = False,
-    output_dtype: str = "int32",
-) -> Tensor:
-    """Where along ``axis`` the smallest stands; of equals the first (see `reduce_argmax`)."""
-    return torch.argmin(x, integer(axis), keepdim=truth(keep_dims))
+register_functions({name: _reduction(reduce) for name, reduce in _REDUCTIONS.items()})
+register_functions({"reduce_argmax": _place(torch.argmax), "reduce_argmin": _place(torch.argmin)})

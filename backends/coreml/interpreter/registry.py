@@ -21,7 +21,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -46,13 +46,11 @@ class Kernel:
         since: The first opset it is meant for, as a Core ML specification version (iOS 17 is 8).
         wants: Which of "op" (the PyMIL operation) and "run_block" (runs the op's n-th nested
             block) it declares as parameters.
-        takes: Its other parameters: the MIL inputs that it knows; None where it takes any.
     """
 
     function: Callable[..., Any]
     since: int
     wants: frozenset[str]
-    takes: frozenset[str] | None
 
 
 #: Core ML specification versions by the name of the release that brought them.
@@ -70,13 +68,8 @@ def kernel(*names: str, since: str = "ios13") -> Callable[[_F], _F]:
 
     def register(function: _F) -> _F:
         parameters = inspect.signature(function).parameters
-        anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        entry = Kernel(
-            function=function,
-            since=_VERSIONS[since],
-            wants=frozenset(name for name in _EXECUTOR_ARGUMENTS if name in parameters),
-            takes=None if anything else frozenset(parameters) - set(_EXECUTOR_ARGUMENTS),
-        )
+        wants = frozenset(name for name in _EXECUTOR_ARGUMENTS if name in parameters)
+        entry = Kernel(function, _VERSIONS[since], wants)
         for name in names:
             table = _TABLE.setdefault(name, [])
             if any(other.since == entry.since for other in table):
@@ -86,6 +79,12 @@ def kernel(*names: str, since: str = "ios13") -> Callable[[_F], _F]:
         return function
 
     return register
+
+
+def register_functions(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Register kernels that are one expression of the op's inputs, by op type."""
+    for name, function in functions.items():
+        kernel(name)(function)
 
 
 @cache
@@ -115,11 +114,8 @@ def find(op_type: str, opset: int, package: str) -> Kernel:
     """
     fitting = [each for each in kernels().get(op_type, ()) if each.since <= opset]
     if not fitting:
-        raise MilError(
-            "EDGE-MIL-001",
-            f"op {op_type!r} in package {package!r}",
-            wanted=f"one of the {len(kernels())} ops that the interpreter runs",
-            got=op_type,
-            hint="verify this package on a Mac, or convert the model so that it avoids the op",
-        )
+        thing = f"op {op_type!r} in package {package!r}"
+        wanted = f"one of the {len(kernels())} ops that the interpreter runs"
+        hint = "verify this package on a Mac, or convert the model so that it avoids the op"
+        raise MilError("EDGE-MIL-001", thing, wanted=wanted, got=op_type, hint=hint)
     return fitting[-1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, number, truth
+from edgeserve.backends.coreml.interpreter.values import Bool, Float, integer, number, truth
 
 
 @kernel("resample")
@@ -15,9 +17,9 @@ def resample(
     coordinates: Tensor,
     sampling_mode: str,
     padding_mode: str,
-    padding_value: Tensor | float,
+    padding_value: Float,
     coordinates_mode: str,
-    align_corners: Tensor | bool,
+    align_corners: Bool,
 ) -> Tensor:
     """``x`` at given points.
 
@@ -58,11 +60,8 @@ def affine(
     transform_matrix: Tensor,
     output_height: Tensor,
     output_width: Tensor,
-    sampling_mode: str,
-    padding_mode: str,
-    padding_value: Tensor | float,
-    coordinates_mode: str,
-    align_corners: Tensor | bool,
+    align_corners: Bool,
+    **sampling: Any,
 ) -> Tensor:
     """`resample` at the points that an affine map gives.
 
@@ -74,11 +73,9 @@ def affine(
         transform_matrix: [B or 1, 6]: a0, a1, a2, b0, b1, b2.
         output_height: Rows of the output.
         output_width: Columns of the output.
-        sampling_mode: As all that follow, see `resample`.
-        padding_mode: Core ML knows "constant".
-        padding_value: Core ML knows 0.
-        coordinates_mode: Core ML knows "normalized_minus_one_to_one".
-        align_corners: Core ML knows True.
+        align_corners: As all that follow, see `resample`; Core ML knows True.
+        sampling: Of ``padding_mode`` Core ML knows "constant", of ``padding_value`` 0, of
+            ``coordinates_mode`` "normalized_minus_one_to_one".
 
     Returns:
         [B, C, output_height, output_width].
@@ -86,9 +83,7 @@ def affine(
     maps = transform_matrix.expand(x.shape[0], 6).reshape(-1, 2, 3)
     sizes = [x.shape[0], x.shape[1], integer(output_height), integer(output_width)]
     points = torch.nn.functional.affine_grid(maps, sizes, align_corners=truth(align_corners))
-    return resample(
-        x, points, sampling_mode, padding_mode, padding_value, coordinates_mode, align_corners
-    )
+    return resample(x, points, align_corners=align_corners, **sampling)
 
 
 def _pixels(points: Tensor, size: int, mode: str, aligned: bool) -> Tensor:

@@ -10,7 +10,6 @@ Indices that repeat are written in their order: the last one wins, sums add all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
 from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, truth
+from edgeserve.backends.coreml.interpreter.values import Bool, Int, integer, truth
 
 
-def _inside(indices: Tensor, size: int, strict: Tensor | bool = False) -> Tensor:
+def _inside(indices: Tensor, size: int, strict: Bool = False) -> Tensor:
     """Indices as int64 from 0 up, checked; with ``strict`` negative ones are refused."""
     wide = indices.to(torch.int64)
     if not wide.numel():
@@ -35,11 +34,7 @@ def _inside(indices: Tensor, size: int, strict: Tensor | bool = False) -> Tensor
 
 @kernel("gather")
 def gather(
-    x: Tensor,
-    indices: Tensor,
-    axis: Tensor | int = 0,
-    batch_dims: Tensor | int = 0,
-    validate_indices: Tensor | bool = False,
+    x: Tensor, indices: Tensor, axis: Int = 0, batch_dims: Int = 0, validate_indices: Bool = False
 ) -> Tensor:
     """Whole slices of ``x`` along an axis; the axes of ``indices`` take the axis's place.
 
@@ -66,7 +61,7 @@ def gather(
 
 @kernel("gather_along_axis")
 def gather_along_axis(
-    x: Tensor, indices: Tensor, axis: Tensor | int = 0, validate_indices: Tensor | bool = False
+    x: Tensor, indices: Tensor, axis: Int = 0, validate_indices: Bool = False
 ) -> Tensor:
     """Single elements along an axis, at an index for each place of the result."""
     at = integer(axis) % x.dim()
@@ -75,10 +70,7 @@ def gather_along_axis(
 
 @kernel("gather_nd")
 def gather_nd(
-    x: Tensor,
-    indices: Tensor,
-    batch_dims: Tensor | int = 0,
-    validate_indices: Tensor | bool = False,
+    x: Tensor, indices: Tensor, batch_dims: Int = 0, validate_indices: Bool = False
 ) -> Tensor:
     """Slices of ``x`` at tuples of indices: the last axis of ``indices`` is the tuple."""
     batch = integer(batch_dims)
@@ -93,9 +85,9 @@ def scatter(
     data: Tensor,
     indices: Tensor,
     updates: Tensor,
-    axis: Tensor | int = 0,
+    axis: Int = 0,
     mode: str = "add",
-    validate_indices: Tensor | bool = False,
+    validate_indices: Bool = False,
 ) -> Tensor:
     """A copy of ``data`` with whole slices along an axis combined with ``updates``."""
     at = integer(axis) % data.dim()
@@ -108,9 +100,9 @@ def scatter_along_axis(
     data: Tensor,
     indices: Tensor,
     updates: Tensor,
-    axis: Tensor | int = 0,
+    axis: Int = 0,
     mode: str = "add",
-    validate_indices: Tensor | bool = False,
+    validate_indices: Bool = False,
 ) -> Tensor:
     """A copy of ``data`` with single elements along an axis combined with ``updates``."""
     at = integer(axis) % data.dim()
@@ -126,14 +118,14 @@ def scatter_nd(
     indices: Tensor,
     updates: Tensor,
     mode: str = "add",
-    validate_indices: Tensor | bool = False,
+    validate_indices: Bool = False,
 ) -> Tensor:
     """A copy of ``data`` with slices at tuples of indices combined with ``updates``."""
     index = _tuple(indices, data.shape, validate_indices)
     return _written(data, tuple(part.numpy() for part in index), updates, mode)
 
 
-def _tuple(indices: Tensor, sizes: Any, strict: Tensor | bool) -> list[Tensor]:
+def _tuple(indices: Tensor, sizes: Any, strict: Bool) -> list[Tensor]:
     """The parts of index tuples, each checked against the size of its axis."""
     depth = indices.shape[-1]
     return [_inside(indices[..., i], sizes[i], strict) for i in range(depth)]
@@ -147,18 +139,14 @@ def _batch_grid(sizes: Any, rank: int) -> list[Tensor]:
     ]
 
 
-def _divide(integral: bool) -> Any:
-    return np.floor_divide if integral else np.divide
-
-
 #: numpy's functions whose ``at`` treats repeated indices one after another.
-_MODES: dict[str, Callable[[bool], Any]] = {
-    "add": lambda _: np.add,
-    "sub": lambda _: np.subtract,
-    "mul": lambda _: np.multiply,
-    "div": _divide,
-    "max": lambda _: np.maximum,
-    "min": lambda _: np.minimum,
+_MODES: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
 }
 
 
@@ -169,5 +157,7 @@ def _written(data: Tensor, places: tuple[Any, ...], updates: Tensor, mode: str) 
     if mode == "update":
         view[places] = updates.numpy()
     else:
-        _MODES[mode](not data.is_floating_point()).at(view, places, updates.numpy())
+        whole = mode == "div" and not data.is_floating_point()
+        combine = np.floor_divide if whole else _MODES[mode]
+        combine.at(view, places, updates.numpy())
     return made

@@ -29,6 +29,7 @@ from edgeserve.backends.coreml.interpreter.loader import (
 from edgeserve.backends.coreml.interpreter.plan import make_plan
 from edgeserve.backends.coreml.interpreter.plan_nodes import StepOutput
 from edgeserve.backends.coreml.interpreter.values import TORCH, dtype_name
+from edgeserve.backends.coreml.spec import operations_of
 from edgeserve.errors import EdgeError
 from edgeserve.types.tensors import TensorSpec
 
@@ -218,9 +219,7 @@ def _type_word(var: Any) -> str:
 
 def _release_constants(block: Any) -> None:
     """Drop the reader's copies of large constants: the plan holds its own tensors."""
-    for op in block.operations:
-        for inner in op.blocks:
-            _release_constants(inner)
+    for op in operations_of(block):
         if op.op_type == "const" and getattr(op.outputs[0].val, "nbytes", 0) > 1024:
             op.outputs[0]._sym_val = None
             op.val._sym_val = None

@@ -9,20 +9,27 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.coreml.interpreter.plan_nodes import check_shape
-from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
+from edgeserve.backends.coreml.interpreter.registry import kernel, register_functions
+from edgeserve.backends.coreml.interpreter.values import Bool, Float, Int, integer, ints, truth
 
-
-@kernel("identity")
-def identity(x: Any) -> Any:
-    """The input itself, a list included."""
-    return x
-
-
-@kernel("shape")
-def shape(x: Tensor) -> Tensor:
-    """The sizes of ``x``, int32."""
-    return torch.tensor(x.shape, dtype=torch.int32)
+register_functions(
+    {
+        # The input itself, a list included.
+        "identity": lambda x: x,
+        # The sizes of ``x``, int32.
+        "shape": lambda x: torch.tensor(x.shape, dtype=torch.int32),
+        # A tensor of one value with another's shape.
+        "fill_like": lambda ref_tensor, value: value.expand(ref_tensor.shape),
+        # Join along a new axis.
+        "stack": lambda values, axis: torch.stack(values, integer(axis)),
+        # Indices of the elements that are not zero, one row each, in row-major order.
+        "non_zero": lambda x: torch.nonzero(x),
+        # Indices that sort ``x``; of equal elements the first comes first.
+        "argsort": lambda x, axis=-1, ascending=False: torch.argsort(
+            x, dim=integer(axis), descending=not truth(ascending), stable=True
+        ),
+    }
+)
 
 
 @kernel("fill")
@@ -30,12 +37,6 @@ def fill(shape: Tensor, value: Tensor) -> Tensor:
     """A tensor of one value, of the value's type."""
     check_shape(ints(shape), "fill")
     return value.expand(ints(shape))
-
-
-@kernel("fill_like")
-def fill_like(ref_tensor: Tensor, value: Tensor) -> Tensor:
-    """A tensor of one value with another's shape."""
-    return value.expand(ref_tensor.shape)
 
 
 @kernel("range_1d")
@@ -68,7 +69,7 @@ def flatten2d(x: Tensor, axis: Tensor) -> Tensor:
 
 
 @kernel("concat")
-def concat(values: list[Tensor], axis: Tensor, interleave: Tensor | bool = False) -> Tensor:
+def concat(values: list[Tensor], axis: Tensor, interleave: Bool = False) -> Tensor:
     """Join along an axis; with ``interleave`` slice by slice in turn. Scalars become a vector."""
     at = integer(axis)
     if values[0].dim() == 0:
@@ -77,12 +78,6 @@ def concat(values: list[Tensor], axis: Tensor, interleave: Tensor | bool = False
         return torch.cat(values, at)
     at %= values[0].dim()
     return torch.stack(values, at + 1).flatten(at, at + 1)
-
-
-@kernel("stack")
-def stack(values: list[Tensor], axis: Tensor) -> Tensor:
-    """Join along a new axis."""
-    return torch.stack(values, integer(axis))
 
 
 @kernel("split")
@@ -98,7 +93,7 @@ def split(
 
 
 @kernel("pad")
-def pad(x: Tensor, pad: Tensor, mode: str, constant_val: Tensor | float = 0.0) -> Tensor:
+def pad(x: Tensor, pad: Tensor, mode: str, constant_val: Float = 0.0) -> Tensor:
     """Pad the last axes; ``pad`` holds (before, after) of each, first axis first.
 
     "reflect" mirrors without the edge, "replicate" repeats the edge, as in PyTorch.
@@ -128,7 +123,7 @@ def _outside(size: int, before: int, after: int, mode: str) -> Tensor:
 
 
 @kernel("band_part")
-def band_part(x: Tensor, lower: Tensor | int = -1, upper: Tensor | int = -1) -> Tensor:
+def band_part(x: Tensor, lower: Int = -1, upper: Int = -1) -> Tensor:
     """Keep a band of the innermost matrices and zero the rest; a negative bound keeps all."""
     low, high = integer(lower), integer(upper)
     rows = torch.arange(x.shape[-2])[:, None]
@@ -138,12 +133,7 @@ def band_part(x: Tensor, lower: Tensor | int = -1, upper: Tensor | int = -1) -> 
 
 
 @kernel("cumsum")
-def cumsum(
-    x: Tensor,
-    axis: Tensor | int = 0,
-    exclusive: Tensor | bool = False,
-    reverse: Tensor | bool = False,
-) -> Tensor:
+def cumsum(x: Tensor, axis: Int = 0, exclusive: Bool = False, reverse: Bool = False) -> Tensor:
     """Running sum along an axis, from the end with ``reverse``, without itself if ``exclusive``."""
     at, backwards = integer(axis), truth(reverse)
     given = x.flip(at) if backwards else x
@@ -167,26 +157,14 @@ def one_hot(
     return torch.where(hot, on_value, off_value)
 
 
-@kernel("non_zero")
-def non_zero(x: Tensor) -> Tensor:
-    """Indices of the elements that are not zero, one row each, in row-major order."""
-    return torch.nonzero(x)
-
-
-@kernel("argsort")
-def argsort(x: Tensor, axis: Tensor | int = -1, ascending: Tensor | bool = False) -> Tensor:
-    """Indices that sort ``x``; of equal elements the first comes first."""
-    return torch.argsort(x, dim=integer(axis), descending=not truth(ascending), stable=True)
-
-
 @kernel("topk")
 def topk(
     x: Tensor,
-    k: Tensor | int = 1,
-    axis: Tensor | int = -1,
-    ascending: Tensor | bool = False,
-    sort: Tensor | bool = True,
-    return_indices: Tensor | bool = True,
+    k: Int = 1,
+    axis: Int = -1,
+    ascending: Bool = False,
+    sort: Bool = True,
+    return_indices: Bool = True,
     output_indices_dtype: str = "int32",
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The ``k`` largest (or smallest) elements, sorted, and their indices.

@@ -6,9 +6,10 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from edgeserve.backends.coreml.interpreter.registry import kernel
-from edgeserve.backends.coreml.interpreter.values import integer, ints, truth
+from edgeserve.backends.coreml.interpreter.registry import kernel, register_functions
+from edgeserve.backends.coreml.interpreter.values import Int, integer, ints, truth
 
 
 @kernel("reshape")
@@ -33,13 +34,12 @@ def reshape_from_right(x: Tensor, shape: Tensor) -> Tensor:
     return x.reshape(sizes)
 
 
+_Many = list[Tensor]
+
+
 @kernel("reshape_like")
 def reshape_like(
-    x: Tensor,
-    ref_tensors: list[Tensor],
-    begins: list[Tensor],
-    ends: list[Tensor],
-    end_masks: list[Tensor],
+    x: Tensor, ref_tensors: _Many, begins: _Many, ends: _Many, end_masks: _Many
 ) -> Tensor:
     """Reshape to sizes taken from other tensors: of each the axes from a begin to an end."""
     sizes: list[int] = []
@@ -58,28 +58,32 @@ def expand_dims(x: Tensor, axes: Tensor) -> Tensor:
     return x
 
 
-@kernel("squeeze")
-def squeeze(x: Tensor, axes: Tensor | None = None) -> Tensor:
-    """Drop axes of size 1; axes of another size are left alone."""
-    return x.squeeze() if axes is None else x.squeeze(tuple(ints(axes)))
-
-
-@kernel("transpose")
-def transpose(x: Tensor, perm: Tensor) -> Tensor:
-    """Permute the axes."""
-    return x.permute(ints(perm)) if x.dim() else x
-
-
-@kernel("reverse")
-def reverse(x: Tensor, axes: Tensor | None = None) -> Tensor:
-    """Turn the order along some axes around, or along all."""
-    return x.flip(list(range(x.dim())) if axes is None else ints(axes))
+register_functions(
+    {
+        # Drop axes of size 1; axes of another size are left alone.
+        "squeeze": lambda x, axes=None: (
+            x.squeeze() if axes is None else x.squeeze(tuple(ints(axes)))
+        ),
+        # Permute the axes.
+        "transpose": lambda x, perm: x.permute(ints(perm)) if x.dim() else x,
+        # Turn the order along some axes around, or along all.
+        "reverse": lambda x, axes=None: x.flip(
+            list(range(x.dim())) if axes is None else ints(axes)
+        ),
+        # Channels to blocks of pixels, as PyTorch orders them: a block is the fastest part.
+        "pixel_shuffle": lambda x, upscale_factor: functional.pixel_shuffle(
+            x, integer(upscale_factor)
+        ),
+        # The inverse of ``pixel_shuffle``.
+        "pixel_unshuffle": lambda x, downscale_factor: functional.pixel_unshuffle(
+            x, integer(downscale_factor)
+        ),
+    }
+)
 
 
 @kernel("reverse_sequence")
-def reverse_sequence(
-    x: Tensor, lengths: Tensor, seq_axis: Tensor | int = 0, batch_axis: Tensor | int = 0
-) -> Tensor:
+def reverse_sequence(x: Tensor, lengths: Tensor, seq_axis: Int = 0, batch_axis: Int = 0) -> Tensor:
     """Turn the first ``lengths[i]`` elements of each sequence around; the rest stays."""
     along, batch = integer(seq_axis) % x.dim(), integer(batch_axis) % x.dim()
     places = torch.arange(x.shape[along])
@@ -92,7 +96,7 @@ def reverse_sequence(
 
 
 @kernel("sliding_windows")
-def sliding_windows(x: Tensor, axis: Tensor, size: Tensor, stride: Tensor | int = 1) -> Tensor:
+def sliding_windows(x: Tensor, axis: Tensor, size: Tensor, stride: Int = 1) -> Tensor:
     """All windows along an axis; the places inside a window become the axis behind it."""
     at = integer(axis) % x.dim()
     return x.unfold(at, integer(size), integer(stride)).movedim(-1, at + 1)
@@ -116,23 +120,11 @@ def space_to_depth(x: Tensor, block_size: Tensor) -> Tensor:
     return blocks.reshape(n, c * b * b, h // b, w // b)
 
 
-@kernel("pixel_shuffle")
-def pixel_shuffle(x: Tensor, upscale_factor: Tensor) -> Tensor:
-    """Channels to blocks of pixels, as PyTorch orders them: a block is the fastest part."""
-    return torch.nn.functional.pixel_shuffle(x, integer(upscale_factor))
-
-
-@kernel("pixel_unshuffle")
-def pixel_unshuffle(x: Tensor, downscale_factor: Tensor) -> Tensor:
-    """The inverse of ``pixel_shuffle``."""
-    return torch.nn.functional.pixel_unshuffle(x, integer(downscale_factor))
-
-
 @kernel("space_to_batch")
 def space_to_batch(x: Tensor, block_shape: Tensor, paddings: Tensor) -> Tensor:
     """Pad with zeros, then move each place inside a block to the batch, slowest part first."""
     (top, bottom), (left, right) = paddings.tolist()
-    padded = torch.nn.functional.pad(x, (left, right, top, bottom))
+    padded = functional.pad(x, (left, right, top, bottom))
     n, c, h, w = padded.shape
     bh, bw = ints(block_shape)
     blocks = padded.reshape(n, c, h // bh, bh, w // bw, bw).permute(3, 5, 0, 1, 2, 4)

@@ -13,23 +13,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+#: What a kernel gets for one number, whole number or truth value: the program's, or its default.
+Float = Tensor | float
+Int = Tensor | int
+Bool = Tensor | bool
+
 #: How torch holds each MIL type, by coremltools' name of the type.
 TORCH: dict[str, torch.dtype] = {
-    "fp16": torch.float32,
-    "fp32": torch.float32,
-    "fp64": torch.float32,
+    **dict.fromkeys(("fp16", "fp32", "fp64"), torch.float32),
+    **dict.fromkeys(("uint1", "uint2", "uint3", "uint4", "uint6", "uint8"), torch.uint8),
     "bool": torch.bool,
     "int4": torch.int8,
     "int8": torch.int8,
     "int16": torch.int16,
     "int32": torch.int32,
     "int64": torch.int64,
-    "uint1": torch.uint8,
-    "uint2": torch.uint8,
-    "uint3": torch.uint8,
-    "uint4": torch.uint8,
-    "uint6": torch.uint8,
-    "uint8": torch.uint8,
     "uint16": torch.int32,
     "uint32": torch.int64,
     "uint64": torch.int64,
@@ -37,18 +35,8 @@ TORCH: dict[str, torch.dtype] = {
 
 #: What a caller gets and gives for each MIL type.
 NUMPY: dict[str, str] = {
-    "fp16": "float16",
-    "fp32": "float32",
-    "fp64": "float64",
-    "bool": "bool",
-    "int8": "int8",
-    "int16": "int16",
-    "int32": "int32",
-    "int64": "int64",
-    "uint8": "uint8",
-    "uint16": "uint16",
-    "uint32": "uint32",
-    "string": "string",
+    name: name.replace("fp", "float")
+    for name in "fp16 fp32 fp64 bool int8 int16 int32 int64 uint8 uint16 uint32 string".split()
 }
 
 
@@ -77,22 +65,22 @@ def tensor_of(value: Any, builtin: Any) -> Tensor:
     return tensor if target is None else tensor.to(target)
 
 
-def ints(value: Tensor | int) -> list[int]:
+def ints(value: Int) -> list[int]:
     """An integer tensor of rank 0 or 1 as a list of ints."""
     found = value.tolist() if isinstance(value, Tensor) else value
     return [int(each) for each in found] if isinstance(found, list) else [int(found)]
 
 
-def integer(value: Tensor | int) -> int:
+def integer(value: Int) -> int:
     """A tensor of one element as an int."""
     return int(value.item()) if isinstance(value, Tensor) else int(value)
 
 
-def number(value: Tensor | float) -> float:
+def number(value: Float) -> float:
     """A tensor of one element as a float."""
     return float(value.item()) if isinstance(value, Tensor) else float(value)
 
 
-def truth(value: Tensor | bool) -> bool:
+def truth(value: Bool) -> bool:
     """A tensor of one element as a bool."""
     return bool(value.item()) if isinstance(value, Tensor) else bool(value)

@@ -17,36 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from edgeserve.backends.coreml.spec import bits_of
 from edgeserve.errors import MilError
 
 _HEADER = 64
 _RECORD = struct.Struct("<IIQQQ")
 _SENTINEL = 0xDEADBEEF
 
-#: The entry's type number and the bits of one element, by the program's name of the type.
-_TYPES: dict[str, tuple[int, int]] = {
-    "FLOAT16": (1, 16),
-    "FLOAT32": (2, 32),
-    "UINT8": (3, 8),
-    "INT8": (4, 8),
-    "INT16": (6, 16),
-    "UINT16": (7, 16),
-    "INT4": (8, 4),
-    "UINT1": (9, 1),
-    "UINT2": (10, 2),
-    "UINT4": (11, 4),
-    "UINT3": (12, 3),
-    "UINT6": (13, 6),
-    "INT32": (14, 32),
-    "UINT32": (15, 32),
-}
-
-#: Bits of one element by the program's name of its type.
-BITS: dict[str, int] = {name: bits for name, (_, bits) in _TYPES.items()} | {
-    "BOOL": 8,
-    "FLOAT64": 64,
-    "INT64": 64,
-    "UINT64": 64,
+#: The entry's type number, by the program's name of the type; 5 is no type.
+_TYPES = {
+    name: number
+    for number, name in enumerate(
+        "FLOAT16 FLOAT32 UINT8 INT8 - INT16 UINT16 INT4 UINT1 UINT2 UINT4 UINT3 UINT6 INT32 "
+        "UINT32".split(),
+        start=1,
+    )
 }
 
 
@@ -81,7 +66,7 @@ class WeightFiles:
         with path.open("rb") as file:
             file.seek(offset)
             sentinel, kind, length, start, padding = _RECORD.unpack(file.read(_RECORD.size))
-        number, bits = _TYPES[dtype]
+        number, bits = _TYPES[dtype], bits_of(dtype)
         wanted = (elements * bits + 7) // 8
         odd_padding = padding not in (0, wanted * 8 - elements * bits)
         if sentinel != _SENTINEL or kind != number or length != wanted or odd_padding:
@@ -92,11 +77,7 @@ class WeightFiles:
 
     def total(self) -> int:
         """Bytes of all the files that were checked."""
-        return sum(path.stat().st_size for path in self._seen)
-
-    @property
-    def _seen(self) -> list[Path]:
-        return [path for path in self._folder.glob("*") if path.is_file()]
+        return sum(path.stat().st_size for path in self._folder.glob("*") if path.is_file())
 
     def _path(self, name: str) -> Path:
         parts = PurePosixPath(name).parts
@@ -113,13 +94,10 @@ class WeightFiles:
         raise self._lie(path, "no such file")
 
     def _lie(self, path: Path, got: str) -> MilError:
-        return MilError(
-            "EDGE-MIL-003",
-            f"weights {path.name!r} of package {self._package!r}",
-            wanted="the entry that the program declares",
-            got=got,
-            hint="copy the whole package again, with its weights folder, or make it again",
-        )
+        thing = f"weights {path.name!r} of package {self._package!r}"
+        wanted = "the entry that the program declares"
+        hint = "copy the whole package again, with its weights folder, or make it again"
+        return MilError("EDGE-MIL-003", thing, wanted=wanted, got=got, hint=hint)
 
 
 #: After sentinel and type: how many bytes, and where.

@@ -8,15 +8,16 @@ time. Operators known neither whole nor in core ATen are decomposed further by P
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram, default_decompositions
 
 from edgeserve.backends.coreml.coremltools_import import coremltools
+from edgeserve.backends.coreml.passes.corrections import CORRECTIONS
 from edgeserve.backends.torch.decompositions.decompose import decompose_unsupported
-
-if TYPE_CHECKING:
-    from torch import fx
-    from torch.export import ExportedProgram
-
 
 #: Operators of ATen that coremltools translates as they are.
 _WHOLE = tuple(
@@ -38,22 +39,15 @@ def decompose(program: ExportedProgram, whole: bool) -> ExportedProgram:
         program: With fixed sizes.
         whole: Keep operators whole that coremltools translates.
     """
-    import torch
-    from torch.export import default_decompositions
-
-    from edgeserve.backends.coreml.passes.corrections import CORRECTIONS
-
     table: Any = default_decompositions()
     attention = torch.ops.aten.scaled_dot_product_attention.default
     if whole:
         for name in _WHOLE:
-            packet, overload = name.split(".")
-            table.pop(getattr(getattr(torch.ops.aten, packet), overload))
+            table.pop(operator.attrgetter(name)(torch.ops.aten))
         calls = program.graph.find_nodes(op="call_function", target=attention)
         if all(map(_plain_attention, calls)):
             table.pop(attention)
-    for target, rule in CORRECTIONS.items():
-        table[target] = rule
+    table.update(CORRECTIONS)
     return decompose_unsupported(program.run_decompositions(table), is_known)
 
 

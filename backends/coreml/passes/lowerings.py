@@ -5,6 +5,8 @@ out. ``elu`` has two more factors than the one that is read; ``selu`` and ``celu
 it. A reciprocal gains 1e-4 under the line. A number as a tensor without axes cannot be filled.
 ``lstm.input`` is ``lstm`` with its three results as one tuple. The place of the largest of all
 elements is looked for in one axis.
+
+Imported once coremltools is (`coremltools_import`).
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coremltools.converters.mil import Builder
+from coremltools.converters.mil.frontend.torch import ops
+
 _MODES = {"none": "EXACT", "tanh": "TANH_APPROXIMATION"}
 
 
 def _gelu(context: Any, node: Any) -> None:
-    from coremltools.converters.mil import Builder
-
-    x, *given = _inputs(context, node)
+    x, *given = ops._get_inputs(context, node)
     declared = given[0] if given else _keyword(node, "approximate", "none")
     word = declared if isinstance(declared, str) else declared.val
     context.add(Builder.gelu(x=x, mode=_MODES[word], name=node.name))
@@ -26,9 +29,7 @@ def _gelu(context: Any, node: Any) -> None:
 
 def _elu(context: Any, node: Any) -> None:
     """``scale * (x where x > 0, else alpha * (exp(input_scale * x) - 1))``."""
-    from coremltools.converters.mil import Builder
-
-    x, *given = _inputs(context, node)
+    x, *given = ops._get_inputs(context, node)
     numbers = [float(each.val) for each in given]
     alpha, scale, inner = (*numbers, *(1.0, 1.0, 1.0)[len(numbers) :])
     if inner == 1.0:
@@ -40,37 +41,17 @@ def _elu(context: Any, node: Any) -> None:
     context.add(Builder.mul(x=made, y=scale, name=node.name))
 
 
-def _inputs(context: Any, node: Any) -> list[Any]:
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-
-    return list(_get_inputs(context, node))
-
-
 def _keyword(node: Any, name: str, default: Any) -> Any:
     given = (node.kwinputs or {}).get(name)
     return given[0] if given else default
 
 
-#: Translations by the name under which `torch.export` has the operator.
-ACTIVATIONS: dict[str, Callable[[Any, Any], None]] = {"elu": _elu, "gelu": _gelu}
-
-
 def _reciprocal(context: Any, node: Any) -> None:
-    from coremltools.converters.mil import Builder
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-
-    x = Builder.cast(x=_get_inputs(context, node, expected=1)[0], dtype="fp32")
+    x = Builder.cast(x=ops._get_inputs(context, node, expected=1)[0], dtype="fp32")
     context.add(Builder.real_div(x=1.0, y=x, name=node.name))
 
 
-#: Translations by the name under which `torch.export` has the operator.
-ARITHMETIC: dict[str, Callable[[Any, Any], None]] = {"reciprocal": _reciprocal}
-
-
 def _full(context: Any, node: Any) -> None:
-    from coremltools.converters.mil import Builder
-    from coremltools.converters.mil.frontend.torch import ops
-
     if list(node.inputs[0]):
         ops.full(context, node)
         return
@@ -78,13 +59,7 @@ def _full(context: Any, node: Any) -> None:
     context.add(Builder.identity(x=value, name=node.name))
 
 
-#: Translations by the name under which `torch.export` has the operator.
-CONSTANTS: dict[str, Callable[[Any, Any], None]] = {"full": _full}
-
-
 def _lstm(context: Any, node: Any) -> None:
-    from coremltools.converters.mil.frontend.torch import ops
-
     names = node.outputs
     node.outputs = [f"{node.name}_{i}" for i in range(3)]
     ops.lstm(context, node)
@@ -93,16 +68,10 @@ def _lstm(context: Any, node: Any) -> None:
     context.add(results, torch_name=node.name)
 
 
-#: Translations by the name under which `torch.export` has the operator.
-RECURRENT: dict[str, Callable[[Any, Any], None]] = {"lstm.input": _lstm}
-
-
 def _arg_reduction(kind: str) -> Callable[[Any, Any], None]:
     """``argmax`` and ``argmin``; without an axis the place in the tensor laid out as one row."""
 
     def lower(context: Any, node: Any) -> None:
-        from coremltools.converters.mil import Builder
-
         x, axis, keep = _reduction_arguments(context, node)
         reduce = getattr(Builder, f"reduce_{kind}")
         if axis is not None:
@@ -115,8 +84,6 @@ def _arg_reduction(kind: str) -> Callable[[Any, Any], None]:
 
 
 def _prod(context: Any, node: Any) -> None:
-    from coremltools.converters.mil import Builder
-
     x, axis, keep = _reduction_arguments(context, node)
     axes = None if axis is None else [axis]
     context.add(Builder.reduce_prod(x=x, axes=axes, keep_dims=keep, name=node.name))
@@ -124,9 +91,7 @@ def _prod(context: Any, node: Any) -> None:
 
 def _reduction_arguments(context: Any, node: Any) -> tuple[Any, int | None, bool]:
     """The tensor, the axis, and whether it stays with size 1."""
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-
-    x, *given = _get_inputs(context, node)
+    x, *given = ops._get_inputs(context, node)
     named = node.kwinputs or {}
     axis = given[0] if given else (named.get("dim") or [None])[0]
     keep = given[1] if len(given) > 1 else (named.get("keepdim") or [False])[0]
@@ -137,10 +102,18 @@ def _value(given: Any) -> Any:
     return given.val if hasattr(given, "val") else given
 
 
-#: Translations by the name under which `torch.export` has the operator.
-REDUCTIONS: dict[str, Callable[[Any, Any], None]] = {
+#: Translations by the name under which `torch.export` has the operator. ``grid_sampler_2d`` takes
+#: ``grid_sampler``'s arguments, an ``alias`` is its input.
+LOWERINGS: dict[str, Callable[[Any, Any], None]] = {
+    "alias": ops.noop,
     "argmax": _arg_reduction("argmax"),
     "argmin": _arg_reduction("argmin"),
+    "elu": _elu,
+    "full": _full,
+    "gelu": _gelu,
+    "grid_sampler_2d": ops.grid_sampler,
+    "lstm.input": _lstm,
     "prod": _prod,
     "prod.dim_int": _prod,
+    "reciprocal": _reciprocal,
 }

@@ -98,12 +98,10 @@ def _bilinear_rule(operator: Any) -> Callable[..., ComplexPair]:
 
 
 def _einsum(equation: str, tensors: Any, *, path: Any = None) -> Any:
-    if len(tensors) != 2:
-        return (
-            by_parts(_ATEN.einsum.default)(equation, tensors)
-            if len(tensors) == 1
-            else (NotImplemented)
-        )
+    if len(tensors) == 1:
+        return by_parts(_ATEN.einsum.default)(equation, tensors)
+    if len(tensors) > 2:
+        return NotImplemented
     return _bilinear_rule(lambda x, y: torch.einsum(equation, x, y))(*tensors)
 
 
@@ -156,12 +154,8 @@ def _filled(operator: Any) -> Callable[..., Any]:
 
 
 def _where(condition: Tensor, x: Any, y: Any) -> ComplexPair:
-    a, b = (complex_pair(each) for each in (x, y))
-    return ComplexPair(torch.where(condition, a.re, b.re), torch.where(condition, a.im, b.im))
-
-
-def _same(z: ComplexPair) -> ComplexPair:
-    return z
+    pairs = zip(complex_pair(x), complex_pair(y), strict=True)
+    return ComplexPair(*(torch.where(condition, a, b) for a, b in pairs))
 
 
 #: What does the same to both parts.
@@ -176,11 +170,8 @@ _BY_PARTS = tuple(
 COMPLEX_RULES: dict[Any, Callable[..., Any]] = {
     **{
         overload: by_parts(overload)
-        for name in _BY_PARTS
-        if hasattr(_ATEN, name)
-        for overload in (
-            getattr(getattr(_ATEN, name), each) for each in getattr(_ATEN, name).overloads()
-        )
+        for packet in (getattr(_ATEN, name) for name in _BY_PARTS if hasattr(_ATEN, name))
+        for overload in (getattr(packet, each) for each in packet.overloads())
     },
     **FFT_RULES,
     _ATEN.view_as_complex.default: lambda x: ComplexPair(x.select(-1, 0), x.select(-1, 1)),
@@ -194,8 +185,8 @@ COMPLEX_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN._conj.default: lambda z: ComplexPair(z.re, -z.im),
     _ATEN.conj.default: lambda z: ComplexPair(z.re, -z.im),
     _ATEN.conj_physical.default: lambda z: ComplexPair(z.re, -z.im),
-    _ATEN.resolve_conj.default: _same,
-    _ATEN.resolve_neg.default: _same,
+    _ATEN.resolve_conj.default: lambda z: z,
+    _ATEN.resolve_neg.default: lambda z: z,
     _ATEN.neg.default: _neg,
     _ATEN.add.Tensor: _add,
     _ATEN.add.Scalar: _add,

@@ -24,9 +24,10 @@ def decompose_unsupported(
     """
     tried: set[Any] = set()
     for _ in range(_MAX_ROUNDS):
+        targets = {node.target for node in program.graph.nodes if node.op == "call_function"}
         table = {
             target: rule
-            for target in _targets(program) - tried
+            for target in targets - tried
             if not is_known(target) and (rule := _decomposition(target)) is not None
         }
         if not table:
@@ -34,10 +35,6 @@ def decompose_unsupported(
         tried |= set(table)
         program = program.run_decompositions(table)
     return program
-
-
-def _targets(program: ExportedProgram) -> set[Any]:
-    return {node.target for node in program.graph.nodes if node.op == "call_function"}
 
 
 def _decomposition(target: Any) -> Callable[..., Any] | None:

@@ -18,11 +18,6 @@ from torch import Tensor
 _ATEN = torch.ops.aten
 
 
-def _median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Of two in the middle the lower one."""
-    return _kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
-
-
 def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     values, places = torch.sort(x, dim)
     found = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
@@ -40,10 +35,6 @@ def _prefixes(x: Tensor, dim: int, filler: float) -> Tensor:
 def _cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     given = x if dtype is None else x.to(dtype)
     return torch.prod(_prefixes(given, dim, 1.0), -1).movedim(-1, dim)
-
-
-def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    return torch.logsumexp(_prefixes(x, dim, -3e38), -1).movedim(-1, dim)
 
 
 def _running(sign: int) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
@@ -66,12 +57,24 @@ ORDERING_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.cummin.default: _running(-1),
     _ATEN.cumprod.default: _cumprod,
     _ATEN.kthvalue.default: _kthvalue,
-    _ATEN.logcumsumexp.default: _logcumsumexp,
-    _ATEN.median.dim: _median,
+    _ATEN.logcumsumexp.default: lambda x, dim: torch.logsumexp(
+        _prefixes(x, dim, -3e38), -1
+    ).movedim(-1, dim),
+    # Of two in the middle the lower one.
+    _ATEN.median.dim: lambda x, dim, keepdim=False: _kthvalue(
+        x, (x.shape[dim] + 1) // 2, dim, keepdim
+    ),
 }
 
 
 _FILLERS = {"sum": 0.0, "amax": -3e38, "amin": 3e38}
+
+
+def _lying(values: Tensor, rank: int, dim: int) -> Tensor:
+    """A vector along one of ``rank`` axes, of size 1 along the others."""
+    shape = [1] * rank
+    shape[dim] = values.numel()
+    return values.reshape(shape)
 
 
 def _spread(x: Tensor, dim: int, index: Tensor, src: Tensor, filler: float) -> Tensor:
@@ -79,9 +82,7 @@ def _spread(x: Tensor, dim: int, index: Tensor, src: Tensor, filler: float) -> T
 
     The indices' axis comes right behind ``dim``.
     """
-    shape = [1] * (index.dim() + 1)
-    shape[dim] = x.shape[dim]
-    places = torch.arange(x.shape[dim], device=x.device).reshape(shape)
+    places = _lying(torch.arange(x.shape[dim], device=x.device), index.dim() + 1, dim)
     there = index.unsqueeze(dim) == places
     values = src.unsqueeze(dim)
     return torch.where(there, values, torch.full_like(values, filler))
@@ -94,10 +95,6 @@ def _wide(part: Tensor, x: Tensor, filler: float) -> Tensor:
     return torch.constant_pad_nd(part, flat, filler) if any(flat) else part
 
 
-def _scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
-    return _scatter_reduce(x, dim, index, src, "sum")
-
-
 def _scatter_reduce(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
 ) -> Any:
@@ -108,11 +105,8 @@ def _scatter_reduce(
     dim, filler = dim % x.dim(), _FILLERS[reduce]
     src = src[tuple(slice(0, size) for size in index.shape)]
     parts = _spread(x, dim, index, src, filler)
-    if reduce == "sum":
-        return x + _wide(parts.sum(dim + 1), x, filler)
-    if reduce == "amax":
-        return torch.maximum(x, _wide(parts.amax(dim + 1), x, filler))
-    return torch.minimum(x, _wide(parts.amin(dim + 1), x, filler))
+    combine: Any = {"sum": torch.add, "amax": torch.maximum, "amin": torch.minimum}[reduce]
+    return combine(x, _wide(getattr(parts, reduce)(dim + 1), x, filler))
 
 
 def _reduced_alone(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Any:
@@ -125,11 +119,9 @@ def _reduced_alone(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str)
 
 def _along(index: Tensor, x: Tensor, dim: int) -> Tensor:
     """An index of one axis as one for every element of a source."""
-    shape = [1] * x.dim()
-    shape[dim] = index.numel()
     sizes = list(x.shape)
     sizes[dim] = index.numel()
-    return index.reshape(shape).expand(sizes)
+    return _lying(index, x.dim(), dim).expand(sizes)
 
 
 def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
@@ -145,10 +137,8 @@ def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     dim %= x.dim()
     places = torch.arange(x.shape[dim], device=x.device)
     hit = (places.unsqueeze(1) == index.reshape(1, -1)).any(1)
-    shape = [1] * x.dim()
-    shape[dim] = x.shape[dim]
     filler = value.to(x.dtype) if isinstance(value, Tensor) else torch.full_like(x, value)
-    return torch.where(hit.reshape(shape), filler, x)
+    return torch.where(_lying(hit, x.dim(), dim), filler, x)
 
 
 def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
@@ -161,9 +151,7 @@ def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     hit = places.unsqueeze(1) == index.reshape(1, -1)
     last = torch.where(hit, order, torch.zeros_like(order)).amax(1)
     taken = source.index_select(dim, torch.maximum(last - 1, torch.zeros_like(last)))
-    shape = [1] * x.dim()
-    shape[dim] = x.shape[dim]
-    return torch.where((last > 0).reshape(shape), taken, x)
+    return torch.where(_lying(last > 0, x.dim(), dim), taken, x)
 
 
 def _searchsorted(
@@ -186,20 +174,18 @@ def _searchsorted(
     return found.to(torch.int32) if out_int32 else found
 
 
-def _bucketize(x: Tensor, steps: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
-    return _searchsorted(steps, x, out_int32=out_int32, right=right)
-
-
 #: What adds up in places, by operator.
 SCATTER_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.index_add.default: _index_add,
-    _ATEN.scatter_add.default: _scatter_add,
+    _ATEN.scatter_add.default: lambda x, dim, index, src: _scatter_reduce(
+        x, dim, index, src, "sum"
+    ),
     _ATEN.scatter_reduce.two: _scatter_reduce,
 }
 
 #: What writes to places, or looks for them, by operator.
 INDEXING_RULES: dict[Any, Callable[..., Any]] = {
-    _ATEN.bucketize.Tensor: _bucketize,
+    _ATEN.bucketize.Tensor: lambda x, steps, **how: _searchsorted(steps, x, **how),
     _ATEN.index_copy.default: _index_copy,
     _ATEN.index_fill.int_Scalar: _index_fill,
     _ATEN.index_fill.int_Tensor: _index_fill,

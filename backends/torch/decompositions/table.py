@@ -26,17 +26,16 @@ _ATEN = torch.ops.aten
 #: How far an argument is moved up before the series holds.
 _RECURRENCE_STEPS = 7
 
-_I0_SMALL = (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0)
-_I0_LARGE = (
-    0.00392377,
-    -0.01647633,
-    0.02635537,
-    -0.02057706,
-    0.00916281,
-    -0.00157565,
-    0.00225319,
-    0.01328592,
-    0.39894228,
+
+def _factors(numbers: str) -> tuple[float, ...]:
+    """Of a polynomial, the highest power's first."""
+    return tuple(map(float, numbers.split()))
+
+
+_I0_SMALL = _factors("0.0045813 0.0360768 0.2659732 1.2067492 3.0899424 3.5156229 1.0")
+_I0_LARGE = _factors(
+    "0.00392377 -0.01647633 0.02635537 -0.02057706 0.00916281 -0.00157565 0.00225319 "
+    "0.01328592 0.39894228"
 )
 
 
@@ -117,18 +116,8 @@ def _signbit(x: Tensor) -> Tensor:
     return torch.logical_or(x < 0, below)
 
 
-def _round(x: Tensor, *, decimals: int) -> Tensor:
-    factor = 10.0 ** abs(decimals)
-    return torch.round(x * factor) / factor if decimals >= 0 else torch.round(x / factor) * factor
-
-
-def _fmax(x: Tensor, y: Tensor) -> Tensor:
-    """The larger one, where one is not a number the other."""
-    return torch.where(x != x, y, torch.where(y != y, x, torch.maximum(x, y)))
-
-
-def _fmin(x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(x != x, y, torch.where(y != y, x, torch.minimum(x, y)))
+def _numbers_first(x: Tensor, y: Tensor, choose: Callable[..., Tensor]) -> Tensor:
+    return torch.where(x != x, y, torch.where(y != y, x, choose(x, y)))
 
 
 def _fmod(x: Tensor, y: Any) -> Tensor:
@@ -136,6 +125,11 @@ def _fmod(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, Tensor) and not x.is_floating_point() and not y.is_floating_point():
         return x - torch.div(x, y, rounding_mode="trunc") * y
     return x - _trunc(x / y) * y  # type: ignore[no-any-return]
+
+
+def _round(x: Tensor, *, decimals: int) -> Tensor:
+    factor = 10.0 ** abs(decimals)
+    return torch.round(x * factor) / factor if decimals >= 0 else torch.round(x / factor) * factor
 
 
 def _atan2(y: Tensor, x: Tensor) -> Tensor:
@@ -180,10 +174,6 @@ def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) 
     return made if bias is None else made + bias
 
 
-def _norm(x: Tensor, p: Any = 2) -> Tensor:
-    return torch.linalg.vector_norm(x, p)  # type: ignore[no-any-return]
-
-
 def _cdist(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
     return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, dim=-1)  # type: ignore[no-any-return]
 
@@ -203,27 +193,13 @@ def _one_hot(x: Tensor, num_classes: int = -1) -> Any:
 
 
 #: M. Giles, Approximating the erfinv function (2010), single precision: near the middle, outside.
-_MIDDLE = (
-    2.81022636e-08,
-    3.43273939e-07,
-    -3.5233877e-06,
-    -4.39150654e-06,
-    0.00021858087,
-    -0.00125372503,
-    -0.00417768164,
-    0.246640727,
-    1.50140941,
+_MIDDLE = _factors(
+    "2.81022636e-08 3.43273939e-07 -3.5233877e-06 -4.39150654e-06 0.00021858087 "
+    "-0.00125372503 -0.00417768164 0.246640727 1.50140941"
 )
-_OUTSIDE = (
-    -0.000200214257,
-    0.000100950558,
-    0.00134934322,
-    -0.00367342844,
-    0.00573950773,
-    -0.0076224613,
-    0.00943887047,
-    1.00167406,
-    2.83297682,
+_OUTSIDE = _factors(
+    "-0.000200214257 0.000100950558 0.00134934322 -0.00367342844 0.00573950773 "
+    "-0.0076224613 0.00943887047 1.00167406 2.83297682"
 )
 
 
@@ -256,15 +232,16 @@ RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.erfc.default: lambda x: 1 - torch.erf(x),
     _ATEN.erfinv.default: _erfinv,
     _ATEN.exp2.default: _exp2,
-    _ATEN.fmax.default: _fmax,
-    _ATEN.fmin.default: _fmin,
+    # Where one is not a number, the other.
+    _ATEN.fmax.default: lambda x, y: _numbers_first(x, y, torch.maximum),
+    _ATEN.fmin.default: lambda x, y: _numbers_first(x, y, torch.minimum),
     _ATEN.fmod.Scalar: _fmod,
     _ATEN.fmod.Tensor: _fmod,
     _ATEN.frac.default: lambda x: x - _trunc(x),
     _ATEN.hypot.default: lambda x, y: torch.sqrt(x * x + y * y),
     _ATEN.logaddexp2.default: _logaddexp2,
     _ATEN.round.decimals: _round,
-    _ATEN.norm.Scalar: _norm,
+    _ATEN.norm.Scalar: lambda x, p=2: torch.linalg.vector_norm(x, p),
     _ATEN.one_hot.default: _one_hot,
     _ATEN.rrelu.default: _rrelu,
     _ATEN.signbit.default: _signbit,

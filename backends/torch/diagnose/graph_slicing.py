@@ -19,7 +19,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
-from edgeserve.backends.torch.passes import remove_asserts
+from edgeserve.backends.torch.passes.canonicalize import remove_asserts
 from edgeserve.backends.torch.passes.fx_utils import functional, tensor_of
 from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.backends.torch.program.io import log_warnings

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.export.flat_module import FlatModule
+from edgeserve.backends.torch.export.flat_module import FlatModule, Tensors
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.user_lines import line_of_error, one_line
@@ -26,8 +26,8 @@ TOLERANCE = 1e-4
 def check_program(
     program: ExportedProgram,
     flat: FlatModule,
-    first: Sequence[torch.Tensor],
-    probes: Sequence[Sequence[torch.Tensor]],
+    first: Tensors,
+    probes: Sequence[Tensors],
     folder: Path,
 ) -> None:
     """Compare a program with its module on each probe.
@@ -96,9 +96,7 @@ def _branch_hint(module: torch.nn.Module) -> str:
     return _NESTED if nested else _BRANCH
 
 
-def describe_difference(
-    wanted: Sequence[torch.Tensor], got: Sequence[torch.Tensor], tolerance: float = TOLERANCE
-) -> str:
+def describe_difference(wanted: Tensors, got: Tensors, tolerance: float = TOLERANCE) -> str:
     """The first difference beyond a tolerance, in words; empty if there is none.
 
     Args:
@@ -127,15 +125,11 @@ def _tensor_type(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {list(tensor.shape)}"
 
 
-def _mismatch_error(probe: Sequence[torch.Tensor], got: str, hint: str) -> ConvertError:
-    return ConvertError(
-        "EDGE-CONVERT-017",
-        f"exported program at {_sizes(probe)}",
-        wanted="the module's own outputs",
-        got=got,
-        hint=hint,
-    )
+def _mismatch_error(probe: Tensors, got: str, hint: str) -> ConvertError:
+    thing = f"exported program at {_sizes(probe)}"
+    wanted = "the module's own outputs"
+    return ConvertError("EDGE-CONVERT-017", thing, wanted=wanted, got=got, hint=hint)
 
 
-def _sizes(probe: Sequence[torch.Tensor]) -> str:
+def _sizes(probe: Tensors) -> str:
     return " ".join(str(list(tensor.shape)) for tensor in probe)

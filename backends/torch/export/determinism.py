@@ -16,12 +16,15 @@ import torch
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.export.check_program import describe_difference
-from edgeserve.backends.torch.export.flat_module import FlatModule
+from edgeserve.backends.torch.export.flat_module import FlatModule, ModuleOutputs, Tensors
 from edgeserve.backends.torch.module_state.assignment_lines import assignment_line
 from edgeserve.backends.torch.module_state.rng import RngRecorder, preserve_rng, rng_used, seed_all
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot, ModuleSnapshot
 from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.user_lines import line_of_error, one_line
+
+#: Dotted names of attributes.
+_Names = Sequence[str]
 
 #: Most names of one message.
 _NAMES = 4
@@ -62,7 +65,8 @@ def check_deterministic(flat: FlatModule, folder: Path) -> FirstRun:
     state, buffers = ModuleSnapshot(flat.module), BufferSnapshot(flat.module)
     with preserve_rng():
         start = seed_all(0)
-        names, first = _first_run(flat, folder)
+        outputs = _first_run(flat, folder)
+        first = outputs.tensors
         drawn = rng_used(start)
         attributes = state.changed()
         seed_all(0)
@@ -88,10 +92,12 @@ def check_deterministic(flat: FlatModule, folder: Path) -> FirstRun:
         raise stateful_module_error(
             flat, kept, "state left by one call changes the next output", folder
         )
-    return FirstRun(names, first, state, tuple(_notes(flat, restored, filled, untold, folder)))
+    return FirstRun(
+        outputs.names, first, state, tuple(_notes(flat, restored, filled, untold, folder))
+    )
 
 
-def _first_run(flat: FlatModule, folder: Path) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
+def _first_run(flat: FlatModule, folder: Path) -> ModuleOutputs:
     try:
         return flat.run(flat.examples)
     except EdgeError:
@@ -107,10 +113,10 @@ def _first_run(flat: FlatModule, folder: Path) -> tuple[tuple[str, ...], tuple[t
         ) from error
 
 
-def _rerun_difference(flat: FlatModule, first: Sequence[torch.Tensor]) -> str:
+def _rerun_difference(flat: FlatModule, first: Tensors) -> str:
     """The difference of another call on the examples from the first, in words; empty if none."""
     try:
-        answers = flat.run(flat.examples)[1]
+        answers = flat.run(flat.examples).tensors
     except Exception as error:  # it worked once
         return one_line(error)
     if len(answers) != len(first):
@@ -119,10 +125,7 @@ def _rerun_difference(flat: FlatModule, first: Sequence[torch.Tensor]) -> str:
 
 
 def _is_lazy_fill(
-    flat: FlatModule,
-    first: Sequence[torch.Tensor],
-    buffers: BufferSnapshot,
-    left: dict[str, torch.Tensor],
+    flat: FlatModule, first: Tensors, buffers: BufferSnapshot, left: dict[str, torch.Tensor]
 ) -> bool:
     """Restore lazily filled buffers if an attribute marks them as filled already."""
     seed_all(0)
@@ -134,9 +137,7 @@ def _is_lazy_fill(
     return True
 
 
-def _reject_random(
-    flat: FlatModule, first: Sequence[torch.Tensor], drawn: Sequence[str], folder: Path
-) -> None:
+def _reject_random(flat: FlatModule, first: Tensors, drawn: _Names, folder: Path) -> None:
     """Reject a module whose outputs depend on the seed; the error names the op and its line."""
     seed_all(1)
     with RngRecorder(flat.module, folder) as draws:
@@ -157,9 +158,7 @@ def _reject_random(
     )
 
 
-def stateful_module_error(
-    flat: FlatModule, names: Sequence[str], why: str, folder: Path
-) -> ConvertError:
+def stateful_module_error(flat: FlatModule, names: _Names, why: str, folder: Path) -> ConvertError:
     """The error for a module that keeps state between calls, in these attributes."""
     lines = [assignment_line(flat.module, name, folder) for name in names[:_NAMES]]
     described = [
@@ -187,9 +186,7 @@ def _is_tensor(module: torch.nn.Module, name: str) -> bool:
     return not isinstance(value, torch.nn.Parameter)
 
 
-def _carried_state(
-    flat: FlatModule, first: Sequence[torch.Tensor], names: Sequence[str]
-) -> tuple[str, ...]:
+def _carried_state(flat: FlatModule, first: Tensors, names: _Names) -> tuple[str, ...]:
     """The changed tensors through which one call's inputs influence the next call's outputs.
 
     Two calls with the same inputs do not show it: a cache gets the same entry written again. So the
@@ -219,11 +216,8 @@ def _carried_state(
 
 
 def _input_dependent_setup(
-    flat: FlatModule,
-    first: Sequence[torch.Tensor],
-    state: ModuleSnapshot,
-    attributes: Sequence[str],
-) -> tuple[Sequence[str], Sequence[str]]:
+    flat: FlatModule, first: Tensors, state: ModuleSnapshot, attributes: _Names
+) -> tuple[_Names, _Names]:
     """Attributes that the first call sets from its inputs, and those for which it is unknown.
 
     The first call is repeated with other inputs, followed by a call with the examples.
@@ -258,11 +252,7 @@ def _perturbed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _notes(
-    flat: FlatModule,
-    buffers: Sequence[str],
-    filled: Sequence[str],
-    attributes: Sequence[str],
-    folder: Path,
+    flat: FlatModule, buffers: _Names, filled: _Names, attributes: _Names, folder: Path
 ) -> list[str]:
     notes = []
     if filled:
@@ -288,7 +278,7 @@ def reject_captured_inputs(
     program: ExportedProgram,
     flat: FlatModule,
     first: FirstRun,
-    inputs: Sequence[Sequence[torch.Tensor]],
+    inputs: Sequence[Tensors],
     folder: Path,
 ) -> None:
     """Reject a program with a constant that equals an input of its trace or of the first call.

@@ -30,7 +30,7 @@ from edgeserve.backends.torch.export.dynamic_shapes import (
     min_size_examples,
     parse_dynamic_shapes,
 )
-from edgeserve.backends.torch.export.flat_module import FlatModule, flatten_module
+from edgeserve.backends.torch.export.flat_module import FlatModule, Tensors, flatten_module
 from edgeserve.backends.torch.export.pytree import replace_tensors, tree_leaves, unique_names
 from edgeserve.backends.torch.export.relax_dynamic_dims import (
     DeclaredDims,
@@ -126,7 +126,7 @@ class ExportOptions:
     dynamic_shapes: object = None
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
-    probes: tuple[Sequence[torch.Tensor], ...] = ()
+    probes: tuple[Tensors, ...] = ()
     shapes: Literal["auto", "dynamic"] = "dynamic"
 
 
@@ -186,10 +186,7 @@ def _traced(
 
 
 def _checked(
-    declared: DeclaredDims,
-    first: FirstRun,
-    axes: tuple[Axes, ...],
-    probes: Sequence[Sequence[torch.Tensor]],
+    declared: DeclaredDims, first: FirstRun, axes: tuple[Axes, ...], probes: Sequence[Tensors]
 ) -> Traced:
     """Traced with these axes dynamic, and compared with the module on all inputs that fit."""
     flat, folder = declared.flat, declared.folder
@@ -244,13 +241,10 @@ def _check_dtypes(names: list[str], flat: FlatModule) -> None:
     """Reject dtypes that numpy does not have: examples and feeds are numpy arrays."""
     for name, tensor in zip(names, flat.examples, strict=True):
         if dtype_word(tensor.dtype, name) == "bfloat16":
-            raise ConvertError(
-                "EDGE-CONVERT-027",
-                f"input {name!r}",
-                wanted="a dtype that numpy has",
-                got="bfloat16",
-                hint="take float32 and convert it inside forward",
-            )
+            thing = f"input {name!r}"
+            wanted = "a dtype that numpy has"
+            hint = "take float32 and convert it inside forward"
+            raise ConvertError("EDGE-CONVERT-027", thing, wanted=wanted, got="bfloat16", hint=hint)
 
 
 def _chosen_names(kind: str, wanted: Sequence[str], found: list[str]) -> list[str]:

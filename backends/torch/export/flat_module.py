@@ -24,6 +24,10 @@ from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 _Parameter = inspect.Parameter
 
 
+#: Inputs or outputs by position.
+Tensors = Sequence[torch.Tensor]
+
+
 @dataclass(frozen=True)
 class ModuleOutputs:
     """A module's outputs: names and tensors in order."""
@@ -60,7 +64,7 @@ class FlatModule:
         """Names of the inputs, from forward's arguments and the keys inside them."""
         return unique_names([leaf.name for leaf in self.inputs])
 
-    def call(self, tensors: Sequence[torch.Tensor]) -> ModuleOutputs:
+    def call(self, tensors: Tensors) -> ModuleOutputs:
         """Call the module as it is; neither the tensors nor its buffers change.
 
         Raises:
@@ -68,13 +72,11 @@ class FlatModule:
         """
         buffers = BufferSnapshot(self.module)
         try:
-            return ModuleOutputs(*self.run(tensors))
+            return self.run(tensors)
         finally:
             buffers.restore()
 
-    def run(
-        self, tensors: Sequence[torch.Tensor]
-    ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
+    def run(self, tensors: Tensors) -> ModuleOutputs:
         """Names and copies of the module's outputs; its buffers keep their changes.
 
         Raises:
@@ -83,7 +85,7 @@ class FlatModule:
         positional, named = self._arguments([tensor.clone() for tensor in tensors])
         with torch.no_grad():
             names, found = name_outputs(self.module(*positional, **named))
-        return tuple(names), tuple(tensor.clone() for tensor in found)
+        return ModuleOutputs(tuple(names), tuple(tensor.clone() for tensor in found))
 
     @contextlib.contextmanager
     def flat_forward(self, names: Sequence[str]) -> Iterator[torch.nn.Module]:
@@ -109,7 +111,7 @@ class FlatModule:
             if had is not None:
                 self.module.__dict__["forward"] = had
 
-    def _arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(self, tensors: Tensors) -> tuple[list[Any], dict[str, Any]]:
         """Forward's arguments with these tensors in the examples' places, by position at first."""
         named: dict[str, Any] = replace_tensors(self.arguments, iter(tensors))
         positional: list[Any] = []
@@ -140,9 +142,6 @@ def flatten_module(module: torch.nn.Module, examples: object) -> FlatModule:
     arguments = bind_inputs(module, examples)
     found = list(tree_leaves(arguments))
     tensors = tuple(leaf for leaf in found if isinstance(leaf.value, torch.Tensor))
-    fixed = tuple(
-        leaf
-        for leaf in found
-        if leaf.value is not None and not isinstance(leaf.value, torch.Tensor)
-    )
+    others = [leaf for leaf in found if not isinstance(leaf.value, torch.Tensor)]
+    fixed = tuple(leaf for leaf in others if leaf.value is not None)
     return FlatModule(module, inspect.signature(module.forward), arguments, tensors, fixed)

@@ -8,11 +8,13 @@ size and checks whether padding them changes the outputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.export.check_program import describe_difference
@@ -25,7 +27,9 @@ from edgeserve.types.tensors import Signature, TensorSpec
 #: Largest difference of two outputs, relative to the largest: the same kernels at two sizes.
 _TOLERANCE = 1e-5
 
-Tensors = list[torch.Tensor]
+Tensors = list[Tensor]
+#: One tensor for each input.
+Examples = Sequence[Tensor]
 Run = Callable[[Tensors], Tensors]
 
 
@@ -42,7 +46,7 @@ def stateless_runner(program: ExportedProgram) -> Run:
     return run
 
 
-def dim_sizes(signature: Signature, examples: Sequence[torch.Tensor]) -> dict[str, int]:
+def dim_sizes(signature: Signature, examples: Examples) -> dict[str, int]:
     """The examples' own sizes."""
     pairs = zip(signature.inputs, examples, strict=True)
     return {
@@ -54,29 +58,29 @@ def dim_sizes(signature: Signature, examples: Sequence[torch.Tensor]) -> dict[st
 
 
 def element_count(signature: Signature, sizes: Mapping[str, int]) -> int:
-    total = 0
-    for spec in signature.inputs:
-        count = 1
-        for dim in spec.shape:
-            count *= dim if isinstance(dim, int) else sizes[dim]
-        total += count
-    return total
+    """Elements of all inputs at these sizes."""
+    return sum(math.prod(_at(spec, sizes)) for spec in signature.inputs)
+
+
+def _at(spec: TensorSpec, sizes: Mapping[str, int]) -> list[int]:
+    """A tensor's shape at these sizes."""
+    return [dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape]
 
 
 def random_inputs(
-    signature: Signature, examples: Sequence[torch.Tensor], sizes: Mapping[str, int], kind: int
+    signature: Signature, examples: Examples, sizes: Mapping[str, int], kind: int
 ) -> Tensors:
+    """Inputs of these sizes, of one of four kinds; the same each time."""
     generator = torch.Generator().manual_seed(kind)
-    made = []
-    for spec, example in zip(signature.inputs, examples, strict=True):
-        shape = [dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape]
-        made.append(_random_like(example, shape, kind, generator))
-    return made
+    return [
+        _random_like(example, _at(spec, sizes), kind, generator)
+        for spec, example in zip(signature.inputs, examples, strict=True)
+    ]
 
 
 def _random_like(
-    example: torch.Tensor, shape: list[int], kind: int, generator: torch.Generator
-) -> torch.Tensor:
+    example: Tensor, shape: list[int], kind: int, generator: torch.Generator
+) -> Tensor:
     """Floats of both signs, all negative, all positive, or large; others from the example."""
     if example.dtype.is_floating_point:
         values = torch.rand(shape, generator=generator, dtype=torch.float64)
@@ -85,10 +89,7 @@ def _random_like(
     flat = example.reshape(-1)
     if not flat.numel():
         return torch.zeros(shape, dtype=example.dtype)
-    count = 1
-    for size in shape:
-        count *= size
-    picks = torch.randint(0, flat.numel(), (count,), generator=generator)
+    picks = torch.randint(0, flat.numel(), (math.prod(shape),), generator=generator)
     return flat[picks].reshape(shape)
 
 
@@ -127,8 +128,8 @@ def padding_agrees(
 
 
 def _padded(
-    spec: TensorSpec, tensor: torch.Tensor, dim: str, larger: int, step: Tokenize | None
-) -> torch.Tensor:
+    spec: TensorSpec, tensor: Tensor, dim: str, larger: int, step: Tokenize | None
+) -> Tensor:
     """Padded with zeros at the end, or as the tokenize step specifies."""
     for axis, name in enumerate(spec.shape):
         if name == dim:
@@ -140,9 +141,7 @@ def _padded(
     return tensor
 
 
-def _cropped(
-    spec: TensorSpec, tensor: torch.Tensor, dim: str, start: int, size: int
-) -> torch.Tensor:
+def _cropped(spec: TensorSpec, tensor: Tensor, dim: str, start: int, size: int) -> Tensor:
     for axis, name in enumerate(spec.shape):
         if name == dim:
             tensor = tensor.narrow(axis, start, size)
@@ -159,10 +158,7 @@ _MAX_SIZE = 256
 
 
 def paddable_dims(
-    program: ExportedProgram,
-    signature: Signature,
-    examples: Sequence[torch.Tensor],
-    candidates: Sequence[str],
+    program: ExportedProgram, signature: Signature, examples: Examples, candidates: Sequence[str]
 ) -> tuple[str, ...]:
     """The candidates along which zeros at an input's end change no output before them.
 
@@ -191,7 +187,7 @@ def paddable_dims(
 def nonempty_inputs(
     program: ExportedProgram,
     signature: Signature,
-    examples: Sequence[torch.Tensor],
+    examples: Examples,
     dims: Sequence[str],
     padding: Mapping[str, Tokenize],
 ) -> tuple[str, ...]:
@@ -216,11 +212,7 @@ def nonempty_inputs(
 
 
 def _changed_when_empty(
-    run: Any,
-    signature: Signature,
-    examples: Sequence[torch.Tensor],
-    dim: str,
-    padding: Mapping[str, Tokenize],
+    run: Any, signature: Signature, examples: Examples, dim: str, padding: Mapping[str, Tokenize]
 ) -> set[str]:
     """The inputs that, if all zero, let padding along a dimension change the outputs."""
     sizes = dim_sizes(signature, examples)
@@ -247,9 +239,7 @@ def _changed_when_empty(
     return found if found or same(holders) else set(holders)
 
 
-def _probe_results(
-    run: Any, signature: Signature, examples: Sequence[torch.Tensor], dim: str
-) -> Iterator[bool]:
+def _probe_results(run: Any, signature: Signature, examples: Examples, dim: str) -> Iterator[bool]:
     """Whether each probe of one dimension gives the same outputs."""
     low, high = signature.dims[dim]
     base = dim_sizes(signature, examples)
@@ -269,7 +259,7 @@ def _probe_results(
 
 
 def _probe_inputs(
-    signature: Signature, examples: Sequence[torch.Tensor], sizes: Mapping[str, int], dim: str
+    signature: Signature, examples: Examples, sizes: Mapping[str, int], dim: str
 ) -> Iterator[Tensors]:
     """Inputs of one size: with each kind of values, then with each mask that keeps a position."""
     for kind in range(4):
@@ -282,12 +272,8 @@ def _probe_inputs(
         for place in (slice(0, 1), slice(-1, None), slice(0, None, 2)):
             yield zeroed_except(signature, whole, dim, {which: place})
         if len(holders) > 1:  # masks without a common position
-            yield zeroed_except(
-                signature,
-                whole,
-                dim,
-                {each: slice(0, 1) if each == which else slice(-1, None) for each in holders},
-            )
+            apart = {i: slice(0, 1) if i == which else slice(-1, None) for i in holders}
+            yield zeroed_except(signature, whole, dim, apart)
 
 
 def _size_pairs(low: int, high: int) -> Iterator[tuple[int, int]]:

@@ -82,29 +82,19 @@ def bind_inputs(module: torch.nn.Module, examples: object) -> dict[str, Any]:
         ConvertError: EDGE-CONVERT-011.
     """
     if not isinstance(examples, tuple | list | dict):
-        raise _bad_examples(
-            "a tuple or dict of tensors",
-            type(examples).__name__,
-            "return the inputs as a tuple: (module, (x,)), with the comma",
-        )
+        hint = "return the inputs as a tuple: (module, (x,)), with the comma"
+        raise _bad_examples("a tuple or dict of tensors", type(examples).__name__, hint)
     try:
         signature = inspect.signature(module.forward)
-        bound = (
-            signature.bind(**examples) if isinstance(examples, dict) else signature.bind(*examples)
-        )
+        args, named = ((), examples) if isinstance(examples, dict) else (examples, {})
+        bound = signature.bind(*args, **named)
     except (TypeError, ValueError) as error:
-        raise _bad_examples(
-            "the arguments of forward",
-            str(error),
-            "give one example for each argument of forward that has no default",
-        ) from error
+        hint = "give one example for each argument of forward that has no default"
+        raise _bad_examples("the arguments of forward", str(error), hint) from error
     flat: dict[str, Any] = {}
     for name, value in bound.arguments.items():
-        flat |= (
-            value
-            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-            else {name: value}
-        )
+        variadic = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        flat |= value if variadic else {name: value}
     for leaf in tree_leaves(flat):
         _check_input(leaf)
     return flat
@@ -116,18 +106,12 @@ def _check_input(leaf: Leaf) -> None:
     if value is None or isinstance(value, bool | int | float | str):
         return
     if not isinstance(value, torch.Tensor):
-        raise _bad_examples(
-            f"a tensor for {leaf.name!r}",
-            type(value).__name__,
-            "convert it with torch.as_tensor(x)",
-        )
+        hint = "convert it with torch.as_tensor(x)"
+        raise _bad_examples(f"a tensor for {leaf.name!r}", type(value).__name__, hint)
     if value.is_complex() or value.layout is not torch.strided:
         kind = "complex" if value.is_complex() else str(value.layout)
-        raise _bad_examples(
-            f"a dense, real tensor for {leaf.name!r}",
-            f"a {kind} one",
-            "take dense real tensors, and convert them inside forward",
-        )
+        hint = "take dense real tensors, and convert them inside forward"
+        raise _bad_examples(f"a dense, real tensor for {leaf.name!r}", f"a {kind} one", hint)
 
 
 def _bad_examples(wanted: str, got: str, hint: str) -> ConvertError:
@@ -144,12 +128,9 @@ def name_outputs(value: Any) -> tuple[list[str], list[torch.Tensor]]:
     """
     found = [leaf for leaf in tree_leaves(value) if leaf.value is not None]
     for leaf in found:
-        if not isinstance(leaf.value, torch.Tensor) or leaf.value.is_complex():
-            kind = (
-                "a complex tensor"
-                if isinstance(leaf.value, torch.Tensor)
-                else type(leaf.value).__name__
-            )
+        tensor = isinstance(leaf.value, torch.Tensor)
+        if not tensor or leaf.value.is_complex():
+            kind = "a complex tensor" if tensor else type(leaf.value).__name__
             raise _bad_outputs(f"{leaf.name.strip('_') or 'output'} is {kind}")
     if not found:
         raise _bad_outputs("none")

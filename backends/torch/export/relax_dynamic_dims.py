@@ -24,7 +24,7 @@ import torch
 from torch.export import Dim
 
 from edgeserve.backends.torch.export.dynamic_shapes import Axes, min_size_examples
-from edgeserve.backends.torch.export.flat_module import FlatModule
+from edgeserve.backends.torch.export.flat_module import FlatModule, Tensors
 from edgeserve.errors import ConvertError
 from edgeserve.user_lines import line_of_error, user_line
 
@@ -34,12 +34,10 @@ _MAX_INSTRUCTIONS = 200_000
 #: An instruction of the user's or a package's code: file, line, offset in its function.
 _Instruction = tuple[str, int, int]
 
-_Callable = Callable[[Sequence[torch.Tensor]], object]
+_Callable = Callable[[Tensors], object]
 
 
-def branch_line(
-    call: _Callable, here: Sequence[torch.Tensor], there: Sequence[torch.Tensor], folder: Path
-) -> str | None:
+def branch_line(call: _Callable, here: Tensors, there: Tensors, folder: Path) -> str | None:
     """The line where a run on ``there`` branches off a run on ``here``; None if it does not.
 
     Args:
@@ -63,7 +61,7 @@ def branch_line(
 
 
 def _executed(
-    call: _Callable, inputs: Sequence[torch.Tensor], folder: Path
+    call: _Callable, inputs: Tensors, folder: Path
 ) -> tuple[list[_Instruction], Exception | None]:
     """The instructions in execution order, and the exception at the end, if any."""
     seen: list[_Instruction] = []
@@ -209,9 +207,7 @@ def _can_fix(declared: DeclaredDims) -> bool:
     return any(declared.axes) and all(ranges)
 
 
-def has_fixed_sizes(
-    probe: Sequence[torch.Tensor], examples: Sequence[torch.Tensor], axes: Sequence[Axes]
-) -> bool:
+def has_fixed_sizes(probe: Tensors, examples: Tensors, axes: Sequence[Axes]) -> bool:
     """Whether inputs have the examples' sizes in all fixed dimensions."""
     return all(
         p.dim() == e.dim() and all(p.shape[a] == e.shape[a] for a in range(e.dim()) if a not in per)
@@ -245,9 +241,7 @@ def _branch_line_of(declared: DeclaredDims, dim: str) -> str | None:
     return None
 
 
-def _resized(
-    tensors: Sequence[torch.Tensor], axes: Sequence[Axes], by: int
-) -> list[torch.Tensor] | None:
+def _resized(tensors: Tensors, axes: Sequence[Axes], by: int) -> list[torch.Tensor] | None:
     """The tensors with some axes longer or shorter by one; None if that is out of range."""
     made = []
     for tensor, per in zip(tensors, axes, strict=True):

@@ -21,6 +21,7 @@ from edgeserve.backends.torch.diagnose.export_errors import (
     export_error,
     record_fixed_sizes,
 )
+from edgeserve.backends.torch.export.flat_module import Tensors
 from edgeserve.errors import ConvertError
 from edgeserve.user_lines import one_line
 
@@ -66,7 +67,7 @@ class Traced:
 
 
 def trace(
-    module: torch.nn.Module, examples: Sequence[torch.Tensor], shapes: Sequence[Any], folder: Path
+    module: torch.nn.Module, examples: Tensors, shapes: Sequence[Any], folder: Path
 ) -> Traced:
     """Trace a module by the first of `STRATEGIES` that succeeds; the log has each result.
 
@@ -107,10 +108,7 @@ def _is_worth_trying(strategy: TraceStrategy, dynamic: bool, refusal: ConvertErr
 
 
 def _trace(
-    strategy: TraceStrategy,
-    module: torch.nn.Module,
-    examples: Sequence[torch.Tensor],
-    shapes: Sequence[Any],
+    strategy: TraceStrategy, module: torch.nn.Module, examples: Tensors, shapes: Sequence[Any]
 ) -> ExportedProgram:
     with symbolic_config.patch(backed_size_oblivious=strategy.allow_size_one):  # type: ignore[attr-defined]
         program = torch.export.export(

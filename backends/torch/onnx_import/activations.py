@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,8 +14,6 @@ from edgeserve.backends.torch.onnx_import.table import (
     register_functions,
     register_nodes,
 )
-
-__all__: list[str] = []
 
 #: Up to this operator set softmax runs over all axes from the named one on.
 _COERCED = 12
@@ -65,9 +65,7 @@ def _softmax(node: OnnxNode, x: Tensor) -> Tensor:
     if node.opset > _COERCED:
         return _over(node.op, x, int(node.get("axis", -1)))
     axis = int(node.get("axis", 1)) % max(x.ndim, 1)
-    rows = 1
-    for size in x.shape[:axis]:
-        rows *= size
+    rows = math.prod(x.shape[:axis])
     return _over(node.op, x.reshape(rows, -1), 1).reshape(x.shape)
 
 

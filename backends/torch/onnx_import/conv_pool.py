@@ -15,8 +15,10 @@ from torch.nn import functional
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op, register_functions
 
+_Function = Callable[..., Tensor]
 
-def _by_axes(name: str) -> dict[int, Callable[..., Tensor]]:
+
+def _by_axes(name: str) -> dict[int, _Function]:
     """A function of PyTorch for each number of spatial axes that it has."""
     return {count: getattr(functional, f"{name}{count}d") for count in (1, 2, 3)}
 
@@ -46,29 +48,32 @@ def explicit_pads(
     return ends
 
 
-def padded(x: Tensor, ends: Ends, value: float = 0.0) -> tuple[Tensor, list[int]]:
-    """A tensor with what is left to a convolution or a pool as padding, the same at both ends."""
-    if all(before == after for before, after in ends):
-        return x, [before for before, _ in ends]
-    flat = [n for pair in reversed(ends) for n in pair]
-    return functional.pad(x, flat, value=value), [0] * len(ends)
+def padded(x: Tensor, ends: Ends, value: float = 0.0) -> Tensor:
+    """A tensor with so much added before and after each spatial axis."""
+    return functional.pad(x, [n for pair in reversed(ends) for n in pair], value=value)
 
 
 def _numbers(node: OnnxNode, name: str, count: int) -> list[int]:
     return [int(n) for n in node.get(name) or [1] * count]
 
 
+def _for_axes(node: OnnxNode, functions: dict[int, _Function], count: int) -> _Function:
+    """The function for a number of spatial axes."""
+    if count not in functions:
+        raise node.refuse(f"{count} spatial axes")
+    return functions[count]
+
+
 @op("Conv")
 def _conv(node: OnnxNode, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     count = x.ndim - 2
-    if count not in _CONV:
-        raise node.refuse(f"{count} spatial axes")
+    call = _for_axes(node, _CONV, count)
     kernel = list(weight.shape[2:])
     strides, dilations = _numbers(node, "strides", count), _numbers(node, "dilations", count)
     ends = explicit_pads(node, list(x.shape[2:]), kernel, strides, dilations)
-    x, padding = padded(x, ends)
-    group = int(node.get("group", 1))
-    return _CONV[count](x, weight, bias, strides, padding, dilations, group)
+    even, group = all(before == after for before, after in ends), int(node.get("group", 1))
+    padding = [before if even else 0 for before, _ in ends]
+    return call(x if even else padded(x, ends), weight, bias, strides, padding, dilations, group)
 
 
 @op("ConvTranspose")
@@ -76,18 +81,19 @@ def _conv_transpose(
     node: OnnxNode, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
     count = x.ndim - 2
-    if count not in _TRANSPOSED:
-        raise node.refuse(f"{count} spatial axes")
+    call = _for_axes(node, _TRANSPOSED, count)
     kernel = list(weight.shape[2:])
     strides, dilations = _numbers(node, "strides", count), _numbers(node, "dilations", count)
     extra = [int(n) for n in node.get("output_padding") or [0] * count]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     ends = _transposed_crop(node, list(x.shape[2:]), strides, reach, extra)
-    call, group = _TRANSPOSED[count], int(node.get("group", 1))
+    group = int(node.get("group", 1))
     if all(before == after >= 0 for before, after in ends):
         even = [before for before, _ in ends]
         return call(x, weight, bias, strides, even, extra, group, dilations)
-    return _cropped(call(x, weight, bias, strides, [0] * count, extra, group, dilations), ends)
+    whole = call(x, weight, bias, strides, [0] * count, extra, group, dilations)
+    pairs = zip(ends, whole.shape[2:], strict=True)
+    return whole[(slice(None), slice(None), *(slice(b, size - a) for (b, a), size in pairs))]
 
 
 def _transposed_crop(
@@ -110,13 +116,6 @@ def _transposed_crop(
     return ends
 
 
-def _cropped(x: Tensor, ends: Ends) -> Tensor:
-    index: list[slice] = [slice(None)] * 2
-    sizes = x.shape[2:]
-    index += [slice(b, size - a) for (b, a), size in zip(ends, sizes, strict=True)]
-    return x[tuple(index)]
-
-
 _MAX = _by_axes("max_pool")
 _MEAN = _by_axes("avg_pool")
 
@@ -134,13 +133,16 @@ class _PoolWindow:
     def __init__(self, node: OnnxNode, x: Tensor) -> None:
         self.kernel = [int(n) for n in node.get("kernel_shape")]
         count = len(self.kernel)
-        self.strides = [int(n) for n in node.get("strides") or [1] * count]
-        self.dilations = [int(n) for n in node.get("dilations") or [1] * count]
+        self.strides = _numbers(node, "strides", count)
+        self.dilations = _numbers(node, "dilations", count)
         sizes = list(x.shape[2:])
         self.ends = explicit_pads(node, sizes, self.kernel, self.strides, self.dilations)
         self.given = list(self.ends)
         if node.get("ceil_mode", 0):
             self._reach_up(sizes)
+        #: No window begins or ends deeper in the padding than half of it reaches.
+        self.halves = all(b <= k // 2 for (b, _), k in zip(self.ends, self.kernel, strict=True))
+        self.even = all(before == after for before, after in self.ends)
 
     def _reach_up(self, sizes: list[int]) -> None:
         """Padding at the end for a last window that is only partly filled.
@@ -162,16 +164,11 @@ def _max_pool(node: OnnxNode, x: Tensor) -> Tensor:
     window = _PoolWindow(node, x)
     if node.wants(1):
         raise node.refuse("its second output, the places of the maxima")
-    if len(window.kernel) not in _MAX:
-        raise node.refuse(f"{len(window.kernel)} spatial axes")
-    halves = all(b <= k // 2 for (b, _), k in zip(window.ends, window.kernel, strict=True))
+    pool = _for_axes(node, _MAX, len(window.kernel))
     floats = x if x.dtype.is_floating_point else x.float()
-    if halves:
-        floats, padding = padded(floats, window.ends, float("-inf"))
-    else:
-        flat = [n for pair in reversed(window.ends) for n in pair]
-        floats, padding = functional.pad(floats, flat, value=float("-inf")), [0] * len(window.ends)
-    pool = _MAX[len(window.kernel)]
+    plain = window.halves and window.even
+    floats = floats if plain else padded(floats, window.ends, -math.inf)
+    padding = [before if plain else 0 for before, _ in window.ends]
     made = pool(floats, window.kernel, window.strides, padding, window.dilations)
     return made.to(x.dtype)
 
@@ -179,31 +176,21 @@ def _max_pool(node: OnnxNode, x: Tensor) -> Tensor:
 @op("AveragePool")
 def _average_pool(node: OnnxNode, x: Tensor) -> Tensor:
     window = _PoolWindow(node, x)
-    if len(window.kernel) not in _MEAN:
-        raise node.refuse(f"{len(window.kernel)} spatial axes")
+    pool = _for_axes(node, _MEAN, len(window.kernel))
     if any(dilation != 1 for dilation in window.dilations):
         raise node.refuse("dilations")
-    pool, counted = _MEAN[len(window.kernel)], bool(node.get("count_include_pad", 0))
-    plain = window.ends == window.given and all(b == a for b, a in window.ends)
-    halves = all(b <= k // 2 for (b, _), k in zip(window.ends, window.kernel, strict=True))
-    if plain and halves:
+    counted = bool(node.get("count_include_pad", 0))
+    if window.ends == window.given and window.even and window.halves:
         padding = [before for before, _ in window.ends]
         return pool(x, window.kernel, window.strides, padding, False, counted)
     share = _share(x, window, counted)
-    flat = [n for pair in reversed(window.ends) for n in pair]
-    return pool(functional.pad(x, flat), window.kernel, window.strides) / share
+    return pool(padded(x, window.ends), window.kernel, window.strides) / share
 
 
 def _share(x: Tensor, window: _PoolWindow, counted: bool) -> Tensor:
     """For each window the share of it that is counted."""
     ones = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype)
-    inner = [n for pair in reversed(window.given) for n in pair]
-    rest = [
-        n
-        for (b, a), (before, after) in zip(
-            reversed(window.given), reversed(window.ends), strict=True
-        )
-        for n in (before - b, after - a)
-    ]
-    ones = functional.pad(functional.pad(ones, inner, value=1.0 if counted else 0.0), rest)
+    ones = padded(ones, window.given, 1.0 if counted else 0.0)
+    pairs = zip(window.ends, window.given, strict=True)
+    ones = padded(ones, [(before - b, after - a) for (before, after), (b, a) in pairs])
     return _MEAN[len(window.kernel)](ones, window.kernel, window.strides)

@@ -10,8 +10,6 @@ from torch.nn import functional
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
 
-__all__: list[str] = []
-
 #: From this operator set on a group norm has a scale for each channel, before one for each group.
 _PER_CHANNEL = 21
 

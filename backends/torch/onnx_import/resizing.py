@@ -16,8 +16,6 @@ from torch.nn import functional
 
 from edgeserve.backends.torch.onnx_import.table import OnnxNode, op
 
-__all__: list[str] = []
-
 _HALF = np.float32(0.5)
 
 #: Where a place of the answer lies in the input: place, scale, sizes of answer and input.

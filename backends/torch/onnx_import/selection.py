@@ -92,16 +92,13 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 def _scatter(node: OnnxNode, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = int(node.get("axis", 0)) % x.ndim
     places = _positive(indices, x.shape[axis], node.constants.get(1))
-    word = node.get("reduction", "none")
-    if word == "none":
-        return x.scatter(axis, places, updates)
-    return x.scatter_reduce(axis, places, updates, _REDUCTIONS[word], include_self=True)
+    return _scattered(node, x, axis, places, updates)
 
 
 @op("ScatterND")
 def _scatter_nd(node: OnnxNode, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """By one number for each place, which every format has a scatter for."""
-    depth, word = indices.shape[-1], node.get("reduction", "none")
+    depth = indices.shape[-1]
     places = torch.zeros(indices.shape[:-1], dtype=torch.int64)
     for i, size in enumerate(x.shape[:depth]):
         column = indices[..., i].to(torch.int64)
@@ -110,10 +107,15 @@ def _scatter_nd(node: OnnxNode, x: Tensor, indices: Tensor, updates: Tensor) -> 
     data = x.reshape(math.prod(x.shape[:depth]), inner)
     values, rows = updates.reshape(-1, inner), places.reshape(-1, 1)
     rows = rows.expand(rows.shape[0], inner)
+    return _scattered(node, data, 0, rows, values).reshape(x.shape)
+
+
+def _scattered(node: OnnxNode, x: Tensor, axis: int, places: Tensor, updates: Tensor) -> Tensor:
+    """Updates written to their places, or combined with what stands there."""
+    word = node.get("reduction", "none")
     if word == "none":
-        return data.scatter(0, rows, values).reshape(x.shape)
-    made = data.scatter_reduce(0, rows, values, _REDUCTIONS[word], include_self=True)
-    return made.reshape(x.shape)
+        return x.scatter(axis, places, updates)
+    return x.scatter_reduce(axis, places, updates, _REDUCTIONS[word], include_self=True)
 
 
 @op("TopK", host=(1,))
@@ -144,11 +146,6 @@ def _one_hot(node: OnnxNode, indices: Tensor, _: Tensor | None, values: Tensor) 
 @op("GridSample")
 def _grid_sample(node: OnnxNode, x: Tensor, grid: Tensor) -> Tensor:
     modes = {"linear": "bilinear", "cubic": "bicubic"}
-    mode = node.get("mode", "linear")
-    return functional.grid_sample(
-        x,
-        grid,
-        modes.get(mode, mode),
-        node.get("padding_mode", "zeros"),
-        bool(node.get("align_corners", 0)),
-    )
+    mode, around = node.get("mode", "linear"), node.get("padding_mode", "zeros")
+    corners = bool(node.get("align_corners", 0))
+    return functional.grid_sample(x, grid, modes.get(mode, mode), around, corners)

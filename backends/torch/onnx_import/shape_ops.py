@@ -18,8 +18,6 @@ from edgeserve.backends.torch.onnx_import.table import (
     register_nodes,
 )
 
-__all__: list[str] = []
-
 
 @op("Reshape", host=(1,))
 def _reshape(node: OnnxNode, x: Tensor, *_: Tensor) -> Tensor:

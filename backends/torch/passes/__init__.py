@@ -12,74 +12,7 @@ from collections.abc import Callable, Iterable
 from torch import fx
 from torch.export import ExportedProgram
 
-from edgeserve.backends.torch.passes.canonicalize import (
-    canonicalize_ops,
-    copy_contiguous,
-    remove_asserts,
-    remove_noops,
-)
-from edgeserve.backends.torch.passes.fold import fold_batch_norm, fold_constants
-from edgeserve.backends.torch.passes.functionalize import functionalize_inputs, lower_masked_write
-from edgeserve.backends.torch.passes.lower_arithmetic import (
-    lower_alpha,
-    lower_division,
-    preserve_tiny_constants,
-)
-from edgeserve.backends.torch.passes.lower_complex import lower_complex
-from edgeserve.backends.torch.passes.lower_convolution import (
-    lower_conv_transpose3d,
-    lower_output_padded_conv3d,
-    lower_padding,
-    split_groups,
-)
-from edgeserve.backends.torch.passes.lower_data_movement import (
-    lower_as_strided,
-    roll_by_slices,
-    unfold_by_convolution,
-)
-from edgeserve.backends.torch.passes.lower_expand import expand_to_cat, remove_expand
-from edgeserve.backends.torch.passes.lower_pooling import (
-    lower_adaptive_pool,
-    lower_divisor,
-    pool_by_slices,
-)
-from edgeserve.backends.torch.passes.lower_resize import resize_by_lookup, resize_by_matrices
-from edgeserve.backends.torch.passes.merge_axes import merge_axes
-from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
-
-__all__ = [
-    "Pass",
-    "apply_passes",
-    "apply_passes_in_place",
-    "canonicalize_ops",
-    "copy_contiguous",
-    "expand_to_cat",
-    "fold_batch_norm",
-    "fold_constants",
-    "functionalize_inputs",
-    "lower_adaptive_pool",
-    "lower_alpha",
-    "lower_as_strided",
-    "lower_complex",
-    "lower_conv_transpose3d",
-    "lower_division",
-    "lower_divisor",
-    "lower_masked_write",
-    "lower_output_padded_conv3d",
-    "lower_padding",
-    "merge_axes",
-    "pool_by_slices",
-    "preserve_tiny_constants",
-    "remove_asserts",
-    "remove_expand",
-    "remove_noops",
-    "resize_by_lookup",
-    "resize_by_matrices",
-    "roll_by_slices",
-    "split_groups",
-    "unfold_by_convolution",
-    "zero_fully_masked_rows",
-]
+__all__ = ["Pass", "apply_passes", "apply_passes_in_place"]
 
 #: Edits a graph in place; whether it changed anything.
 Pass = Callable[[fx.GraphModule], bool]

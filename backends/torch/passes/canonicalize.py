@@ -24,7 +24,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import is_float, kept_meta, overloads
+from edgeserve.backends.torch.passes.fx_utils import (
+    insert,
+    is_float,
+    kept_meta,
+    overloads,
+    replace_each,
+)
 
 #: Starts of the names of operators that only check; ``_guards_fn`` is a module that does.
 _CHECKS = ("aten._assert", "aten._functional_assert", "aten.sym_constrain", "_guards_fn")
@@ -47,16 +53,11 @@ _DROPOUT = overloads("alpha_dropout dropout feature_alpha_dropout feature_dropou
 
 def remove_noops(module: fx.GraphModule) -> bool:
     """Remove aliases, detachments and dropout outside training; readers take the input instead."""
-    idle = [node for node in module.graph.nodes if _is_noop(node)]
-    for node in idle:
-        node.replace_all_uses_with(node.args[0])
-        module.graph.erase_node(node)
-    return bool(idle)
-
-
-def _is_noop(node: fx.Node) -> bool:
-    training = node.target in _DROPOUT and node.args[2] is not False
-    return node.target in _NOOPS | _DROPOUT and not training
+    idle = replace_each(module, _NOOPS, lambda node: node.args[0])
+    off = replace_each(
+        module, _DROPOUT, lambda node: node.args[0] if node.args[2] is False else None
+    )
+    return idle or off
 
 
 #: Operators of the same arguments under a name that converters know.
@@ -116,10 +117,7 @@ def _fill(node: fx.Node, number: float | None) -> None:
     filler: Any = node.args[2] if number is None else number
     if value.dtype is torch.bool and isinstance(filler, int | float):
         filler = bool(filler)
-    with node.graph.inserting_before(node):
-        made = node.graph.call_function(
-            _ATEN.full.default, (node.args[1], filler), {"dtype": value.dtype}
-        )
+    made = insert(node, _ATEN.full.default, node.args[1], filler, dtype=value.dtype)
     made.meta = kept_meta(node)
     node.replace_all_uses_with(made)
     node.graph.erase_node(node)
@@ -166,16 +164,9 @@ def canonicalize_clip_bounds(module: fx.GraphModule) -> bool:
 
 
 #: The replacements of output dtypes where only float32 and int32 are allowed.
-_OUTPUT_DTYPES = {
-    torch.bool: torch.int32,
-    torch.uint8: torch.int32,
-    torch.int8: torch.int32,
-    torch.int16: torch.int32,
-    torch.int64: torch.int32,
-    torch.float64: torch.float32,
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-}
+_OUTPUT_DTYPES = dict.fromkeys(
+    (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int64), torch.int32
+) | dict.fromkeys((torch.float64, torch.float16, torch.bfloat16), torch.float32)
 
 
 def outputs_need_sizes(module: fx.GraphModule) -> bool:

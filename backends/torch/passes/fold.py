@@ -19,7 +19,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, is_mutable, tensor_of
+from edgeserve.backends.torch.passes.fx_utils import (
+    add_tensor,
+    is_mutable,
+    overloads,
+    read_instead,
+    tensor_of,
+)
 
 #: Larger results are not folded, and may be computed again in each run.
 MAX_FOLDED_BYTES = 4 << 20
@@ -99,10 +105,8 @@ def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
 
 
 def _bytes(value: Any) -> int:
-    tensors = value if isinstance(value, tuple | list) else (value,)
-    return sum(
-        each.numel() * each.element_size() for each in tensors if isinstance(each, torch.Tensor)
-    )
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return sum(each.nbytes for each in parts if isinstance(each, torch.Tensor))
 
 
 def _store(module: fx.GraphModule, node: fx.Node, value: Any, known: dict[fx.Node, Any]) -> None:
@@ -112,17 +116,11 @@ def _store(module: fx.GraphModule, node: fx.Node, value: Any, known: dict[fx.Nod
         held.meta |= {key: kept for key, kept in node.meta.items() if key != "val"}
         node.replace_all_uses_with(held, delete_user_cb=lambda user: user not in known)
         return
-    for user in [user for user in node.users if user not in known]:
-        user.args = fx.map_arg(user.args, lambda read: value if read is node else read)
-        user.kwargs = fx.map_arg(user.kwargs, lambda read: value if read is node else read)
+    read_instead(node, value, [user for user in node.users if user not in known])
 
 
 _ATEN = torch.ops.aten
-_CONVOLUTIONS = {
-    overload
-    for packet in (_ATEN.conv1d, _ATEN.conv2d, _ATEN.conv3d)
-    for overload in (packet.default, packet.padding)
-}
+_CONVOLUTIONS = overloads("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")
 
 
 def fold_batch_norm(module: fx.GraphModule) -> bool:
@@ -146,9 +144,8 @@ def _fold_norm(module: fx.GraphModule, norm: fx.Node) -> bool:
     shift = ((0 if bias is None else bias.double()) - mean.double()) * scale
     shift = shift if beta is None else shift + beta.double()
     scaled = weight.double() * scale.reshape(-1, *[1] * (weight.dim() - 1))
-    nodes = [
-        add_tensor(module, "folded", tensor.to(weight.dtype), conv) for tensor in (scaled, shift)
-    ]
+    tensors = (each.to(weight.dtype) for each in (scaled, shift))
+    nodes = [add_tensor(module, "folded", tensor, conv) for tensor in tensors]
     conv.args = (conv.args[0], *nodes, *conv.args[3:])
     norm.replace_all_uses_with(conv)
     module.graph.erase_node(norm)

@@ -22,6 +22,7 @@ from edgeserve.backends.torch.passes.fx_utils import (
     is_mutable,
     kept_meta,
     read_through_copy,
+    replace_each,
     tensor_of,
 )
 
@@ -84,23 +85,13 @@ _IN_PLACE = _ATEN.index_put_.default
 
 def lower_masked_write(module: fx.GraphModule) -> bool:
     """Replace writes under one mask, whose value is the same wherever the mask is true."""
-    changed = False
-    for node in list(module.graph.nodes):
-        if node.target in (_ATEN.index_put.default, _IN_PLACE) and (
-            spelled := _where(module, node)
-        ):
-            node.replace_all_uses_with(spelled)
-            module.graph.erase_node(node)
-            changed = True
-    return changed
+    writes = (_ATEN.index_put.default, _IN_PLACE)
+    return replace_each(module, writes, lambda node: _where(module, node))
 
 
 def _where(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     """The ``where`` that replaces a write; None if there is none."""
-    x: Any = node.args[0]
-    indices: Any = node.args[1]
-    value: Any = node.args[2]
-    adds = node.args[3] if len(node.args) > 3 else node.kwargs.get("accumulate", False)
+    x, indices, value, adds = arguments_of(node).values()
     masks = [(axis, each) for axis, each in enumerate(indices) if each is not None]
     if adds or len(masks) != 1:
         return None

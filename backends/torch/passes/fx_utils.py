@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -88,9 +88,7 @@ def _inline_sizes(module: fx.GraphModule) -> None:
         number = node.meta.get("val")
         if node.op != "call_function" or type(number) not in (int, float, bool):
             continue
-        for user in [user for user in node.users if user.op != "output"]:
-            user.args = fx.map_arg(user.args, lambda read: number if read is node else read)  # noqa: B023
-            user.kwargs = fx.map_arg(user.kwargs, lambda read: number if read is node else read)  # noqa: B023
+        read_instead(node, number, [user for user in node.users if user.op != "output"])
     module.graph.eliminate_dead_code()
     module.recompile()
 
@@ -123,11 +121,11 @@ def overloads(names: str) -> set[Any]:
 
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a node's operator by schema name, defaults where the node gives none."""
+    """The arguments of a node's operator by schema name, in order; defaults where none is given."""
     schema = node.target._schema.arguments  # type: ignore[union-attr]
-    defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
     given = {each.name: value for each, value in zip(schema, node.args, strict=False)}
-    return defaults | given | dict(node.kwargs)
+    given |= node.kwargs
+    return {each.name: given.get(each.name, each.default_value) for each in schema}
 
 
 def read_through_copy(node: fx.Node, before: fx.Node) -> None:
@@ -157,12 +155,48 @@ def add_tensor(module: fx.GraphModule, name: str, tensor: torch.Tensor, before: 
     return node
 
 
-def insert(at: fx.Node, operator: Any, *arguments: Any) -> fx.Node:
+def insert(at: fx.Node, operator: Any, *arguments: Any, **named: Any) -> fx.Node:
     """A call before a node, with the node's origin but not its value."""
     with at.graph.inserting_before(at):
-        made = at.graph.call_function(operator, arguments)
+        made = at.graph.call_function(operator, arguments, named)
     made.meta = {key: value for key, value in at.meta.items() if key not in _VALUE_META}
     return made
+
+
+def replace_each(
+    module: fx.GraphModule, operators: Container[Any], lower: Callable[[fx.Node], Any]
+) -> bool:
+    """Put what ``lower`` gives for each call of some operators in its place; whether any was.
+
+    Args:
+        module: The graph's.
+        operators: Whose calls are given to ``lower``.
+        lower: Inserts nodes before a node and returns the one that has its value; None leaves it.
+    """
+    changed = False
+    for node in list(module.graph.nodes):
+        made = lower(node) if node.target in operators else None
+        if made is not None:
+            if "val" in node.meta:
+                made.meta.setdefault("val", node.meta["val"])
+            node.replace_all_uses_with(made)
+            module.graph.erase_node(node)
+            changed = True
+    return changed
+
+
+def read_instead(node: fx.Node, value: Any, readers: Iterable[fx.Node]) -> None:
+    """Let some readers of a node have a number in its place."""
+    for user in readers:
+        args, kwargs = user.args, user.kwargs
+        user.args = fx.map_arg(args, lambda read: value if read is node else read)
+        user.kwargs = fx.map_arg(kwargs, lambda read: value if read is node else read)
+
+
+def per_axis(given: Any, rank: int) -> list[Any]:
+    """What an operator takes for each axis, given as one number or as a list of one or of all."""
+    each = list(given) if isinstance(given, list | tuple) else [given]
+    return each * (rank // max(len(each), 1))
 
 
 def kept_meta(node: fx.Node) -> dict[str, Any]:
@@ -215,8 +249,7 @@ def _copied(
                 lambda each: there.get(each, each) if isinstance(each, fx.Node) else each,
                 (node.args, node.kwargs),
             )
-            there[node] = insert(at, node.target, *args)
-            there[node].kwargs = kwargs
+            there[node] = insert(at, node.target, *args, **kwargs)
             there[node].meta["val"] = node.meta.get("val")
     (results,) = traced.graph.output_node().args
     return [there[each] if isinstance(each, fx.Node) else each for each in results]  # type: ignore[union-attr]

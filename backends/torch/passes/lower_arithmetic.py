@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert, is_float, overloads
+from edgeserve.backends.torch.passes.fx_utils import insert, is_float, overloads, replace_each
 
 _ATEN = torch.ops.aten
 _ALPHA_SUMS = overloads("add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar")
@@ -46,8 +46,7 @@ def lower_alpha(module: fx.GraphModule) -> bool:
 def _float_factors(node: fx.Node) -> bool:
     """Write whole factors of floating point products as what they are multiplied with."""
     whole = {key: value for key, value in node.kwargs.items() if type(value) is int}
-    value = node.meta.get("val")
-    if not whole or not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    if not whole or not is_float(node):
         return False
     node.kwargs = {**node.kwargs, **{key: float(number) for key, number in whole.items()}}
     return True
@@ -81,13 +80,11 @@ _DIVISIONS = overloads("div.Tensor_mode div.Scalar_mode floor_divide floor_divid
 
 def lower_division(module: fx.GraphModule) -> bool:
     """Replace divisions of floating point numbers that round down."""
-    changed = False
-    for node in list(module.graph.nodes):
-        if node.target in _DIVISIONS and _rounds_down(node) and is_float(node):
-            node.replace_all_uses_with(_floor_quotient(node))
-            module.graph.erase_node(node)
-            changed = True
-    return changed
+    return replace_each(
+        module,
+        _DIVISIONS,
+        lambda node: _floor_quotient(node) if _rounds_down(node) and is_float(node) else None,
+    )
 
 
 def _rounds_down(node: fx.Node) -> bool:
@@ -111,13 +108,11 @@ def _floor_quotient(node: fx.Node) -> fx.Node:
     whole = call("div", call("sub", x, rest), y)
     turned = call("lt", call("mul", rest, y), 0.0)
     less = insert(node, _ATEN.to.dtype, turned, node.meta["val"].dtype)
-    made = call("round", call("sub", whole, less))
-    made.meta["val"] = node.meta["val"]
-    return made
+    return call("round", call("sub", whole, less))
 
 
-_SUMS = {_ATEN.add.Tensor, _ATEN.add.Scalar, _ATEN.sub.Tensor, _ATEN.sub.Scalar}
-_PRODUCTS = {_ATEN.mul.Tensor, _ATEN.mul.Scalar, _ATEN.div.Tensor, _ATEN.div.Scalar}
+_SUMS = overloads("add.Tensor add.Scalar sub.Tensor sub.Scalar")
+_PRODUCTS = overloads("mul.Tensor mul.Scalar div.Tensor div.Scalar")
 _TENSOR = {
     _ATEN.add.Scalar: _ATEN.add.Tensor,
     _ATEN.sub.Scalar: _ATEN.sub.Tensor,
@@ -134,8 +129,8 @@ def preserve_tiny_constants(module: fx.GraphModule) -> bool:
             node.target in _PRODUCTS and _is_near(node, 1, 1e-4)
         ):
             value = node.meta["val"]
-            number = insert(node, _ATEN.full.default, [1], node.args[1])
-            number.kwargs = {"dtype": value.dtype, "device": value.device}
+            kind = {"dtype": value.dtype, "device": value.device}
+            number = insert(node, _ATEN.full.default, [1], node.args[1], **kind)
             node.args = (node.args[0], number, *node.args[2:])
             node.target = _TENSOR.get(node.target, node.target)
             changed = True

@@ -90,19 +90,15 @@ def _lowered(module: fx.GraphModule, node: fx.Node, pairs: dict[fx.Node, Complex
         return True
     if isinstance(made, list | tuple):  # several results, taken apart by getitem
         for user in list(node.users):
-            place: Any = user.args[1]
-            _take(user, made[place], pairs)
+            part = made[user.args[1]]  # type: ignore[index]
+            if isinstance(part, ComplexPair):
+                pairs[user] = part
+            else:
+                user.replace_all_uses_with(part)
         return True
     made.meta["val"] = node.meta["val"]
     node.replace_all_uses_with(made)
     return True
-
-
-def _take(node: fx.Node, part: Any, pairs: dict[fx.Node, ComplexPair]) -> None:
-    if isinstance(part, ComplexPair):
-        pairs[node] = part
-    else:
-        node.replace_all_uses_with(part)
 
 
 def _inlined(module: fx.GraphModule, node: fx.Node, pairs: dict[fx.Node, ComplexPair]) -> Any:
@@ -112,25 +108,16 @@ def _inlined(module: fx.GraphModule, node: fx.Node, pairs: dict[fx.Node, Complex
     if rule is None or left:
         return None
     args, named = fx.map_arg((node.args, node.kwargs), lambda each: pairs.get(each, each))
+    refused = False
 
     def whole(args: Any, named: Any) -> Any:
-        return rule(*args, **named)
+        nonlocal refused
+        made = rule(*args, **named)
+        refused = made is NotImplemented
+        return [] if refused else made
 
-    made = _RuleCall(whole)
-    found = inline(module, node, made, (args, dict(named)))
-    return None if made.refused else found
-
-
-class _RuleCall:
-    """A rule that notes whether it left the operator as it is."""
-
-    def __init__(self, function: Any) -> None:
-        self._function, self.refused = function, False
-
-    def __call__(self, *given: Any) -> Any:
-        made = self._function(*given)
-        self.refused = made is NotImplemented
-        return [] if self.refused else made
+    found = inline(module, node, whole, (args, dict(named)))
+    return None if refused else found
 
 
 def _rejoin(node: fx.Node, pairs: dict[fx.Node, ComplexPair]) -> None:

@@ -16,7 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, inline, insert, shape_of, tensor_of
+from edgeserve.backends.torch.passes.fx_utils import (
+    add_tensor,
+    arguments_of,
+    inline,
+    insert,
+    overloads,
+    per_axis,
+    replace_each,
+    shape_of,
+    tensor_of,
+)
 
 _ATEN = torch.ops.aten
 _SAME = {
@@ -24,34 +34,21 @@ _SAME = {
     _ATEN.conv2d.padding: _ATEN.conv2d.default,
     _ATEN.conv3d.padding: _ATEN.conv3d.default,
 }
-_TRANSPOSED = {
-    _ATEN.conv_transpose1d.default,
-    _ATEN.conv_transpose2d.input,
-    _ATEN.conv_transpose3d.input,
-}
+_TRANSPOSED = overloads("conv_transpose1d conv_transpose2d.input conv_transpose3d.input")
 
 
 def lower_padding(module: fx.GraphModule) -> bool:
     """Pad before a convolution, cut and pad behind a transposed one."""
-    changed = False
-    for node in list(module.graph.nodes):
-        if node.target in _SAME and shape_of(node.args[1]):
-            changed = True
-            _pad_before(node)
-        elif node.target in _TRANSPOSED and any(_transposed_arguments(node)[2]) and shape_of(node):
-            changed = True
-            _pad_after(node)
-            module.graph.erase_node(node)
-    return changed
+    same = [n for n in module.graph.nodes if n.target in _SAME and shape_of(n.args[1])]
+    for node in same:
+        _pad_before(node)
+    return replace_each(module, _TRANSPOSED, _padded_after) or bool(same)
 
 
 def _pad_before(node: fx.Node) -> None:
-    defaults: list[Any] = [None, 1, "valid", 1, 1]
-    given: list[Any] = [*node.args, *defaults[len(node.args) - 2 :]]
-    x, weight, bias, stride, padding, dilation, groups = given
+    x, weight, bias, stride, padding, dilation, groups = arguments_of(node).values()
     kernel = (shape_of(weight) or ())[2:]
-    steps: Any = dilation if isinstance(dilation, list | tuple) else [dilation] * len(kernel)
-    steps = list(steps) * (len(kernel) // len(steps))
+    steps = per_axis(dilation, len(kernel))
     total = [
         step * (k - 1) if padding == "same" else 0 for step, k in zip(steps, kernel, strict=True)
     ]
@@ -59,29 +56,19 @@ def _pad_before(node: fx.Node) -> None:
     if any(each % 2 for each in total):
         widths = [w for each in reversed(total) for w in (each // 2, each - each // 2)]
         x, sides = insert(node, _ATEN.constant_pad_nd.default, x, widths), [0] * len(kernel)
-    strides: Any = stride if isinstance(stride, list | tuple) else [stride] * len(kernel)
     plain: Any = node.target
     node.target = _SAME[plain]
-    node.args = (x, weight, bias, strides, sides, steps, groups)
+    node.args = (x, weight, bias, per_axis(stride, len(kernel)), sides, steps, groups)
 
 
-def _transposed_arguments(node: fx.Node) -> tuple[list[int], list[int], list[int], int, list[int]]:
-    """Stride, padding, output padding, groups, dilation."""
-    rank = len(shape_of(node.args[1]) or ()) - 2
-    given: list[Any] = [*node.args[3:], *(1, 0, 0, 1, 1)[max(0, len(node.args) - 3) :]]
-    stride, padding, more, dilation = (
-        list(each) * (rank // len(each)) if isinstance(each, list | tuple) else [each] * rank
-        for each in (*given[:3], given[4])
-    )
-    return stride, padding, more, given[3], dilation
-
-
-def _pad_after(node: fx.Node) -> None:
-    stride, padding, more, groups, dilation = _transposed_arguments(node)
-    x, weight, *rest = node.args
-    bias: Any = rest[0] if rest else None
+def _padded_after(node: fx.Node) -> fx.Node | None:
+    """What replaces a transposed convolution with output padding; None for others."""
+    x, weight, bias, *numbers, groups, gaps = arguments_of(node).values()
     sizes, kernel = shape_of(x) or (), (shape_of(weight) or ())[2:]
     rank = len(kernel)
+    stride, padding, more, dilation = (per_axis(each, rank) for each in (*numbers, gaps))
+    if not any(more) or not shape_of(node):
+        return None
     zeros = [0] * rank
     made = insert(node, node.target, x, weight, None, stride, zeros, zeros, groups, dilation)
     widths: list[int] = []
@@ -96,46 +83,24 @@ def _pad_after(node: fx.Node) -> None:
     if bias is not None:
         wide = insert(node, _ATEN.reshape.default, bias, [-1, *[1] * rank])
         made = insert(node, _ATEN.add.Tensor, made, wide)
-    made.meta["val"] = node.meta["val"]
-    node.replace_all_uses_with(made)
+    return made
 
 
-#: Where an operator has its number of groups.
-_GROUPS_POSITION: dict[Any, int] = {
-    _ATEN.conv3d.default: 6,
-    _ATEN.conv3d.padding: 6,
-    _ATEN.conv_transpose1d.default: 6,
-    _ATEN.conv_transpose2d.input: 6,
-    _ATEN.conv_transpose3d.input: 6,
-}
+_GROUPED = _TRANSPOSED | overloads("conv3d conv3d.padding")
 
 
 def split_groups(module: fx.GraphModule) -> bool:
     """Replace such convolutions of several groups; values must have fixed sizes."""
-    changed = False
-    for node in list(module.graph.nodes):
-        place = _GROUPS_POSITION.get(node.target)
-        if place is None or _groups(node, place) == 1 or not shape_of(node.args[1]):
-            continue
-        made = _split(node, _groups(node, place), place)
-        made.meta["val"] = node.meta["val"]
-        node.replace_all_uses_with(made)
-        module.graph.erase_node(node)
-        changed = True
-    return changed
+    return replace_each(module, _GROUPED, _split)
 
 
-def _groups(node: fx.Node, place: int) -> Any:
-    return node.args[place] if len(node.args) > place else node.kwargs.get("groups", 1)
-
-
-def _split(node: fx.Node, groups: int, place: int) -> fx.Node:
+def _split(node: fx.Node) -> fx.Node | None:
     """A transposed kernel is [in, out / groups, ...], an ordinary one [out, in / groups, ...]."""
-    given_args: list[Any] = [*node.args, *[None] * max(0, 3 - len(node.args))]
-    x, weight, bias, *rest = given_args
-    if len(rest) > place - 3:
-        rest[place - 3] = 1
-    sizes = shape_of(weight) or ()
+    known = arguments_of(node)
+    groups, sizes = known["groups"], shape_of(known["weight"])
+    if groups == 1 or not sizes:
+        return None
+    x, weight, bias, *rest = (known | {"groups": 1}).values()
     transposed = "transpose" in str(node.target)
     cut = sizes[0] // groups
     taken, given = (cut, sizes[1]) if transposed else (sizes[1], cut)
@@ -161,30 +126,20 @@ def lower_conv_transpose3d(module: fx.GraphModule) -> bool:
 
 def lower_output_padded_conv3d(module: fx.GraphModule) -> bool:
     """Replace those that pad their output, which coremltools takes for one axis or two."""
-    return _replaced(module, lambda node: any(_triple(_arguments(node)[5])))
+    return _replaced(module, lambda node: any(per_axis(arguments_of(node)["output_padding"], 3)))
 
 
 def _replaced(module: fx.GraphModule, wanted: Callable[[fx.Node], bool]) -> bool:
-    changed = False
-    for node in module.graph.find_nodes(op="call_function", target=_ATEN.conv_transpose3d.input):
-        if shape_of(node) is None or len(shape_of(node.args[0]) or ()) != 5 or not wanted(node):
-            continue
-        node.replace_all_uses_with(_as_convolution(module, node))
-        module.graph.erase_node(node)
-        changed = True
-    return changed
+    def lower(node: fx.Node) -> fx.Node | None:
+        known = shape_of(node) is not None and len(shape_of(node.args[0]) or ()) == 5
+        return _as_convolution(module, node) if known and wanted(node) else None
 
-
-def _arguments(node: fx.Node) -> tuple[Any, ...]:
-    given: list[Any] = [*node.args, *(None, 1, 0, 0, 1, 1)[len(node.args) - 2 :]]
-    names = ("bias", "stride", "padding", "output_padding", "groups", "dilation")
-    rest = (node.kwargs.get(name, each) for name, each in zip(names, given[2:], strict=True))
-    return (*given[:2], *rest)
+    return replace_each(module, overloads("conv_transpose3d.input"), lower)
 
 
 def _as_convolution(module: fx.GraphModule, node: fx.Node) -> fx.Node:
-    x, weight, bias, stride, padding, more, groups, dilation = _arguments(node)
-    steps, sides, extra, gaps = map(_triple, (stride, padding, more, dilation))
+    x, weight, bias, *numbers, groups, dilation = arguments_of(node).values()
+    steps, sides, extra, gaps = (per_axis(each, 3) for each in (*numbers, dilation))
     held = tensor_of(module, weight)
     if held is not None:  # turned around now, not in each run
         kernel = add_tensor(module, "turned", _flipped(held, groups).contiguous(), node)
@@ -222,11 +177,6 @@ def _chunk(x: Tensor, axis: int, count: int, place: int) -> Tensor:
     return x if count == 1 else x.narrow(axis, place * size, size)
 
 
-def _triple(given: Any) -> list[int]:
-    each = list(given) if isinstance(given, list | tuple) else [given]
-    return each * (3 // len(each))
-
-
 def _flipped(weight: Tensor, groups: int) -> Tensor:
     """[in, out / groups, ...] to [out, in / groups, ...], turned around."""
     turned = weight.flip(2, 3, 4)
@@ -251,9 +201,6 @@ def _padded(x: Tensor, before: list[int], behind: list[int]) -> Tensor:
     for place, (start, end) in enumerate(zip(before, behind, strict=True)):
         low, high = max(0, -start), x.shape[2 + place] - max(0, -end)
         x = x.narrow(2 + place, low, high - low)
-    widths = [
-        w
-        for pair in zip(reversed(before), reversed(behind), strict=True)
-        for w in (max(0, pair[0]), max(0, pair[1]))
-    ]
+    pairs = zip(reversed(before), reversed(behind), strict=True)
+    widths = [max(0, width) for pair in pairs for width in pair]
     return torch.constant_pad_nd(x, widths) if any(widths) else x

@@ -21,39 +21,40 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, insert, is_float, shape_of
+from edgeserve.backends.torch.passes.fx_utils import (
+    add_tensor,
+    arguments_of,
+    insert,
+    is_float,
+    overloads,
+    replace_each,
+    shape_of,
+)
 
 _ATEN = torch.ops.aten
 
 
 def lower_as_strided(module: fx.GraphModule) -> bool:
     """Replace ``as_strided`` and ``as_strided_copy``; all values must have fixed sizes."""
-    changed = False
-    for node in list(module.graph.nodes):
-        if node.target in (_ATEN.as_strided.default, _ATEN.as_strided_copy.default):
-            sizes = shape_of(node.args[0])
-            if sizes is not None:
-                node.replace_all_uses_with(_restrided(module, node, sizes))
-                module.graph.erase_node(node)
-                changed = True
-    return changed
+    strided = overloads("as_strided as_strided_copy")
+    return replace_each(module, strided, lambda node: _restrided(module, node))
 
 
-def _restrided(module: fx.GraphModule, node: fx.Node, sizes: tuple[int, ...]) -> fx.Node:
+def _restrided(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     x: Any = node.args[0]
+    sizes = shape_of(x)
+    if sizes is None:
+        return None
     places = _places(node, sizes)
     size: Any = node.args[1]
     if places.numel() == torch.Size(sizes).numel() and bool(
         (places.reshape(-1) == torch.arange(places.numel())).all()
     ):
-        made = insert(node, _ATEN.reshape.default, x, list(size))
-    else:
-        row = insert(node, _ATEN.reshape.default, x, [-1])
-        index = add_tensor(module, "places", places.reshape(-1), node)
-        found = insert(node, _ATEN.index_select.default, row, 0, index)
-        made = insert(node, _ATEN.reshape.default, found, list(size))
-    made.meta["val"] = node.meta["val"]
-    return made
+        return insert(node, _ATEN.reshape.default, x, list(size))
+    row = insert(node, _ATEN.reshape.default, x, [-1])
+    index = add_tensor(module, "places", places.reshape(-1), node)
+    found = insert(node, _ATEN.index_select.default, row, 0, index)
+    return insert(node, _ATEN.reshape.default, found, list(size))
 
 
 def _places(node: fx.Node, sizes: tuple[int, ...]) -> torch.Tensor:
@@ -72,21 +73,14 @@ def _places(node: fx.Node, sizes: tuple[int, ...]) -> torch.Tensor:
 
 def roll_by_slices(module: fx.GraphModule) -> bool:
     """Replace ``roll``; the graph's values must have fixed sizes."""
-    changed = False
-    for node in module.graph.find_nodes(op="call_function", target=_ATEN.roll.default):
-        sizes = shape_of(node)
-        if sizes is None:
-            continue
-        node.replace_all_uses_with(_rolled(node, sizes))
-        module.graph.erase_node(node)
-        changed = True
-    return changed
+    return replace_each(module, overloads("roll"), _rolled)
 
 
-def _rolled(node: fx.Node, sizes: tuple[int, ...]) -> fx.Node:
-    shifts: Any = node.args[1]
-    axes: Any = node.args[2] if len(node.args) > 2 else node.kwargs.get("dims", [])
-    made: Any = node.args[0]
+def _rolled(node: fx.Node) -> Any:
+    sizes = shape_of(node)
+    if sizes is None:
+        return None
+    made, shifts, axes = arguments_of(node).values()
     lengths = sizes
     if not axes:  # all elements in one row
         lengths = (torch.Size(sizes).numel(),)
@@ -100,23 +94,19 @@ def _rolled(node: fx.Node, sizes: tuple[int, ...]) -> fx.Node:
             made = insert(node, _ATEN.cat.default, [back, front], axis)
     if lengths != sizes:
         made = insert(node, _ATEN.reshape.default, made, list(sizes))
-    if made is not node.args[0]:
-        made.meta["val"] = node.meta["val"]
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def unfold_by_convolution(module: fx.GraphModule) -> bool:
     """Replace ``im2col`` and ``col2im``; the graph's values must have fixed sizes."""
-    changed = False
-    for node in list(module.graph.nodes):
-        replace = {_ATEN.im2col.default: _unfold, _ATEN.col2im.default: _fold}.get(node.target)
-        sizes = shape_of(node.args[0]) if replace else None
-        if replace is None or sizes is None or not is_float(node.args[0]):
-            continue
-        node.replace_all_uses_with(replace(module, node, sizes))
-        module.graph.erase_node(node)
-        changed = True
-    return changed
+    rules = {_ATEN.im2col.default: _unfold, _ATEN.col2im.default: _fold}
+
+    def lower(node: Any) -> fx.Node | None:
+        sizes = shape_of(node.args[0])
+        known = sizes is not None and is_float(node.args[0])
+        return rules[node.target](module, node, sizes or ()) if known else None
+
+    return replace_each(module, rules, lower)
 
 
 def _ones(module: fx.GraphModule, node: fx.Node, kernel: list[int]) -> fx.Node:
@@ -131,9 +121,7 @@ def _unfold(module: fx.GraphModule, node: fx.Node, sizes: tuple[int, ...]) -> fx
     flat = insert(node, _ATEN.reshape.default, node.args[0], [-1, 1, *sizes[-2:]])
     ones = _ones(module, node, kernel)
     cut = insert(node, _ATEN.conv2d.default, flat, ones, None, stride, padding, dilation)
-    made = insert(node, _ATEN.reshape.default, cut, list(shape_of(node) or ()))
-    made.meta["val"] = node.meta["val"]
-    return made
+    return insert(node, _ATEN.reshape.default, cut, list(shape_of(node) or ()))
 
 
 def _fold(module: fx.GraphModule, node: fx.Node, sizes: tuple[int, ...]) -> fx.Node:
@@ -157,6 +145,4 @@ def _fold(module: fx.GraphModule, node: fx.Node, sizes: tuple[int, ...]) -> fx.N
         if lack:
             widths = [0, 0, 0, lack] if axis == 0 else [0, lack]
             made = insert(node, _ATEN.constant_pad_nd.default, made, widths)
-    made = insert(node, _ATEN.reshape.default, made, list(shape_of(node) or ()))
-    made.meta["val"] = node.meta["val"]
-    return made
+    return insert(node, _ATEN.reshape.default, made, list(shape_of(node) or ()))

@@ -12,15 +12,16 @@ product (multi-query attention has all of that). A concatenation is not moved.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert, overloads, shape_of
+from edgeserve.backends.torch.passes.fx_utils import insert, overloads, replace_each, shape_of
 
 _ATEN = torch.ops.aten
-_EXPANSIONS = {_ATEN.broadcast_to.default, _ATEN.expand.default, _ATEN.expand_as.default}
+_EXPANSIONS = overloads("broadcast_to expand expand_as")
 _ELEMENTWISE = overloads("add.Tensor sub.Tensor mul.Tensor div.Tensor maximum minimum")
 
 
@@ -29,17 +30,12 @@ def remove_expand(module: fx.GraphModule) -> bool:
 
     The graph's values must have fixed sizes (`with_sizes`).
     """
-    dropped = False
-    for node in list(module.graph.nodes):
-        if node.target in _EXPANSIONS and _is_redundant(node):
-            node.replace_all_uses_with(node.args[0])
-            module.graph.erase_node(node)
-            dropped = True
-    return dropped
 
+    def lower(node: fx.Node) -> Any:
+        redundant = node.users and all(_same_without(user, node) for user in node.users)
+        return node.args[0] if redundant else None
 
-def _is_redundant(node: fx.Node) -> bool:
-    return bool(node.users) and all(_same_without(user, node) for user in node.users)
+    return replace_each(module, _EXPANSIONS, lower)
 
 
 def _same_without(user: fx.Node, expansion: fx.Node) -> bool:
@@ -51,8 +47,6 @@ def _same_without(user: fx.Node, expansion: fx.Node) -> bool:
     known = [shape for shape in shapes if shape is not None]
     return len(known) == len(shapes) and np.broadcast_shapes(*known) == shape_of(user)
 
-
-_REPEAT = _ATEN.repeat.default
 
 #: Operators that only see the same numbers in another shape.
 _SEE_THROUGH = set(
@@ -69,16 +63,12 @@ def expand_to_cat(module: fx.GraphModule) -> bool:
 
     The graph's values must have fixed sizes (`with_sizes`).
     """
-    found = [node for node in module.graph.nodes if _is_at_risk(node)]
-    for node in found:
-        node.replace_all_uses_with(_concatenated(node))
-        module.graph.erase_node(node)
-    return bool(found)
+    copies = _EXPANSIONS | overloads("repeat")
+    found = {node for node in module.graph.nodes if node.target in copies and _is_at_risk(node)}
+    return replace_each(module, copies, lambda node: _concatenated(node) if node in found else None)
 
 
 def _is_at_risk(node: fx.Node) -> bool:
-    if node.target not in _EXPANSIONS | {_REPEAT}:
-        return False
     before, after = shape_of(node.args[0]), shape_of(node)
     if before is None or after is None or before == after or 0 in after:
         return False
@@ -104,5 +94,4 @@ def _concatenated(node: fx.Node) -> fx.Node:
     for axis, (small, large) in enumerate(zip(aligned, after, strict=True)):
         if large != small:
             made = insert(node, _ATEN.cat.default, [made] * (large // small), axis)
-    made.meta["val"] = node.meta["val"]
     return made

@@ -15,46 +15,44 @@ place of the window holds all that a pooling compares.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, arguments_of, insert, shape_of
+from edgeserve.backends.torch.passes.fx_utils import (
+    add_tensor,
+    arguments_of,
+    insert,
+    kept_meta,
+    per_axis,
+    replace_each,
+    shape_of,
+)
 
 _ATEN = torch.ops.aten
+_Shape = tuple[int, ...]
 _POOLS = {_ATEN.avg_pool2d.default: 2, _ATEN.avg_pool3d.default: 3}
 
 
 def lower_divisor(module: fx.GraphModule) -> bool:
     """Replace divisors that are given, where every window is whole (no ``ceil_mode``)."""
-    changed = False
-    for node in list(module.graph.nodes):
-        rank = _POOLS.get(node.target)
-        if rank is None or (divisor := arguments_of(node).get("divisor_override")) is None:
-            continue
-        if not arguments_of(node).get("ceil_mode"):
-            _scale_pool(node, rank, divisor)
-            changed = True
-    return changed
+    return replace_each(module, _POOLS, _scaled_pool)
 
 
-def _scale_pool(node: fx.Node, rank: int, divisor: int) -> None:
-    kernel: Any = node.args[1]
-    whole = math.prod(kernel if len(kernel) == rank else list(kernel) * rank)
-    given = [*node.args[2:4], *[[], 0][max(0, len(node.args) - 2) :]]
-    pooled = insert(node, node.target, node.args[0], kernel, *given, False, True)
-    if "val" in node.meta:
-        pooled.meta["val"] = node.meta["val"]
-    made = insert(node, _ATEN.mul.Tensor, pooled, whole / divisor)
-    if "val" in node.meta:
-        made.meta["val"] = node.meta["val"]
-    node.replace_all_uses_with(made)
-    node.graph.erase_node(node)
+def _scaled_pool(node: fx.Node) -> fx.Node | None:
+    x, kernel, stride, padding, ceil, _, divisor = arguments_of(node).values()
+    if divisor is None or ceil:
+        return None
+    rank: int = _POOLS[node.target]  # type: ignore[index]
+    whole = math.prod(per_axis(kernel, rank))
+    pooled = insert(node, node.target, x, kernel, stride, padding, False, True)
+    pooled.meta |= kept_meta(node)
+    return insert(node, _ATEN.mul.Tensor, pooled, whole / divisor)
 
 
 _MAXIMA = {_ATEN.adaptive_max_pool2d.default: 2, _ATEN.adaptive_max_pool3d.default: 3}
@@ -89,23 +87,18 @@ def _only_values(node: fx.Node) -> bool:
     return all(user.target is operator.getitem and user.args[1] == 0 for user in node.users)
 
 
-def _pooled(node: fx.Node, sizes: tuple[int, ...], rank: int, kind: str) -> fx.Node:
+def _pooled(node: fx.Node, sizes: _Shape, rank: int, kind: str) -> fx.Node:
     reduce = _ATEN.amax.default if kind == "amax" else _ATEN.mean.dim
     made: Any = node.args[0]
-    wanted: Any = node.args[1]
-    for place, size in enumerate(list(wanted) * (rank // len(wanted))):
+    for place, size in enumerate(per_axis(node.args[1], rank)):
         axis = len(sizes) - rank + place
+        n = sizes[axis]
         parts = [
             insert(node, reduce, insert(node, _ATEN.slice.Tensor, made, axis, *piece), [axis], True)
-            for piece in _pieces(sizes[axis], size)
+            for piece in ((i * n // size, -(-(i + 1) * n // size)) for i in range(size))
         ]
         made = parts[0] if len(parts) == 1 else insert(node, _ATEN.cat.default, parts, axis)
     return made  # type: ignore[no-any-return]
-
-
-def _pieces(n: int, m: int) -> Iterator[tuple[int, int]]:
-    for i in range(m):
-        yield i * n // m, -(-(i + 1) * n // m)
 
 
 _LOWEST = -3e38
@@ -126,7 +119,7 @@ def pool_by_slices(module: fx.GraphModule) -> bool:
     return changed
 
 
-def _out(node: fx.Node) -> tuple[int, ...] | None:
+def _out(node: fx.Node) -> _Shape | None:
     value = node.meta.get("val")
     first = value[0] if isinstance(value, tuple | list) else value
     return tuple(first.shape) if isinstance(first, torch.Tensor) else None
@@ -134,25 +127,16 @@ def _out(node: fx.Node) -> tuple[int, ...] | None:
 
 def _pairs(node: fx.Node) -> tuple[list[int], ...]:
     """Kernel, stride, padding, dilation."""
-    given: list[Any] = [*node.args[1:5], *[[], 0, 1][max(0, len(node.args) - 2) :]][:4]
-    kernel, stride, padding, dilation = (
-        list(each) * (2 // max(len(each), 1)) if isinstance(each, list | tuple) else [each, each]
-        for each in given
-    )
+    _, *given, _ = arguments_of(node).values()
+    kernel, stride, padding, dilation = (per_axis(each, 2) for each in given)
     return kernel, stride or kernel, padding, dilation
 
 
 def _replace(
-    module: fx.GraphModule,
-    node: fx.Node,
-    placed: bool,
-    sizes: tuple[int, ...],
-    out: tuple[int, ...],
+    module: fx.GraphModule, node: fx.Node, placed: bool, sizes: _Shape, out: _Shape
 ) -> None:
     parts, numbers = _parts(node, sizes, out)
-    best = parts[0]
-    for part in parts[1:]:
-        best = insert(node, _ATEN.maximum.default, best, part)
+    best = functools.reduce(functools.partial(insert, node, _ATEN.maximum.default), parts)
     best.meta["val"] = torch.empty(out, device="meta", dtype=node.args[0].meta["val"].dtype)  # type: ignore[union-attr]
     if not placed:
         node.replace_all_uses_with(best)
@@ -167,9 +151,7 @@ def _replace(
     module.graph.erase_node(node)
 
 
-def _parts(
-    node: fx.Node, sizes: tuple[int, ...], out: tuple[int, ...]
-) -> tuple[list[fx.Node], list[torch.Tensor]]:
+def _parts(node: fx.Node, sizes: _Shape, out: _Shape) -> tuple[list[fx.Node], list[torch.Tensor]]:
     """For each place of the window, what lies there, and the number of that place in the image."""
     kernel, stride, padding, dilation = _pairs(node)
     high = [
@@ -186,11 +168,8 @@ def _parts(
     for i, j in itertools.product(range(kernel[0]), range(kernel[1])):
         part = padded
         rows, columns = i * dilation[0], j * dilation[1]
-        for axis, start, n, step in (
-            (-2, rows, out[-2], stride[0]),
-            (-1, columns, out[-1], stride[1]),
-        ):
-            end = start + (n - 1) * step + 1
+        for axis, start, step in ((-2, rows, stride[0]), (-1, columns, stride[1])):
+            end = start + (out[axis] - 1) * step + 1
             part = insert(node, _ATEN.slice.Tensor, part, len(sizes) + axis, start, end, step)
         parts.append(part)
         down = torch.arange(out[-2])[:, None] * stride[0] - padding[0] + rows

@@ -17,11 +17,18 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, arguments_of, insert, shape_of
+from edgeserve.backends.torch.passes.fx_utils import (
+    add_tensor,
+    arguments_of,
+    insert,
+    overloads,
+    replace_each,
+    shape_of,
+)
 
 _ATEN = torch.ops.aten
 _NEAREST = {
-    getattr(getattr(_ATEN, f"{kind}{rank}d"), overload): rank
+    getattr(getattr(_ATEN, f"{kind}{rank}d"), overload)
     for kind in ("upsample_nearest", "_upsample_nearest_exact")
     for rank in (1, 2, 3)
     for overload in ("vec", "default")
@@ -33,25 +40,20 @@ def resize_by_lookup(module: fx.GraphModule) -> bool:
 
     All values must have fixed sizes.
     """
-    changed = False
-    for node in list(module.graph.nodes):
-        rank = _NEAREST.get(node.target)
-        before, after = (shape_of(node.args[0]), shape_of(node)) if rank else (None, None)
-        if rank is None or before is None or after is None or _is_multiple(before, after):
-            continue
-        made: Any = node.args[0]
-        for axis in range(len(before) - rank, len(before)):
-            index = add_tensor(module, "nearest", _places(node, before, axis), node)
-            made = insert(node, _ATEN.index_select.default, made, axis, index)
-        made.meta["val"] = node.meta["val"]
-        node.replace_all_uses_with(made)
-        module.graph.erase_node(node)
-        changed = True
-    return changed
+    return replace_each(module, _NEAREST, lambda node: _looked_up(module, node))
 
 
-def _is_multiple(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    return all(new % old == 0 for old, new in zip(before, after, strict=True))
+def _looked_up(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    before, after = shape_of(node.args[0]), shape_of(node)
+    if before is None or after is None:
+        return None
+    if all(new % old == 0 for old, new in zip(before, after, strict=True)):
+        return None
+    made: Any = node.args[0]
+    for axis in range(2, len(before)):
+        index = add_tensor(module, "nearest", _places(node, before, axis), node)
+        made = insert(node, _ATEN.index_select.default, made, axis, index)
+    return made  # type: ignore[no-any-return]
 
 
 def _places(node: fx.Node, before: tuple[int, ...], axis: int) -> torch.Tensor:
@@ -65,15 +67,11 @@ def _places(node: fx.Node, before: tuple[int, ...], axis: int) -> torch.Tensor:
     return row.to(torch.int64)
 
 
-_BICUBIC_OR_ANTIALIASED = {
-    _ATEN.upsample_bicubic2d.vec,
-    _ATEN.upsample_bicubic2d.default,
-    _ATEN._upsample_bicubic2d_aa.vec,
-    _ATEN._upsample_bicubic2d_aa.default,
-    _ATEN._upsample_bilinear2d_aa.vec,
-    _ATEN._upsample_bilinear2d_aa.default,
-}
-_BILINEAR = {_ATEN.upsample_bilinear2d.vec, _ATEN.upsample_bilinear2d.default}
+_BICUBIC_OR_ANTIALIASED = overloads(
+    "upsample_bicubic2d upsample_bicubic2d.vec _upsample_bicubic2d_aa _upsample_bicubic2d_aa.vec "
+    "_upsample_bilinear2d_aa _upsample_bilinear2d_aa.vec"
+)
+_BILINEAR = overloads("upsample_bilinear2d upsample_bilinear2d.vec")
 
 
 def resize_by_matrices(module: fx.GraphModule) -> bool:
@@ -81,16 +79,13 @@ def resize_by_matrices(module: fx.GraphModule) -> bool:
 
     The graph's values must have fixed sizes.
     """
-    changed = False
-    for node in list(module.graph.nodes):
-        known = shape_of(node) and shape_of(node.args[0]) if node.args else None
-        if known and (
-            node.target in _BICUBIC_OR_ANTIALIASED or (node.target in _BILINEAR and _cuts_off(node))
-        ):
-            node.replace_all_uses_with(_resized(module, node))
-            module.graph.erase_node(node)
-            changed = True
-    return changed
+
+    def lower(node: fx.Node) -> fx.Node | None:
+        known = shape_of(node) and shape_of(node.args[0])
+        wanted = known and (node.target not in _BILINEAR or _cuts_off(node))
+        return _resized(module, node) if wanted else None
+
+    return replace_each(module, _BICUBIC_OR_ANTIALIASED | _BILINEAR, lower)
 
 
 def _cuts_off(node: fx.Node) -> bool:
@@ -109,7 +104,6 @@ def _resized(module: fx.GraphModule, node: fx.Node) -> fx.Node:
         matrix = add_tensor(module, name, weights if axis == -2 else weights.T.contiguous(), node)
         pair = (matrix, made) if axis == -2 else (made, matrix)
         made = insert(node, _ATEN.matmul.default, *pair)
-    made.meta["val"] = node.meta["val"]
     return made  # type: ignore[no-any-return]
 
 

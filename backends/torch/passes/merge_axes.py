@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ def grouped(patterns: Sequence[Any]) -> list[tuple[Any, list[int]]]:
     return [(pattern, list(axes)) for pattern, axes in runs]
 
 
-def expanded(at: fx.Node, x: fx.Node, sizes: Sequence[int]) -> fx.Node:
+def expanded(at: fx.Node, x: Any, sizes: Sequence[int]) -> fx.Node:
     """``x`` expanded to sizes, one axis after the other, in three axes each time."""
     before = sizes_of(x)
     now = [1] * (len(sizes) - len(before)) + list(before)
@@ -162,16 +163,12 @@ def _lowering(node: fx.Node) -> Callable[[fx.Node], bool] | None:
     return _pointwise if torch.Tag.pointwise in target.tags else None
 
 
-def _substitute(node: fx.Node, made: fx.Node) -> bool:
+def _substitute(node: fx.Node, made: Any) -> bool:
     """Let ``made`` take a node's place, in the node's sizes."""
     final = reshaped(node, made, sizes_of(node))
     final.meta["val"] = node.meta["val"]
     node.replace_all_uses_with(final)
     return True
-
-
-def _view(node: fx.Node) -> bool:
-    return _substitute(node, node.args[0])  # type: ignore[arg-type]
 
 
 def _permute_op(node: fx.Node) -> bool:
@@ -184,10 +181,6 @@ def _permute_op(node: fx.Node) -> bool:
     else:
         order = list(node.args[1])  # type: ignore[arg-type]
     return _substitute(node, _permuted(node, x, order, MAX_AXES))
-
-
-def _expand(node: fx.Node) -> bool:
-    return _substitute(node, expanded(node, node.args[0], sizes_of(node)))  # type: ignore[arg-type]
 
 
 def _pointwise(node: fx.Node) -> bool:
@@ -205,24 +198,23 @@ def _pointwise(node: fx.Node) -> bool:
             read: reshaped(node, read, [math.prod(full[read][a] for a in axes) for axes in groups])
             for read in reads
         }
-    made = _called(node, lambda arg: low.get(arg, arg))
-    return _substitute(node, made)
+    return _substitute(node, _called(node, low))
 
 
-def _called(node: fx.Node, change: Callable[[fx.Node], Any], **named: Any) -> fx.Node:
+def _called(
+    node: fx.Node, operands: Mapping[fx.Node, fx.Node] = MappingProxyType({}), **named: Any
+) -> fx.Node:
     """The same operator on other operands; ``named`` replaces arguments by name."""
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    args = list(fx.map_arg(node.args, change))
-    kwargs = dict(fx.map_arg(node.kwargs, change))
+    names = list(arguments_of(node))
+    args = list(fx.map_arg(node.args, lambda each: operands.get(each, each)))
+    kwargs = dict(fx.map_arg(node.kwargs, lambda each: operands.get(each, each)))
     for name, value in named.items():
         place = names.index(name)
         if place < len(args):
             args[place] = value
         else:
             kwargs[name] = value
-    made = insert(node, node.target, *args)
-    made.kwargs = kwargs
-    return made
+    return insert(node, node.target, *args, **kwargs)
 
 
 def _reduce(node: fx.Node) -> bool:
@@ -231,9 +223,7 @@ def _reduce(node: fx.Node) -> bool:
     sizes = sizes_of(x)
     dims = arguments_of(node).get("dim")
     if dims in (None, []):
-        return _substitute(
-            node, _called(node, lambda arg: reshaped(node, x, [-1]) if arg is x else arg)
-        )
+        return _substitute(node, _called(node, {x: reshaped(node, x, [-1])}))
     listed = isinstance(dims, list | tuple)
     gone = {int(axis) % len(sizes) for axis in (dims if listed else [dims])}
     runs = grouped([axis in gone for axis in range(len(sizes))])
@@ -241,8 +231,7 @@ def _reduce(node: fx.Node) -> bool:
         return False
     low = reshaped(node, x, [math.prod(sizes[axis] for axis in axes) for _, axes in runs])
     places = [place for place, (pattern, _) in enumerate(runs) if pattern]
-    made = _called(node, lambda arg: low if arg is x else arg, dim=places if listed else places[0])
-    return _substitute(node, made)
+    return _substitute(node, _called(node, {x: low}, dim=places if listed else places[0]))
 
 
 def _along_one(node: fx.Node) -> bool:
@@ -252,8 +241,7 @@ def _along_one(node: fx.Node) -> bool:
     if axis is None:  # over all elements
         return _reduce(node)
     low = reshaped(node, x, around(sizes_of(x), int(axis)))
-    made = _called(node, lambda arg: low if arg is x else arg, dim=1)
-    return _handed_on(node, made)
+    return _handed_on(node, _called(node, {x: low}, dim=1))
 
 
 def _handed_on(node: fx.Node, made: fx.Node) -> bool:
@@ -294,19 +282,13 @@ def _pad(node: fx.Node) -> bool:
     return _substitute(node, made)
 
 
-def _full(node: fx.Node) -> bool:
-    made = insert(node, node.target, [math.prod(sizes_of(node))], *node.args[1:])
-    made.kwargs = dict(node.kwargs)
-    return _substitute(node, made)
-
-
 def _last_axes(node: fx.Node) -> bool:
     """Linear layers and normalisation over last axes: all axes before them become one."""
     x: Any = node.args[0]
     sizes = sizes_of(x)
     kept = len(node.args[1]) if isinstance(node.args[1], list | tuple) else 1
     low = reshaped(node, x, [math.prod(sizes[:-kept]), *sizes[-kept:]])
-    return _handed_on(node, _called(node, lambda arg: low if arg is x else arg))
+    return _handed_on(node, _called(node, {x: low}))
 
 
 def _matmul(node: fx.Node) -> bool:
@@ -316,7 +298,7 @@ def _matmul(node: fx.Node) -> bool:
         sizes = sizes_of(operand)
         if len(sizes) < 2:
             return False
-        whole = expanded(node, operand, (*batch, *sizes[-2:]))  # type: ignore[arg-type]
+        whole = expanded(node, operand, (*batch, *sizes[-2:]))
         low.append(reshaped(node, whole, [math.prod(batch), *sizes[-2:]]))
     return _substitute(node, insert(node, _ATEN.bmm.default, *low))
 
@@ -333,16 +315,19 @@ _ALONG_ONE = tuple(
 )
 
 _TABLE: dict[str, Callable[[fx.Node], bool]] = {
-    **dict.fromkeys(_VIEWS, _view),
+    **dict.fromkeys(_VIEWS, lambda node: _substitute(node, node.args[0])),
     **dict.fromkeys(("permute", "permute_copy", "transpose", "transpose_copy"), _permute_op),
-    **dict.fromkeys(("expand", "expand_copy", "broadcast_to"), _expand),
+    **dict.fromkeys(
+        ("expand", "expand_copy", "broadcast_to"),
+        lambda node: _substitute(node, expanded(node, node.args[0], sizes_of(node))),
+    ),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(_ALONG_ONE, _along_one),
     **dict.fromkeys(("_to_copy", "to"), _pointwise),
     **dict.fromkeys(("layer_norm", "native_layer_norm", "linear", "rms_norm"), _last_axes),
     "cat": _cat,
     "constant_pad_nd": _pad,
-    "full": _full,
+    "full": lambda node: _substitute(node, _called(node, size=[math.prod(sizes_of(node))])),
     "matmul": _matmul,
 }
 

@@ -16,6 +16,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.passes.canonicalize import remove_asserts
+from edgeserve.backends.torch.passes.fx_utils import read_instead
 from edgeserve.backends.torch.program.io import log_warnings
 
 _Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -57,7 +58,8 @@ def _fill_in(
         node.meta["val"] = torch.empty(shape, dtype=node.meta["val"].dtype, device="meta")
     for node in list(module.graph.nodes):
         if isinstance(node.meta.get("val"), _Symbolic):
-            _replace(node, _number(node.meta["val"], symbols))
+            read_instead(node, _number(node.meta["val"], symbols), list(node.users))
+            module.graph.erase_node(node)
     remove_asserts(module)
     module.graph.eliminate_dead_code()
     module.recompile()
@@ -86,11 +88,3 @@ def _number(value: Any, symbols: Mapping[Any, int]) -> Any:
     known = value.node.expr.subs(symbols)
     kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value)]
     return kind(known)
-
-
-def _replace(node: fx.Node, number: Any) -> None:
-    """Replace a node by a number for all its readers, and remove it."""
-    for user in list(node.users):
-        user.args = fx.map_arg(user.args, lambda read: number if read is node else read)
-        user.kwargs = fx.map_arg(user.kwargs, lambda read: number if read is node else read)
-    node.graph.erase_node(node)

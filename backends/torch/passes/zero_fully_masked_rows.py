@@ -8,12 +8,10 @@ replaced by zero.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert
+from edgeserve.backends.torch.passes.fx_utils import arguments_of, insert
 
 _ATEN = torch.ops.aten
 _ATTENTION = _ATEN.scaled_dot_product_attention.default
@@ -27,7 +25,7 @@ def zero_fully_masked_rows(module: fx.GraphModule) -> bool:
     opened: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}
     changed = False
     for node in module.graph.find_nodes(op="call_function", target=_ATTENTION):
-        mask: Any = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+        mask = arguments_of(node)["attn_mask"]
         if not isinstance(mask, fx.Node) or not _is_by_row(mask):
             continue
         if mask not in opened:

@@ -36,13 +36,10 @@ def dtype_word(dtype: torch.dtype, owner: str) -> DType:
     """
     word = str(dtype).removeprefix("torch.")
     if word not in DTYPES:
-        raise ConvertError(
-            "EDGE-CONVERT-027",
-            f"tensor {owner!r}",
-            wanted=f"a dtype among {', '.join(DTYPES)}",
-            got=word,
-            hint="convert it to float32 before the model is exported",
-        )
+        thing = f"tensor {owner!r}"
+        wanted = f"a dtype among {', '.join(DTYPES)}"
+        hint = "convert it to float32 before the model is exported"
+        raise ConvertError("EDGE-CONVERT-027", thing, wanted=wanted, got=word, hint=hint)
     return word  # type: ignore[return-value]
 
 
@@ -56,13 +53,10 @@ def tensors_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
         tensor = program.state_dict.get(name)
         tensor = program.constants.get(name) if tensor is None else tensor
         if not isinstance(tensor, torch.Tensor):
-            raise ConvertError(
-                "EDGE-CONVERT-027",
-                f"constant {name!r}",
-                wanted="a tensor",
-                got=type(tensor).__name__,
-                hint="replace script objects by tensors or plain Python",
-            )
+            thing = f"constant {name!r}"
+            got = type(tensor).__name__
+            hint = "replace script objects by tensors or plain Python"
+            raise ConvertError("EDGE-CONVERT-027", thing, wanted="a tensor", got=got, hint=hint)
         found[name] = tensor
     return found
 
@@ -157,12 +151,8 @@ def inspect_program(artifact: Artifact, root: Path) -> Graph:
     """The graph of an exported program; each op is its own source op."""
     program = load_program(artifact, root)
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
-    return Graph(
-        inputs=artifact.io.inputs,
-        outputs=artifact.io.outputs,
-        ops=tuple(map(_op, calls)),
-        weights=_weights(program),
-    )
+    io, ops = artifact.io, tuple(map(_op, calls))
+    return Graph(inputs=io.inputs, outputs=io.outputs, ops=ops, weights=_weights(program))
 
 
 def _op(node: fx.Node) -> Op:
@@ -191,14 +181,6 @@ def _weights(program: ExportedProgram) -> tuple[WeightInfo, ...]:
         key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
         if key not in seen or not tensor.numel():
             seen.add(key)
-            found.append(_weight_info(name, tensor))
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            found.append(WeightInfo(name, dtype, tuple(tensor.shape), tensor.nbytes))
     return tuple(found)
-
-
-def _weight_info(name: str, tensor: torch.Tensor) -> WeightInfo:
-    return WeightInfo(
-        name=name,
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        shape=tuple(tensor.shape),
-        bytes=tensor.numel() * tensor.element_size(),
-    )

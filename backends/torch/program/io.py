@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
+from edgeserve.backends.checks import unreadable
 from edgeserve.backends.torch import EXAMPLES
 from edgeserve.data.npz_io import write_arrays
-from edgeserve.errors import BackendError
 from edgeserve.files import LOCAL, Fs, describe, staged_file, write_atomic
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.tensors import Signature
@@ -65,13 +65,9 @@ def load_program(artifact: Artifact, root: Path) -> ExportedProgram:
         with log_warnings():
             return torch.export.load(root / artifact.entry)
     except Exception as error:  # torch raises many kinds here
-        raise BackendError(
-            "EDGE-BACKEND-012",
-            f"program {artifact.entry!r}",
-            wanted=f"a program torch {torch.__version__} reads",
-            got=one_line(error),
-            hint="convert the source again with this version of torch",
-        ) from error
+        wanted = f"a program torch {torch.__version__} reads"
+        hint = "convert the source again with this version of torch"
+        raise unreadable(f"program {artifact.entry!r}", wanted, one_line(error), hint) from error
 
 
 @contextlib.contextmanager

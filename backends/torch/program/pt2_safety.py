@@ -37,18 +37,12 @@ _INNER = re.compile(
 #: What a pickle of tensors in the usual containers names, and nothing else.
 _GLOBALS = {
     "collections OrderedDict",
-    "torch BoolStorage",
-    "torch ByteStorage",
-    "torch CharStorage",
-    "torch DoubleStorage",
-    "torch FloatStorage",
-    "torch HalfStorage",
-    "torch BFloat16Storage",
-    "torch IntStorage",
-    "torch LongStorage",
-    "torch ShortStorage",
     "torch._utils _rebuild_parameter",
     "torch._utils _rebuild_tensor_v2",
+    *(
+        f"torch {kind}Storage"
+        for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
+    ),
 }
 
 #: Opcodes that build data; the ones that call (REDUCE, NEWOBJ) can only call what GLOBAL named.
@@ -144,12 +138,10 @@ def _check_pickles(name: str, data: bytes) -> None:
                 raise _refused(f"archive {name!r}", "tensors only", f"{inner.namelist()[:9]}")
             pickles = [inner.read(n) for n in inner.namelist() if n.endswith(".pkl")]
             for opcode, argument, _ in (op for p in pickles for op in pickletools.genops(p)):
-                if opcode.name in _BAD_OPCODES or (
-                    opcode.name == "GLOBAL" and argument not in _GLOBALS
-                ):
-                    raise _refused(
-                        f"pickle in {name!r}", "tensors only", str(argument or opcode.name)
-                    )
+                named = opcode.name == "GLOBAL" and argument not in _GLOBALS
+                if named or opcode.name in _BAD_OPCODES:
+                    got = str(argument or opcode.name)
+                    raise _refused(f"pickle in {name!r}", "tensors only", got)
     except (zipfile.BadZipFile, ValueError) as error:
         raise _refused(f"pickle in {name!r}", "tensors only", str(error)) from error
 
@@ -176,9 +168,8 @@ def _check_expression(text: str) -> None:
 
 def _is_standalone(text: str, match: re.Match[str]) -> bool:
     """Whether a number stands by itself, not at the end of a name."""
-    return match.start() == 0 or not (
-        text[match.start() - 1].isalnum() or text[match.start() - 1] == "_"
-    )
+    before = text[match.start() - 1 : match.start()]
+    return not (before.isalnum() or before == "_")
 
 
 def _check_tree(text: str) -> None:

@@ -16,7 +16,7 @@ from torch import fx
 
 from edgeserve.backends.checks import unknown_taps
 from edgeserve.backends.graph import ActivationRange, channel_axis
-from edgeserve.backends.session import Session, numpy_dtype
+from edgeserve.backends.session import LoadOptions, Session, numpy_dtype
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
 from edgeserve.backends.torch.program.io import load_program
 from edgeserve.environment import usable_cores
@@ -100,19 +100,17 @@ def _is_fused(target: str) -> bool:
 class TorchSession(Session):
     """Runs an exported program under ``no_grad``. `optimize` has no meaning here and is ignored."""
 
-    def __init__(
-        self, artifact: Artifact, root: Path, threads: int | None, taps: tuple[str, ...]
-    ) -> None:
+    def __init__(self, artifact: Artifact, root: Path, how: LoadOptions) -> None:
         runtime = Runtime(name="torch", version=torch.__version__.split("+")[0], delegate="cpu")
-        super().__init__(artifact.io, runtime, threads or usable_cores())
+        super().__init__(artifact.io, runtime, how.threads or usable_cores())
         for spec in artifact.io.outputs:
             numpy_dtype(spec.dtype, spec.name)
         program = load_program(artifact, root)
         module: Any = program.module()
         known = {node.name for node in module.graph.nodes if node.op != "output"}
-        if unknown := [tap for tap in taps if tap not in known]:
+        if unknown := [tap for tap in how.taps if tap not in known]:
             raise unknown_taps(unknown)
-        self._taps = taps
+        self._taps = how.taps
         self._names = [spec.name for spec in artifact.io.outputs]
         self._module: fx.GraphModule | None = module
         self._buffers = BufferSnapshot(module)

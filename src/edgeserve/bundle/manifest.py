@@ -155,29 +155,25 @@ class _Version(msgspec.Struct):
     edgeserve: str
 
 
-def read_manifest(data: bytes, thing: str = MANIFEST) -> Manifest:
+def read_manifest(data: bytes) -> Manifest:
     """Read a manifest, refusing whatever this version does not know exactly.
 
     A newer minor version is read: it may add meaning only under ``x``, and artifacts. One that this
     version cannot read stands among ``refused`` then, so that whoever opens the bundle passes it
     over and says so.
 
-    Args:
-        data: The member's bytes.
-        thing: What to call it in errors.
-
     Raises:
         BundleError: EDGE-BUNDLE-030 to -034 and -031 for the JSON itself, -035 another version of
             the format, -036 a processing step that is not known, -037 values that do not fit (with
             their JSON path), -038 and -040 references that do not hold.
     """
-    check_json(data, thing)
-    minor = _minor_version(data, thing)
+    check_json(data, MANIFEST)
+    minor = _minor_version(data)
     try:
         manifest = _decode(data, newer=minor > _MINOR)
     except (ValueError, TypeError, ArithmeticError) as error:  # msgspec's, or numpy's of arrays
-        raise _misfit(str(error), thing) from error
-    check_manifest(manifest, thing)
+        raise _misfit(str(error)) from error
+    check_manifest(manifest)
     return manifest
 
 
@@ -220,27 +216,30 @@ def _unreadable(artifact: Any, error: msgspec.ValidationError) -> Refused:
     )
 
 
-def _minor_version(data: bytes, thing: str) -> int:
+def _minor_version(data: bytes) -> int:
     """Look at the version before anything else: another major may differ in every other field."""
     try:
         version = msgspec.json.decode(data, type=_Version).edgeserve
     except msgspec.DecodeError as error:
-        raise _misfit(str(error), thing) from error
+        raise _misfit(str(error)) from error
     match = _VERSION.fullmatch(version)
     if match is None or match[1] != FORMAT_VERSION.split(".")[0]:
-        where, wanted = f"{thing} at $.edgeserve", f"a version like {FORMAT_VERSION}"
+        where, wanted = f"{MANIFEST} at $.edgeserve", f"a version like {FORMAT_VERSION}"
         raise _too_new("EDGE-BUNDLE-035", where, wanted, ascii(version[:40]))
     return int(match[2])
 
 
-def _misfit(message: str, thing: str) -> BundleError:
+def _misfit(message: str) -> BundleError:
     """Put a decoder's complaint into our words: its JSON path is the thing."""
     if match := _UNKNOWN_STEP.fullmatch(message):
-        where, wanted = f"{thing} at {match['path']}", "a processing step that this version knows"
+        where, wanted = (
+            f"{MANIFEST} at {match['path']}",
+            "a processing step that this version knows",
+        )
         return _too_new("EDGE-BUNDLE-036", where, wanted, ascii(match["step"])[1:-1])
     match = _PLACED.fullmatch(message)
     where, got = (match["path"], match["message"]) if match else ("$", message)
-    return BundleError("EDGE-BUNDLE-037", f"{thing} at {where}", got=got[:300], hint=_HINT)
+    return BundleError("EDGE-BUNDLE-037", f"{MANIFEST} at {where}", got=got[:300], hint=_HINT)
 
 
 def write_manifest(manifest: Manifest) -> bytes:
@@ -252,7 +251,7 @@ def write_manifest(manifest: Manifest) -> bytes:
     try:
         data = encode(manifest)
     except ValueError as error:
-        raise _misfit(str(error), MANIFEST) from error
+        raise _misfit(str(error)) from error
     read_manifest(data)
     return data
 

@@ -21,22 +21,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from edgeserve.bundle import zipfmt
 from edgeserve.bundle.manifest import MANIFEST
 from edgeserve.bundle.rules import MAX_NAME, check_name, check_names
-from edgeserve.bundle.zipfmt import (
-    CENTRAL,
-    END,
-    END64,
-    LOCAL,
-    LOCATOR,
-    MAX_MEMBERS,
-    ZipMember,
-    ZipRecord,
-    central_bytes,
-    end64_bytes,
-    end_bytes,
-    local_bytes,
-)
+from edgeserve.bundle.zipfmt import CENTRAL, END, END64, LOCAL, LOCATOR, ZipMember, ZipRecord
 from edgeserve.errors import BundleError
 
 _CHUNK = 1 << 20
@@ -164,11 +152,11 @@ def _find_directory(source: ByteSource) -> tuple[int, int, int]:
     if end["signature"] != 0x0605_4B50:
         raise _bad("EDGE-BUNDLE-002", "end of the file", "a ZIP end record", "other bytes")
     count, size, offset = end["members"], end["directory_size"], end["directory_offset"]
-    if count > MAX_MEMBERS:
-        raise _bad("EDGE-BUNDLE-014", "bundle", f"at most {MAX_MEMBERS} members", count)
+    if count > zipfmt.MAX_MEMBERS:
+        raise _bad("EDGE-BUNDLE-014", "bundle", f"at most {zipfmt.MAX_MEMBERS} members", count)
     if offset == _FULL:
         at, offset = _read_end64(source, at, count, size)
-    _compare(END, end_bytes(count, size, offset), raw, "EDGE-BUNDLE-003")
+    _compare(END, zipfmt.end_bytes(count, size, offset), raw, "EDGE-BUNDLE-003")
     if offset + size != at:
         raise _bad("EDGE-BUNDLE-006", "central directory", f"an end at byte {at}", offset + size)
     if size > count * _MAX_CENTRAL:
@@ -186,7 +174,7 @@ def _read_end64(source: ByteSource, at: int, count: int, size: int) -> tuple[int
     if not _FULL <= offset <= source.size:
         wanted_offset = f"an offset from {_FULL} to {source.size}"
         raise _bad("EDGE-BUNDLE-005", END64.title, wanted_offset, offset)
-    wanted = end64_bytes(count, size, offset)
+    wanted = zipfmt.end64_bytes(count, size, offset)
     _compare(END64, wanted, raw, "EDGE-BUNDLE-005")
     _compare(LOCATOR, wanted[END64.size :], raw[END64.size :], "EDGE-BUNDLE-005")
     return at - length, offset
@@ -226,7 +214,7 @@ def _read_entry(data: bytes, at: int, thing: str) -> tuple[ZipMember, int]:
     check_name(name)
     extra = taker(fields["extra_length"])
     entry = _entry(name, fields, extra)
-    wanted = central_bytes(entry)
+    wanted = zipfmt.central_bytes(entry)
     got = raw + name.encode("latin-1") + extra
     _compare(CENTRAL, wanted, got, "EDGE-BUNDLE-007", name)
     if wanted != got:
@@ -293,7 +281,7 @@ def _check_places(entries: list[ZipMember], directory: int) -> None:
 
 def _check_local(entry: ZipMember, got: bytes) -> None:
     """Everything before a member's data is as the central directory says."""
-    wanted = local_bytes(entry)
+    wanted = zipfmt.local_bytes(entry)
     if wanted == got:
         return
     _compare(LOCAL, wanted, got, "EDGE-BUNDLE-008", entry.name)

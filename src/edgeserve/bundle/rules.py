@@ -16,6 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from edgeserve.errors import BundleError
 from edgeserve.files import sha256_bytes
 from edgeserve.types.artifact import Artifact, ArtifactFunction, FileEntry, check_member_name
@@ -135,15 +137,9 @@ def identity_bytes(exported: Exported) -> bytes:
     The same weights, graph, processing, labels and task give the same bytes, in whatever order the
     weights are listed.
     """
-    return encode(
-        Identity(
-            weights=tuple(sorted(exported.weights, key=lambda w: w.name)),
-            graph_sha256=exported.graph_sha256,
-            processing=exported.processing,
-            labels=exported.labels,
-            task=exported.task,
-        )
-    )
+    identity = msgspec.convert(exported, Identity, from_attributes=True)
+    weights = tuple(sorted(exported.weights, key=lambda weight: weight.name))
+    return encode(msgspec.structs.replace(identity, weights=weights))
 
 
 def model_id(data: bytes) -> str:
@@ -157,6 +153,8 @@ _RELEASE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
 #: Where the files lie that a part of the manifest points to.
 _FOLDERS = {"golden": "golden/", "processing": "assets/"}
 _PART = re.compile(r"\$(?:\.functions\[[0-9]+\])?\.(golden|processing)\.")
+#: What errors say before the JSON path of a value.
+_AT = "manifest.json at "
 _HINT = "the manifest was not written by edgeserve, or was changed since: make it again"
 
 
@@ -191,55 +189,53 @@ def _referenced_by(
         yield f"{where}.processing.chat.template", processing.chat.template
 
 
-def check_manifest(manifest: Manifest, thing: str) -> None:
+def check_manifest(manifest: Manifest) -> None:
     """Hold a manifest to the rules that its types cannot say.
 
     Raises:
         BundleError: EDGE-BUNDLE-009 or -010 a member's name, -037 a value, -038 a reference that
             does not hold, -040 an identity that does not hold.
     """
-    _check_name_and_release(manifest, thing)
+    _check_name_and_release(manifest)
     paths = [entry.path for entry in manifest.files]
     for path in paths:
         check_name(path)
     check_names(["manifest.json", *paths])
     if paths != sorted(paths):
-        raise _bad_value(
-            f"{thing} at $.files", "files in the order of their paths", "another order"
-        )
-    _check_identity(manifest, thing)
-    _check_signatures(manifest, thing)
-    _check_references(manifest, thing)
+        raise _bad_value("$.files", "files in the order of their paths", "another order")
+    _check_identity(manifest)
+    _check_signatures(manifest)
+    _check_references(manifest)
 
 
-def _check_name_and_release(manifest: Manifest, thing: str) -> None:
+def _check_name_and_release(manifest: Manifest) -> None:
     if not MODEL_NAME.fullmatch(manifest.name):
         wanted = "1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first"
-        raise _bad_value(f"{thing} at $.name", wanted, ascii(manifest.name[:140]))
+        raise _bad_value("$.name", wanted, ascii(manifest.name[:140]))
     if not _RELEASE.fullmatch(manifest.min_wrapper):
         wanted = "a release like 0.1.0"
-        raise _bad_value(f"{thing} at $.min_wrapper", wanted, ascii(manifest.min_wrapper[:40]))
+        raise _bad_value("$.min_wrapper", wanted, ascii(manifest.min_wrapper[:40]))
 
 
 def _bad_value(where: str, wanted: str, got: str) -> BundleError:
-    return BundleError("EDGE-BUNDLE-037", where, wanted=wanted, got=got, hint=_HINT)
+    return BundleError("EDGE-BUNDLE-037", _AT + where, wanted=wanted, got=got, hint=_HINT)
 
 
-def _check_identity(manifest: Manifest, thing: str) -> None:
+def _check_identity(manifest: Manifest) -> None:
     entry = next((e for e in manifest.files if e.path == IDENTITY), None)
     if entry is None or entry.sha256 != manifest.model_id:
-        where = f"{thing} at $.model_id"
+        where = f"{_AT}$.model_id"
         wanted = f"the sha256 of {IDENTITY}"
         got = "another" if entry else f"no {IDENTITY} among the files"
         raise BundleError("EDGE-BUNDLE-040", where, wanted=wanted, got=got, hint=_HINT)
 
 
-def _check_signatures(manifest: Manifest, thing: str) -> None:
+def _check_signatures(manifest: Manifest) -> None:
     """What a file takes and gives is what the model does, tensor by tensor, in the same order."""
-    _check_states(manifest, thing)
+    _check_states(manifest)
     signatures = manifest.signatures
     for i, artifact in enumerate(manifest.artifacts):
-        where = f"{thing} at $.artifacts[{i}]"
+        where = f"$.artifacts[{i}]"
         _check_files_io(artifact, signatures[MAIN], where)
         for j, function in enumerate(or_default(artifact.functions, ())):
             place = f"{where}.functions[{j}]"
@@ -249,13 +245,11 @@ def _check_signatures(manifest: Manifest, thing: str) -> None:
             _check_files_io(function, signatures[function.name], place)
 
 
-def _check_states(manifest: Manifest, thing: str) -> None:
+def _check_states(manifest: Manifest) -> None:
     """Signatures name states that are there, and agree with them on what a dimension is."""
     states = {state.name: state for state in or_default(manifest.states, ())}
-    places = [f"{thing} at $.signature"]
-    places += [
-        f"{thing} at $.functions[{i}].signature" for i in range(len(manifest.signatures) - 1)
-    ]
+    places = ["$.signature"]
+    places += [f"$.functions[{i}].signature" for i in range(len(manifest.signatures) - 1)]
     for where, signature in zip(places, manifest.signatures.values(), strict=True):
         for name in or_default(signature.states, ()):
             if name not in states:
@@ -266,7 +260,7 @@ def _check_states(manifest: Manifest, thing: str) -> None:
                 raise _bad_value(f"{where}.dims", wanted, str(signature.dims))
     for i, function in enumerate(or_default(manifest.functions, ())):
         if or_default(function.signature.states, ()) and "states" not in function.requires:
-            raise _lacks_feature(f"{thing} at $.functions[{i}].requires", "states")
+            raise _lacks_feature(f"$.functions[{i}].requires", "states")
 
 
 def _check_files_io(part: Artifact | ArtifactFunction, signature: Signature, where: str) -> None:
@@ -286,40 +280,40 @@ def _lacks_feature(where: str, feature: str) -> BundleError:
     return _bad_value(where, f"the feature {feature!r}, which is used", "a list without it")
 
 
-def _check_references(manifest: Manifest, thing: str) -> None:
+def _check_references(manifest: Manifest) -> None:
     """Every reference names a listed file, alike in size and hash, in the folder it belongs to."""
     listed = {entry.path: entry for entry in manifest.files}
     for where, entry in referenced(manifest):
         if listed.get(entry.path) != entry:
             got = f"{entry.path}, listed otherwise" if entry.path in listed else entry.path
-            raise _broken_reference(f"{thing} at {where}", "a file as $.files lists it", got)
+            raise _broken_reference(where, "a file as $.files lists it", got)
         folder = _FOLDERS[part[1]] if (part := _PART.match(where)) else ""
         if not entry.path.startswith(folder):
-            raise _broken_reference(f"{thing} at {where}", f"a file under {folder}", entry.path)
+            raise _broken_reference(where, f"a file under {folder}", entry.path)
     for i, artifact in enumerate(manifest.artifacts):
         folder = f"artifacts/{artifact.name}/"
         if artifact.format == REFERENCE_FORMAT:
             raise _broken_reference(
-                f"{thing} at $.artifacts[{i}].format", "onnx, tflite or coreml", REFERENCE_FORMAT
+                f"$.artifacts[{i}].format", "onnx, tflite or coreml", REFERENCE_FORMAT
             )
         for entry in artifact.files:
             if not entry.path.startswith(folder):
-                where = f"{thing} at $.artifacts[{i}].files"
+                where = f"$.artifacts[{i}].files"
                 raise _broken_reference(where, f"files under {folder}", entry.path)
 
     for i, refused in enumerate(manifest.refused):
         if refused.path is not None:
             check_name(refused.path)
             if not refused.path.startswith("failed/"):
-                where = f"{thing} at $.refused[{i}].path"
+                where = f"$.refused[{i}].path"
                 raise _broken_reference(where, "a path under failed/", refused.path)
 
 
 def _broken_reference(where: str, wanted: str, got: str) -> BundleError:
-    return BundleError("EDGE-BUNDLE-038", where, wanted=wanted, got=got, hint=_HINT)
+    return BundleError("EDGE-BUNDLE-038", _AT + where, wanted=wanted, got=got, hint=_HINT)
 
 
-def check_bundle(manifest: Manifest, thing: str) -> None:
+def check_bundle(manifest: Manifest) -> None:
     """Hold a manifest to what a sealed bundle must keep to: nothing of the workspace is left in it.
 
     Raises:
@@ -328,6 +322,6 @@ def check_bundle(manifest: Manifest, thing: str) -> None:
     left = [] if manifest.reference is None else ["$.reference"]
     left += [f"$.refused[{i}].path" for i, r in enumerate(manifest.refused) if r.path is not None]
     if left:
-        where = f"{thing} at {left[0]}"
+        where = _AT + left[0]
         got = "something of a workspace"
         raise BundleError("EDGE-BUNDLE-039", where, wanted="null in a bundle", got=got, hint=_HINT)

@@ -22,6 +22,7 @@ from edgeserve.bundle.rules import IDENTITY, FunctionIdentity, check_bundle
 from edgeserve.bundle.workspace import Workspace
 from edgeserve.bundle.zipfmt import ZipMember
 from edgeserve.errors import BundleError
+from edgeserve.files import Closing
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import or_default
 from edgeserve.types.manifest import Manifest
@@ -72,7 +73,7 @@ def _check_identity(data: bytes, manifest: Manifest) -> None:
             raise _damaged("EDGE-BUNDLE-040", where, f"what {IDENTITY} says", "something else")
 
 
-class Bundle:
+class Bundle(Closing):
     """A sealed bundle, checked from end to end when it is opened, except for the members' data.
 
     The data of a member are held to its sha256 each time it is read. Safe to use from several
@@ -119,7 +120,7 @@ class Bundle:
         data = self._source.read(place.start, place.size)
         self._check_crc(place, zlib.crc32(data))
         manifest = read_manifest(data)
-        check_bundle(manifest, MANIFEST)
+        check_bundle(manifest)
         return manifest
 
     def _check_crc(self, place: ZipMember, crc: int) -> None:
@@ -155,13 +156,11 @@ class Bundle:
 
     def _find(self, member: str) -> FileEntry:
         if member not in self._listed:
-            raise BundleError(
-                "EDGE-BUNDLE-042",
-                f"member {member!a}",
-                wanted="a member that the manifest lists",
-                got="none of that name",
-                hint="`edgeserve inspect` lists the members",
-            )
+            where = f"member {member!a}"
+            wanted = "a member that the manifest lists"
+            got = "none of that name"
+            hint = "`edgeserve inspect` lists the members"
+            raise BundleError("EDGE-BUNDLE-042", where, wanted=wanted, got=got, hint=hint)
         return self._listed[member]
 
     def _chunks(self, entry: FileEntry) -> Iterator[bytes]:
@@ -208,12 +207,6 @@ class Bundle:
     def close(self) -> None:
         """Close the file; extracted artifacts stay usable."""
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _bytes(size: int | None) -> str:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import filelock
 import msgspec
@@ -23,7 +23,7 @@ import msgspec
 from edgeserve.bundle.manifest import MANIFEST, MAX_BYTES, read_manifest, write_manifest
 from edgeserve.bundle.rules import check_name
 from edgeserve.errors import BundleError
-from edgeserve.files import LOCAL, Fs, sha256_bytes, sha256_file, sweep, write_atomic
+from edgeserve.files import LOCAL, Closing, Fs, sha256_bytes, sha256_file, sweep, write_atomic
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value, decode, encode
 from edgeserve.types.manifest import Manifest
@@ -47,7 +47,7 @@ class LockHolder(Value, frozen=True):
     since: str
 
 
-class Workspace:
+class Workspace(Closing):
     """A folder that stages write into and everybody may read.
 
     Attributes:
@@ -202,13 +202,11 @@ class Workspace:
         """
         entry = next((e for e in self.manifest.files if e.path == member), None)
         if entry is None:
-            raise BundleError(
-                "EDGE-BUNDLE-042",
-                f"file {member!a}",
-                wanted="a file that the manifest lists",
-                got="none of that name",
-                hint=f"{MANIFEST} lists the files of a workspace",
-            )
+            where = f"file {member!a}"
+            wanted = "a file that the manifest lists"
+            got = "none of that name"
+            hint = f"{MANIFEST} lists the files of a workspace"
+            raise BundleError("EDGE-BUNDLE-042", where, wanted=wanted, got=got, hint=hint)
         real_file(self.path, member)
         try:
             data = (self.path / member).read_bytes()
@@ -237,12 +235,6 @@ class Workspace:
 
     def close(self) -> None:
         """Nothing is held open: there for the sake of `Model`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def real_file(root: Path, member: str) -> os.stat_result:

@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("use", "Run the golden cases on this device and print a certificate."),
     "serve": ("serving", "Serve bundles over the Open Inference Protocol."),
     "inspect": ("use", "List the contents of a bundle or workspace and check all hashes."),
-    "env": ("env", "Manage environments for external exporters (optimum)."),
+    "env": ("info", "Manage environments for external exporters (optimum)."),
     "doctor": ("info", "Check this installation: what works, what is missing, how to get it."),
     "profiles": ("info", "List device and workload profiles."),
     "explain": ("info", "Explain an error code."),
@@ -127,6 +127,15 @@ def print_json(document: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
+def show(as_json: bool, document: Callable[[], Any], print_it: Callable[[], None]) -> int:
+    """Print what a command found, as one JSON object or for people; its exit code."""
+    if as_json:
+        print_json(document())
+    else:
+        print_it()
+    return 0
+
+
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
@@ -173,12 +182,9 @@ def usage(message: str, as_json: bool) -> int:
 
 
 def _unexpected(error: Exception) -> EdgeError:
-    return EdgeError(
-        "EDGE-USAGE-900",
-        type(error).__name__,
-        got=str(error) or "no message",
-        hint="this is a fault of edgeserve: please report it with the trace above",
-    )
+    got = str(error) or "no message"
+    hint = "this is a fault of edgeserve: please report it with the trace above"
+    return EdgeError("EDGE-USAGE-900", type(error).__name__, got=got, hint=hint)
 
 
 def _interrupted(name: str) -> EdgeError:

@@ -1,14 +1,15 @@
-"""Commands that inform: doctor, profiles, explain."""
+"""Commands on the installation and the catalogues: doctor, env, profiles, explain."""
 
 from __future__ import annotations
 
 import textwrap
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from edgeserve.cli.app import Json, command, print_json
+from edgeserve.cli.app import Json, command, print_json, show
 
 
 def doctor(json_: Json = False) -> int:
@@ -34,18 +35,14 @@ def profiles(
     json_: Json = False,
 ) -> int:
     """List device and workload profiles."""
+    from edgeserve.cli.tables import print_profiles
     from edgeserve.pipeline.options import list_profiles
+    from edgeserve.types.base import encode
 
     found = list_profiles(name)
-    if json_:
-        from edgeserve.types.base import encode
-
-        print_json(encode({"schema": 1, "profiles": list(found), "error": None}))
-        return 0
-    from edgeserve.cli.tables import print_profiles
-
-    print_profiles(found, whole=name is not None)
-    return 0
+    document = {"schema": 1, "profiles": list(found), "error": None}
+    shown = partial(print_profiles, found, whole=name is not None)
+    return show(json_, lambda: encode(document), shown)
 
 
 def explain(
@@ -59,8 +56,7 @@ def explain(
 
     found = [codes.explain(code)] if code else list(codes.catalogue().values())
     if json_:
-        rows = [{"code": e.code, "title": e.title, "story": e.story, "fix": e.fix} for e in found]
-        print_json({"schema": 1, "codes": rows, "error": None})
+        print_json({"schema": 1, "codes": [asdict(each) for each in found], "error": None})
     elif code is None:
         for each in found:
             print(f"{each.code}  {each.title}")
@@ -71,8 +67,26 @@ def explain(
     return 0
 
 
+def env(
+    action: Annotated[str, typer.Argument(metavar="create", help="The action: create.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment: optimum.")],
+    index_url: Annotated[str | None, typer.Option(help="URL of another package index.")] = None,
+    json_: Json = False,
+) -> int:
+    """Manage environments for external exporters (optimum)."""
+    from edgeserve.cli.app import terminal_ui
+    from edgeserve.options import check_choice
+    from edgeserve.pipeline.env import create
+
+    check_choice("env", action, ("create",))
+    made = create(name, terminal_ui(), ("--index-url", index_url) if index_url else ())
+    shown = f"{made.name}  {'made in' if made.made else 'is in'} {made.folder}"
+    return show(json_, made.json, lambda: print(shown))
+
+
 COMMANDS = {
     "doctor": partial(command, doctor),
+    "env": partial(command, env),
     "profiles": partial(command, profiles),
     "explain": partial(command, explain),
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeserve.cli.app import Json, command, print_json, terminal_ui
+from edgeserve.cli.app import Json, command, print_json, show, terminal_ui
 from edgeserve.cli.options import command_of
 from edgeserve.types.options import (
     ConvertOptions,
@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 
 def _finish(result: StageResult, as_json: bool) -> int:
     """Print what came out and return the exit code."""
-    if as_json:
-        print_json(result.json())
-    else:
-        from edgeserve.cli.tables import print_outcome
+    from edgeserve.cli.tables import print_outcome
 
-        print_outcome(result)
+    show(as_json, result.json, lambda: print_outcome(result))
     return result.exit_code
 
 
@@ -50,30 +47,20 @@ def validate(options: ValidateOptions, as_json: bool) -> int:
 
 def measure(options: MeasureOptions, as_json: bool) -> int:
     """Measure time and memory of each artifact, in its own process."""
+    from edgeserve.cli.tables import print_measurements
     from edgeserve.pipeline.measure import measure as stage
 
     measured = stage(options, terminal_ui())
-    if as_json:
-        print_json(measured.json())
-    else:
-        from edgeserve.cli.tables import print_measurements
-
-        print_measurements(measured)
-    return 0
+    return show(as_json, measured.json, lambda: print_measurements(measured))
 
 
 def package(options: PackageOptions, as_json: bool) -> int:
     """Write the .edge package (all artifacts that did not fail)."""
+    from edgeserve.cli.tables import print_packaged
     from edgeserve.pipeline.publish import package as stage
 
     packaged = stage(options)
-    if as_json:
-        print_json(packaged.json())
-    else:
-        from edgeserve.cli.tables import print_packaged
-
-        print_packaged(packaged)
-    return 0
+    return show(as_json, packaged.json, lambda: print_packaged(packaged))
 
 
 def report(options: ReportOptions, as_json: bool) -> int:
@@ -81,11 +68,9 @@ def report(options: ReportOptions, as_json: bool) -> int:
     from edgeserve.pipeline.publish import report as stage
 
     rendered = stage(options, terminal_ui())
-    if as_json:
-        print_json({"schema": 1, "path": rendered.path, "size": rendered.size, "error": None})
-    else:
-        print(f"{rendered.path}  {rendered.size / 1024:.0f} KiB")
-    return 0
+    document = {"schema": 1, "path": rendered.path, "size": rendered.size, "error": None}
+    shown = f"{rendered.path}  {rendered.size / 1024:.0f} KiB"
+    return show(as_json, lambda: document, lambda: print(shown))
 
 
 def run(

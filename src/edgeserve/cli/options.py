@@ -16,6 +16,9 @@ from edgeserve.options import Option, definitions, flag, is_list, split_list
 O = TypeVar("O")  # noqa: E741
 
 
+_Keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+
+
 def command_of(kind: type[O], function: Callable[[O, bool], int | None]) -> Callable[..., None]:
     """Make a command of ``function(options, as_json)``, which takes all options of ``kind``."""
 
@@ -30,9 +33,7 @@ def with_parameters(
     function: Callable[..., int | None], listed: list[inspect.Parameter]
 ) -> Callable[..., int | None]:
     """Give a function that takes anything the signature that typer reads, with ``--json`` last."""
-    json_ = inspect.Parameter(
-        "json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json
-    )
+    json_ = _Keyword("json_", default=False, annotation=Json)
     signature = inspect.Signature([*listed, json_])
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
@@ -53,11 +54,7 @@ def parameters(kind: type) -> list[inspect.Parameter]:
             default = ",".join(default)
         elif is_list(type_) and not default:
             default = None
-        listed.append(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-            )
-        )
+        listed.append(_Keyword(name, default=default, annotation=annotation))
     own = vars(kind)["__annotations__"]
     return sorted(
         listed,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgeserve.cli.app import command, print_json
+from edgeserve.cli.app import command, show
 from edgeserve.cli.options import given_options, parameters, with_parameters
 from edgeserve.options import definitions
 from edgeserve.serve.options import (
@@ -74,11 +74,8 @@ def _emit(asked: ServeCommand, kind: str, fields: dict[str, Any], as_json: bool)
         raise option_error("out", "a folder", "an empty text")
     written = emit(kind, Deployment(**fields), out, asked.force)
     paths = [str(Path(out, name)) for name in written]
-    if as_json:
-        print_json({"schema": 1, "out": out, "files": paths})
-    else:
-        print("\n".join(paths))
-    return 0
+    document = {"schema": 1, "out": out, "files": paths}
+    return show(as_json, lambda: document, lambda: print("\n".join(paths)))
 
 
 COMMANDS = {"serve": lambda: command(with_parameters(serve, _listed()))}

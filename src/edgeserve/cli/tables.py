@@ -62,15 +62,9 @@ def _fixed(artifact: Artifact, signature: Signature) -> dict[str, set[int]]:
 
 def _padded(manifest: Manifest) -> set[str]:
     """Dimensions whose inputs may be padded to an artifact's size."""
-    padding = manifest.processing.padding
-    padded = {
-        dim
-        for spec in manifest.signature.inputs
-        if spec.name in padding
-        for dim in spec.shape
-        if isinstance(dim, str)
-    }
-    return padded | set(manifest.signature.padded)
+    shapes = (manifest.signature.input(name).shape for name in manifest.processing.padding)
+    named = {dim for shape in shapes for dim in shape if isinstance(dim, str)}
+    return named | set(manifest.signature.padded)
 
 
 _STYLES = {"pass": "green", "degraded": "yellow", "unproven": "magenta", "fail": "red"}

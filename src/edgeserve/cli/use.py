@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from edgeserve.cli.app import Json, command, print_json
+from edgeserve.cli.app import Json, command, show
 from edgeserve.errors import InputError
 
 Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="A .edge file or a workspace.")]
@@ -35,43 +35,27 @@ def predict(
     json_: Json = False,
 ) -> int:
     """Predict raw inputs with the best validated artifact."""
+    from edgeserve.cli.tables import print_answers
+    from edgeserve.types.base import encode
     from edgeserve.wrapper import Wrapper
 
-    with Wrapper(
-        bundle,
-        format=format_,
-        precision=precision,
-        delegate=delegate,
-        strict=strict,
-        threads=threads,
-    ) as model:
+    with Wrapper(bundle, format_, precision, delegate, strict, threads) as model:
         answers = model.predict([_input(path, model.manifest.task) for path in inputs])
     inputs = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in inputs]
-    if json_:
-        from edgeserve.types.base import encode
-
-        pairs = [{"input": i, "answer": a} for i, a in zip(inputs, answers, strict=True)]
-        print_json(encode({"schema": 1, "answers": pairs, "error": None}))
-    else:
-        from edgeserve.cli.tables import print_answers
-
-        print_answers(inputs, answers)
-    return 0
+    pairs = [{"input": i, "answer": a} for i, a in zip(inputs, answers, strict=True)]
+    document = {"schema": 1, "answers": pairs, "error": None}
+    return show(json_, lambda: encode(document), lambda: print_answers(inputs, answers))
 
 
 def verify(bundle: Bundle, json_: Json = False) -> int:
     """Run the golden cases on this device and print a certificate."""
+    from edgeserve.cli.tables import print_certificate
+    from edgeserve.types.base import encode
     from edgeserve.wrapper import verify as prove
 
     certificate = prove(bundle)
-    if json_:
-        from edgeserve.types.base import encode
-
-        print_json(encode({"schema": 1, "certificate": certificate, "error": None}))
-    else:
-        from edgeserve.cli.tables import print_certificate
-
-        print_certificate(certificate)
+    document = {"schema": 1, "certificate": certificate, "error": None}
+    show(json_, lambda: encode(document), lambda: print_certificate(certificate))
     return 0 if certificate.verdict == "pass" else 1
 
 
@@ -83,16 +67,11 @@ def inspect(
     json_: Json = False,
 ) -> int:
     """List the contents of a bundle or workspace and check all hashes."""
+    from edgeserve.cli.tables import print_inspection
     from edgeserve.pipeline.inspect import inspect as stage
 
     found = stage(bundle, graph=graph)
-    if json_:
-        print_json(found.json())
-    else:
-        from edgeserve.cli.tables import print_inspection
-
-        print_inspection(found)
-    return 0
+    return show(json_, found.json, lambda: print_inspection(found))
 
 
 def _input(path: str, task: str) -> object:
@@ -106,13 +85,10 @@ def _input(path: str, task: str) -> object:
     try:
         return read_arrays(Path(path))
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(
-            "EDGE-INPUT-007",
-            path,
-            wanted="an .npz of named tensors without pickled objects",
-            got=str(error),
-            hint="write it with numpy.savez(path, NAME=array, ...)",
-        ) from error
+        wanted = "an .npz of named tensors without pickled objects"
+        got = str(error)
+        hint = "write it with numpy.savez(path, NAME=array, ...)"
+        raise InputError("EDGE-INPUT-007", path, wanted=wanted, got=got, hint=hint) from error
 
 
 COMMANDS = {

@@ -38,7 +38,8 @@ def page() -> str:
 
 def _parts() -> Iterator[str]:
     yield _HEAD
-    classes = {kind.area: kind for kind in _kinds() if kind.area}
+    # The area of a class that has none of its own is its parent's.
+    classes = {kind.area: kind for kind in errors.tree() if vars(kind).get("area")}
     for area, entries in groupby(
         catalogue(published=True).values(), lambda entry: entry.code.split("-")[1]
     ):
@@ -46,14 +47,6 @@ def _parts() -> Iterator[str]:
         yield f"\n## {area}\n\n`{kind.__name__}`, exit code {kind.exit_code}. {_first(kind)}\n"
         for entry in entries:
             yield _entry(entry)
-
-
-def _kinds() -> Iterator[type[errors.EdgeError]]:
-    """The classes of the tree; the area of one that has none of its own is its parent's."""
-    for name in errors.__all__:
-        kind = getattr(errors, name)
-        if isinstance(kind, type) and "area" in vars(kind):
-            yield kind
 
 
 def _first(kind: type[errors.EdgeError]) -> str:

@@ -133,11 +133,10 @@ def read_coco(path: Path, known: LabelSchema | None = None) -> tuple[Sample, ...
     files: dict[int | str, Path] = {}
     first: dict[str, int] = {}
     for index, image in enumerate(coco.images):
-        file = path.parent / image.file_name
-        check_file(file, f"{path.name} images[{index}]")
+        file, where = path.parent / image.file_name, f"{path.name} images[{index}]"
+        check_file(file, where)
         key = str(file.resolve())
         if key in first:
-            where = f"{path.name} images[{index}]"
             got = f"{image.file_name}, which images[{first[key]}] is too"
             hint = "remove one of the two: an input counts as evidence once"
             raise DataError("EDGE-DATA-008", where, wanted="each image once", got=got, hint=hint)

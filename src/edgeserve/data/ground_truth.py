@@ -198,6 +198,11 @@ bad_place = truth_error(
 )
 
 
+def is_crowd(note: Any) -> bool:
+    """Whether an annotation of COCO is of a crowd rather than of one thing."""
+    return bytes(note.iscrowd) in (b"1", b"true")
+
+
 def read_raw(value: msgspec.Raw, type_: type[_T], where: str, wanted: str, bad: BadTruth) -> _T:
     """A field of a COCO annotation.
 

@@ -60,18 +60,18 @@ def read_jsonl(
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
-        parsed = _parse(path, number, line)
-        sample = _sample(path, number, parsed, medium)
+        where = f"{path.name} line {number}"
+        parsed = _parse(where, line)
+        sample = _sample(path, where, f"line {number}", parsed, medium)
         key = sample.path or sample.id
         if key in lines:
-            where = f"{path.name} line {number}"
             got = f"{sample.id}, which line {lines[key]} lists too"
             hint = "remove one of the two lines: an input counts as evidence once"
             raise DataError("EDGE-DATA-008", where, wanted="each input once", got=got, hint=hint)
         lines[key] = number
         if known is not None:
             kinds |= {key for key in keys if getattr(parsed, key) is not None}
-            truth = _truth(path, f"{path.name} line {number}", parsed, sample, known)
+            truth = _truth(path, where, parsed, sample, known)
             sample = msgspec.structs.replace(sample, truth=truth)
         samples.append(sample)
     if not samples:
@@ -100,34 +100,31 @@ def _lines(path: Path) -> list[bytes]:
     return data.removeprefix(_BOM).split(b"\n")
 
 
-def _parse(path: Path, number: int, line: bytes) -> Any:
+def _parse(where: str, line: bytes) -> Any:
     try:
         parsed = msgspec.json.decode(line, type=_line())
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         keys = ", ".join(f'"{each.key}"' for each in truth_readers())
-        where = f"{path.name} line {number}"
         wanted = f'{{"input": path or text}} with, where known, "label" (or {keys}) and "group"'
         hint = "each line is one whole JSON object in UTF-8, with no other keys"
         raise DataError("EDGE-DATA-007", where, wanted=wanted, got=str(error), hint=hint) from error
     if not parsed.input.strip():
-        where = f"{path.name} line {number}"
         hint = "give a path or a text, or remove the line"
         raise DataError("EDGE-DATA-007", where, wanted='an "input"', got="an empty one", hint=hint)
     return parsed
 
 
-def _sample(path: Path, number: int, line: Any, medium: Medium | None) -> Sample:
+def _sample(path: Path, where: str, name: str, line: Any, medium: Medium | None) -> Sample:
+    """The input of a line; a text is called as its line is, and a file by its path."""
     label = None if line.label is None else str(line.label)
-    if _is_file(path, line.input, medium):
-        file = path.parent / line.input
-        check_file(file, f"{path.name} line {number}")
-        identity = Path(line.input).as_posix()
-        group = identity if line.group is None else str(line.group)
-        resolved = str(file.resolve())
-        return Sample(id=identity, group=group, path=resolved, label=label)
-    identity = f"line {number}"
+    is_file = _is_file(path, line.input, medium)
+    identity = Path(line.input).as_posix() if is_file else name
     group = identity if line.group is None else str(line.group)
-    return Sample(id=identity, group=group, text=line.input, label=label)
+    if not is_file:
+        return Sample(id=identity, group=group, text=line.input, label=label)
+    file = path.parent / line.input
+    check_file(file, where)
+    return Sample(id=identity, group=group, path=str(file.resolve()), label=label)
 
 
 def _is_file(table: Path, named: str, medium: Medium | None) -> bool:

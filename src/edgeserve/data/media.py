@@ -114,13 +114,11 @@ def _check_names(files: list[str]) -> None:
         try:
             file.encode()
         except UnicodeEncodeError as error:
-            raise DataError(
-                "EDGE-DATA-022",
-                ascii(file),
-                wanted="a file name in UTF-8",
-                got="other bytes",
-                hint="rename the file",
-            ) from error
+            where = ascii(file)
+            wanted = "a file name in UTF-8"
+            got = "other bytes"
+            hint = "rename the file"
+            raise DataError("EDGE-DATA-022", where, wanted=wanted, got=got, hint=hint) from error
 
 
 def unreadable(path: str, error: OSError, wanted: str = "to read it") -> DataError:

@@ -16,10 +16,12 @@ from typing import IO, Any
 
 import numpy as np
 
+from edgeserve.files import Closing
+
 _CHUNK = 8 << 20  # bytes of rows held at once
 
 
-def write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
+def write_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of an ``.npz``: stored members in the mapping's order, the same bytes every time.
 
     `numpy.savez` takes names as keyword arguments, which an array called ``file`` breaks.
@@ -36,7 +38,7 @@ def write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an ``.npz`` by name.
 
     Raises:
@@ -55,7 +57,7 @@ class ArrayHeader:
     fortran: bool
 
 
-class Rows:
+class Rows(Closing):
     """The arrays of one ``.npz``, read along their first axis. A context manager.
 
     Reading rows in rising order reads the file once; going back starts that array again.
@@ -69,18 +71,12 @@ class Rows:
         """
         self._zip = zipfile.ZipFile(path)
         self._open: dict[str, tuple[IO[bytes], int]] = {}
-        self._whole: dict[str, np.ndarray[Any, Any]] = {}
+        self._whole: dict[str, np.ndarray] = {}
         try:
             self.headers = {n.removesuffix(".npy"): self._header(n) for n in self._members()}
         except BaseException:
             self._zip.close()
             raise
-
-    def __enter__(self) -> Rows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""
@@ -100,7 +96,7 @@ class Rows:
         with self._zip.open(member) as stream:
             return _read_header(stream)
 
-    def rows(self, name: str, start: int, count: int) -> np.ndarray[Any, Any]:
+    def rows(self, name: str, start: int, count: int) -> np.ndarray:
         """``count`` rows of an array from row ``start``: shape ``(count, ...)``, the file's dtype.
 
         Raises:
@@ -115,7 +111,7 @@ class Rows:
         data = self._read(name, start * size, count * size)
         return np.frombuffer(data, header.dtype).reshape(count, *header.shape[1:])
 
-    def chunks(self, name: str) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    def chunks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
         """The whole array in pieces of a few MiB, each with its first row's number."""
         header = self.headers[name]
         total = header.shape[0]
@@ -124,7 +120,7 @@ class Rows:
         for start in range(0, total, step):
             yield start, self.rows(name, start, min(step, total - start))
 
-    def _array(self, name: str) -> np.ndarray[Any, Any]:
+    def _array(self, name: str) -> np.ndarray:
         if name not in self._whole:
             with self._zip.open(f"{name}.npy") as stream:
                 whole = np.lib.format.read_array(stream, allow_pickle=False)

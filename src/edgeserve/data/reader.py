@@ -10,13 +10,13 @@ import hashlib
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from edgeserve.data.media import medium_of
 from edgeserve.data.npz_io import ArrayHeader, Rows
 from edgeserve.errors import DataError
+from edgeserve.files import Closing
 from edgeserve.types.samples import Sample
 from edgeserve.types.tensors import Signature, TensorSpec
 
@@ -50,7 +50,10 @@ def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sampl
     given_names = {spec.name for spec in signature.inputs} if signature else set()
     keys = [name for name in rows.headers if name != _GROUP or name in given_names]
     for name, header in rows.headers.items():
-        _check_plain(path, name, header)
+        if header.dtype.hasobject:
+            where, got = f"{path.name} array {name!r}", "Python objects"
+            hint = "objects lie in pickles, which can run code: store plain arrays"
+            raise DataError("EDGE-DATA-011", where, wanted="numbers", got=got, hint=hint)
     count = _count(path, rows, keys)
     if signature is not None:
         for name, key in input_names(path, keys, signature).items():
@@ -62,13 +65,6 @@ def _samples(path: Path, rows: Rows, signature: Signature | None) -> tuple[Sampl
         Sample(id=f"row {i}", group=groups[i] if groups else f"row {i}", path=str(path), row=i)
         for i in range(count)
     )
-
-
-def _check_plain(path: Path, name: str, header: ArrayHeader) -> None:
-    if header.dtype.hasobject:
-        where = f"{path.name} array {name!r}"
-        hint = "objects lie in pickles, which can run code: store plain arrays"
-        raise DataError("EDGE-DATA-011", where, wanted="numbers", got="Python objects", hint=hint)
 
 
 def _count(path: Path, rows: Rows, keys: list[str]) -> int:
@@ -159,13 +155,11 @@ def _check_finite(path: Path, key: str, rows: Rows) -> None:
 def _groups(path: Path, rows: Rows, count: int) -> list[str]:
     header = rows.headers[_GROUP]
     if header.shape != (count,) or header.dtype.kind not in "iuUS":
-        raise DataError(
-            "EDGE-DATA-016",
-            f"{path.name} array 'group'",
-            wanted=f"{count} integers or strings",
-            got=f"dtype {header.dtype}, shape {_shape_text(header.shape)}",
-            hint="give one group (photo, speaker, ...) a row",
-        )
+        where = f"{path.name} array 'group'"
+        wanted = f"{count} integers or strings"
+        got = f"dtype {header.dtype}, shape {_shape_text(header.shape)}"
+        hint = "give one group (photo, speaker, ...) a row"
+        raise DataError("EDGE-DATA-016", where, wanted=wanted, got=got, hint=hint)
     values = rows.rows(_GROUP, 0, count)
     return [v.decode("latin-1") if isinstance(v, bytes) else str(v) for v in values.tolist()]
 
@@ -175,7 +169,7 @@ def _shape_text(shape: tuple[int | str, ...]) -> str:
 
 
 #: Named model inputs, batch axis included.
-Feed = dict[str, np.ndarray[Any, Any]]
+Feed = dict[str, np.ndarray]
 RawInput = bytes | str | Feed
 
 
@@ -190,7 +184,7 @@ def input_sha256(raw: RawInput) -> str:
     return digest.hexdigest()
 
 
-class Reader:
+class Reader(Closing):
     """Reads samples in order; keeps the last ``.npz`` open. A context manager.
 
     Args:
@@ -200,12 +194,6 @@ class Reader:
     def __init__(self, signature: Signature | None = None) -> None:
         self._signature = signature
         self._rows: tuple[str, Rows] | None = None
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file that is open."""
@@ -258,19 +246,17 @@ class Reader:
 
 
 def _as_input(
-    sample: Sample, row: np.ndarray[Any, Any], spec: TensorSpec, signature: Signature
-) -> np.ndarray[Any, Any]:
+    sample: Sample, row: np.ndarray, spec: TensorSpec, signature: Signature
+) -> np.ndarray:
     """A row with its batch axis, in the input's dtype; integers must survive the cast."""
     whole = row if fits(row.shape, spec, signature) else row[None]
     with np.errstate(over="ignore"):
         cast = whole.astype(spec.dtype)
     lost = not np.isfinite(cast).all() if cast.dtype.kind == "f" else bool((cast != whole).any())
     if lost:
-        raise DataError(
-            "EDGE-DATA-018",
-            f"{sample.id} input {spec.name!r}",
-            wanted=f"numbers that {spec.dtype} holds",
-            got=f"{whole.dtype} from {whole.min()} to {whole.max()}",
-            hint="store the array in the model's own dtype",
-        )
+        where = f"{sample.id} input {spec.name!r}"
+        wanted = f"numbers that {spec.dtype} holds"
+        got = f"{whole.dtype} from {whole.min()} to {whole.max()}"
+        hint = "store the array in the model's own dtype"
+        raise DataError("EDGE-DATA-018", where, wanted=wanted, got=got, hint=hint)
     return cast

@@ -129,14 +129,10 @@ def read_response(body: bytes, head: int | None) -> InferResponse:
     )
 
 
-def write_request(
-    inputs: Sequence[Tensor], id: str = "", binary: bool = True
-) -> tuple[bytes, int | None]:
+def write_request(inputs: Sequence[Tensor], binary: bool = True) -> tuple[bytes, int | None]:
     """The body of a request and, where it holds binary tensors, the length of its JSON."""
     heads, blobs = _written(inputs, {tensor.name: binary for tensor in inputs})
     message: dict[str, Any] = {"inputs": heads}
-    if id:
-        message["id"] = id
     if binary:
         message["parameters"] = {"binary_data_output": True}
     return _joined(message, blobs)

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from edgeserve.files import Closing
 from edgeserve.oip.client import ClientError, EndpointReply, EndpointRequest, HttpClient
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ def parse_address(url: str) -> ModelAddress:
     return ModelAddress(f"{parts.scheme}://{parts.netloc}{prefix}", *words[1::2])
 
 
-class EndpointSession:
+class EndpointSession(Closing):
     """Requests to one server, each with the same time limit. A context manager.
 
     Args:
@@ -80,12 +81,6 @@ class EndpointSession:
 
     def __init__(self, client: HttpClient, url: str, timeout: float) -> None:
         self.url, self.timeout, self._client = url, timeout, client
-
-    def __enter__(self) -> EndpointSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections."""

@@ -15,17 +15,8 @@ import numpy as np
 #: The protocol's words for element types, and ours. BF16 has no numpy dtype and is refused.
 DATATYPES: dict[str, str] = {
     "BOOL": "bool",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
+    **{name.upper(): name for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()},
+    **{f"FP{bits}": f"float{bits}" for bits in (16, 32, 64)},
     "BYTES": "string",
 }
 _WORDS = {ours: word for word, ours in DATATYPES.items()}

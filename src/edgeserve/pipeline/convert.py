@@ -49,18 +49,9 @@ from edgeserve.validate.requests import Answers
 
 #: What a workspace holds; an interrupted first run leaves some of it and no manifest.
 _WORKSPACE_NAMES = frozenset(
-    {
-        "artifacts",
-        "assets",
-        "failed",
-        "golden",
-        "identity.json",
-        "logs",
-        "manifest.json",
-        "reports",
-        "samples",
-        "source",
-    }
+    (
+        "artifacts assets failed golden identity.json logs manifest.json reports samples source"
+    ).split()
 )
 
 
@@ -80,13 +71,10 @@ def check_workspace_folder(out: Path) -> None:
         return
     if strange:
         shown = ", ".join(strange[:3]) + (", ..." if len(strange) > 3 else "")
-        raise UsageError(
-            "EDGE-USAGE-012",
-            f"--out {out}",
-            wanted="a new or empty folder, or a workspace",
-            got=f"a folder with {shown}",
-            hint=f"name one inside it: -o {out / 'edgeserve-out'}",
-        )
+        wanted = "a new or empty folder, or a workspace"
+        got = f"a folder with {shown}"
+        hint = f"name one inside it: -o {out / 'edgeserve-out'}"
+        raise UsageError("EDGE-USAGE-012", f"--out {out}", wanted=wanted, got=got, hint=hint)
 
 
 _BISECT_VERB = "edgeserve.convert.bisect:bisect"
@@ -113,12 +101,6 @@ def _bisect_failed(
         if found.script:
             scripts[str(format)] = script
     return scripts
-
-
-def remove_repro_scripts(bench: StageContext, formats: Iterable[str]) -> None:
-    """Remove what an earlier run left: it would be about another conversion."""
-    for format in formats:
-        (bench.root / _repro_path(format)).unlink(missing_ok=True)
 
 
 def _repro_path(format: str) -> str:
@@ -219,13 +201,11 @@ def _cells(options: ConvertOptions) -> tuple[tuple[Variant, ...], dict[str, str]
         makers = [f for f in options.to if precision in backends.get(f).precisions]
         if not makers:
             made = {f: ", ".join(backends.get(f).precisions) for f in options.to}
-            raise BackendError(
-                "EDGE-BACKEND-006",
-                f"{' and '.join(options.to)} in {precision}",
-                wanted="; ".join(f"{f} in {precisions}" for f, precisions in made.items()),
-                got=f"{precision}, which is not made in this version",
-                hint=f"ask for --precision {backends.get(options.to[0]).precisions[0]}",
-            )
+            where = f"{' and '.join(options.to)} in {precision}"
+            wanted = "; ".join(f"{f} in {precisions}" for f, precisions in made.items())
+            got = f"{precision}, which is not made in this version"
+            hint = f"ask for --precision {backends.get(options.to[0]).precisions[0]}"
+            raise BackendError("EDGE-BACKEND-006", where, wanted=wanted, got=got, hint=hint)
         cells += [Variant(f, precision) for f in makers]
         left |= {f"{f}-{precision}": _UNMADE for f in options.to if f not in makers}
     order = {f: i for i, f in enumerate(options.to)}
@@ -256,7 +236,8 @@ def _work(
     made, judged, answers = _side_by_side(bench, plan, exported, model_id)
     candidates = [m for m in made if isinstance(m, BuiltCandidate)]
     refused = [_with_formats_that_passed(m, judged) for m in made if isinstance(m, Refused)]
-    remove_repro_scripts(bench, plan.options.to)
+    for format in plan.options.to:  # what an earlier run left is about another conversion
+        (bench.root / _repro_path(format)).unlink(missing_ok=True)
     repros = _bisect_failed(bench, refused, judged) if plan.options.bisect else {}
     manifest = _start(bench, plan, exported, model_id)
     whole = plan.options.all_or_nothing

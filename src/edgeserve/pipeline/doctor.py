@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata as metadata
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,24 +13,16 @@ from edgeserve.installation import install_command
 from edgeserve.types.base import encode
 
 #: What each extra brings; the package that shows it is there.
-_EXTRAS: dict[str, tuple[str, ...]] = {
-    "onnx": ("onnxruntime", "pillow"),
-    "tflite": ("ai-edge-litert", "pillow"),
-    "text": ("tokenizers",),
-    "cli": ("typer", "rich"),
-    "report": ("jinja2", "matplotlib"),
-    "convert": (
-        "torch",
-        "onnx",
-        "onnx-ir",
-        "onnxscript",
-        "litert-torch",
-        "ai-edge-quantizer",
-        "transformers",
-        "safetensors",
-    ),
-    "coreml": ("torch", "coremltools"),
-    "measure": ("psutil",),
+_EXTRAS = {
+    "onnx": "onnxruntime pillow",
+    "tflite": "ai-edge-litert pillow",
+    "text": "tokenizers",
+    "cli": "typer rich",
+    "report": "jinja2 matplotlib",
+    "convert": "torch onnx onnx-ir onnxscript litert-torch ai-edge-quantizer transformers "
+    "safetensors",
+    "coreml": "torch coremltools",
+    "measure": "psutil",
 }
 
 
@@ -68,7 +60,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _extra(name: str, packages: tuple[str, ...]) -> Finding:
+def _extra(name: str, packages: Sequence[str]) -> Finding:
     versions = {p: _version(p) for p in packages}
     if name == "onnx" and versions["onnxruntime"] is None and _version("onnxruntime-gpu"):
         versions["onnxruntime"] = f"{_version('onnxruntime-gpu')} (gpu)"
@@ -83,16 +75,12 @@ def _both_runtimes() -> Finding:
     """Two packages install the same ``onnxruntime`` module; the later one hides the other."""
     cpu, gpu = _version("onnxruntime"), _version("onnxruntime-gpu")
     if cpu and gpu:
-        return Finding(
-            "onnxruntime",
-            False,
-            f"onnxruntime {cpu} and onnxruntime-gpu {gpu} overwrite each other",
-            "pip uninstall -y onnxruntime onnxruntime-gpu; then "
-            f"{install_command('onnx')}, or with [gpu]",
-        )
-    return Finding(
-        "onnxruntime", True if cpu or gpu else None, "one package" if cpu or gpu else "none"
-    )
+        both = f"onnxruntime {cpu} and onnxruntime-gpu {gpu} overwrite each other"
+        again = f"{install_command('onnx')}, or with [gpu]"
+        hint = f"pip uninstall -y onnxruntime onnxruntime-gpu; then {again}"
+        return Finding("onnxruntime", False, both, hint)
+    one = cpu or gpu
+    return Finding("onnxruntime", True if one else None, "one package" if one else "none")
 
 
 def _backends() -> list[Finding]:
@@ -116,9 +104,8 @@ def _cache() -> Finding:
     existing = next(p for p in (folder, *folder.parents) if p.exists())
     if os.access(existing, os.W_OK):
         return Finding("cache", True, _tidy(folder))
-    return Finding(
-        "cache", False, f"{_tidy(folder)} cannot be written", "set EDGESERVE_CACHE to a folder"
-    )
+    hint = "set EDGESERVE_CACHE to a folder"
+    return Finding("cache", False, f"{_tidy(folder)} cannot be written", hint)
 
 
 def _tidy(path: Path) -> str:
@@ -148,7 +135,7 @@ def examine() -> Examination:
         Finding("python", True, f"{here.python} on {here.system}"),
         Finding("processor", True, f"{here.processor}, {here.cores} cores"),
     ]
-    checks += [_extra(name, packages) for name, packages in _EXTRAS.items()]
+    checks += [_extra(name, packages.split()) for name, packages in _EXTRAS.items()]
     checks += _guarded(_both_runtimes, "onnxruntime")
     checks += _guarded(_backends, "formats")
     checks += _guarded(_cache, "cache")

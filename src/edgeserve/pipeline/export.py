@@ -31,7 +31,7 @@ from edgeserve.processing.steps.top_k import TopK
 from edgeserve.types.base import decode, encode
 from edgeserve.types.options import ConvertOptions, ExportSettings
 from edgeserve.types.processing import InputProcessing, Processing
-from edgeserve.types.source import Exported, Source
+from edgeserve.types.source import Exported
 from edgeserve.types.steps import InputStep
 from edgeserve.types.tensors import Signature, TensorSpec
 
@@ -61,21 +61,17 @@ def _processing_for(preprocess: str, exported: Exported) -> Processing:
             return msgspec.toml.decode(data, type=Processing)
         return decode(data, Processing)
     except OSError as error:
-        raise UsageError(
-            "EDGE-USAGE-002",
-            f"--preprocess {preprocess}",
-            wanted=f"one of {', '.join(PRESETS)} or a file",
-            got=error.strerror or "no such file",
-            hint="spec/processing.md shows what a processing file holds",
-        ) from error
+        wanted, got = f"one of {', '.join(PRESETS)} or a file", error.strerror or "no such file"
+        raise _bad_preprocess(preprocess, wanted, got) from error
     except msgspec.MsgspecError as error:
-        raise UsageError(
-            "EDGE-USAGE-002",
-            f"--preprocess {preprocess}",
-            wanted="a processing in JSON or TOML",
-            got=describe_invalid_value(error),
-            hint="spec/processing.md shows what a processing file holds",
-        ) from error
+        wanted, got = "a processing in JSON or TOML", describe_invalid_value(error)
+        raise _bad_preprocess(preprocess, wanted, got) from error
+
+
+def _bad_preprocess(preprocess: str, wanted: str, got: str) -> UsageError:
+    where = f"--preprocess {preprocess}"
+    hint = "spec/processing.md shows what a processing file holds"
+    return UsageError("EDGE-USAGE-002", where, wanted=wanted, got=got, hint=hint)
 
 
 def _image_input(signature: Signature) -> tuple[TensorSpec, int, int]:
@@ -83,13 +79,10 @@ def _image_input(signature: Signature) -> tuple[TensorSpec, int, int]:
     height, width = (spec.shape[-2:] if len(spec.shape) == 4 else (0, 0)) or (0, 0)
     fits = len(signature.inputs) == 1 and len(spec.shape) == 4 and spec.shape[1] == 3
     if not fits or not isinstance(height, int) or not isinstance(width, int):
-        raise UsageError(
-            "EDGE-USAGE-003",
-            "--preprocess",
-            wanted="a model with one input of shape [batch, 3, height, width]",
-            got=", ".join(f"{s.name} {list(s.shape)}" for s in signature.inputs),
-            hint="write the processing into a file and name that instead",
-        )
+        wanted = "a model with one input of shape [batch, 3, height, width]"
+        got = ", ".join(f"{s.name} {list(s.shape)}" for s in signature.inputs)
+        hint = "write the processing into a file and name that instead"
+        raise UsageError("EDGE-USAGE-003", "--preprocess", wanted=wanted, got=got, hint=hint)
     return spec, height, width
 
 
@@ -127,7 +120,7 @@ def export(
     """
     source = given.source if given else parse_source(options.source, Path.cwd())
     folder = bench.root / "source"
-    if _is_self(source, bench.root):
+    if source.kind == "workspace" and Path(source.location).resolve() == bench.root.resolve():
         exported = _overridden(read_exported(bench.root), options)
         write_atomic(folder / "source.json", encode(exported))
         _lay_assets(bench.root, exported)
@@ -186,10 +179,6 @@ def write_identity(bench: StageContext, exported: Exported) -> str:
     if not path.exists() or path.read_bytes() != data:
         write_atomic(path, data)
     return model_id(data)
-
-
-def _is_self(source: Source, root: Path) -> bool:
-    return source.kind == "workspace" and Path(source.location).resolve() == root.resolve()
 
 
 def _overridden(exported: Exported, options: ConvertOptions) -> Exported:

@@ -38,17 +38,8 @@ class Inspection:
 
     def json(self) -> bytes:
         """The ``--json`` object."""
-        return encode(
-            {
-                "schema": 1,
-                "path": self.path,
-                "kind": self.kind,
-                "sha256": self.sha256,
-                "manifest": self.manifest,
-                "graphs": [g.__dict__ for g in self.graphs],
-                "error": None,
-            }
-        )
+        graphs = [vars(each) for each in self.graphs]
+        return encode({"schema": 1, **vars(self), "graphs": graphs, "error": None})
 
 
 def inspect(path: str, graph: bool = False) -> Inspection:

@@ -76,11 +76,8 @@ def _target_name(refused: Refused) -> str:
 
 def with_files(manifest: Manifest, workspace: Workspace) -> Manifest:
     """The manifest with ``files`` listing what `package` may copy."""
-    entries: dict[str, FileEntry] = {}
-    for entry in _members(manifest):
-        entries[entry.path] = entry
     identity = describe(workspace.path, "identity.json")
-    entries[identity.path] = identity
+    entries = {entry.path: entry for entry in (*_members(manifest), identity)}
     return msgspec.structs.replace(manifest, files=tuple(entries[path] for path in sorted(entries)))
 
 

@@ -6,8 +6,8 @@ import dataclasses
 
 from edgeserve import backends, profiles
 from edgeserve.bundle.rules import MODEL_NAME
-from edgeserve.errors import BackendError, UsageError
-from edgeserve.options import check_choice, check_options
+from edgeserve.errors import BackendError
+from edgeserve.options import check_choice, check_options, value_error
 from edgeserve.types.options import ConvertOptions
 from edgeserve.types.profile import Profile
 from edgeserve.types.reports import Limits
@@ -72,13 +72,9 @@ def check_installed(format: str) -> None:
         BackendError: EDGE-BACKEND-004.
     """
     if missing := _install_hint(backends.get(format)):
-        raise BackendError(
-            "EDGE-BACKEND-004",
-            f"format {format}",
-            wanted="its packages",
-            got="not installed",
-            hint=missing,
-        )
+        where = f"format {format}"
+        got = "not installed"
+        raise BackendError("EDGE-BACKEND-004", where, wanted="its packages", got=got, hint=missing)
 
 
 def check_convert_options(options: ConvertOptions) -> ConvertOptions:
@@ -89,13 +85,9 @@ def check_convert_options(options: ConvertOptions) -> ConvertOptions:
     """
     check_options(options)
     if options.name is not None and not MODEL_NAME.fullmatch(options.name):
-        raise UsageError(
-            "EDGE-USAGE-005",
-            "--name",
-            wanted="letters, digits, dots, hyphens and underscores, at most 128",
-            got=repr(options.name),
-            hint="the name becomes part of addresses: choose one like tagger-v2",
-        )
+        wanted = "letters, digits, dots, hyphens and underscores, at most 128"
+        hint = "the name becomes part of addresses: choose one like tagger-v2"
+        raise value_error("--name", wanted, repr(options.name), hint)
     to = formats(options.to)
     if options.via is not None:
         check_choice("--via", options.via, routes(to))

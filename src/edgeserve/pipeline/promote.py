@@ -107,17 +107,6 @@ def _try(
     bench: StageContext, answers: Answers, some: Sequence[JudgedArtifact], folder: str | None
 ) -> tuple[Golden, None] | tuple[None, ValidateError]:
     """The cases, or the error that says that no input is far enough from flipping."""
-    try:
-        return _make(bench, answers, some, folder), None
-    except ValidateError as refused:
-        if refused.code != _NONE_FAR_ENOUGH:
-            raise
-        return None, refused
-
-
-def _make(
-    bench: StageContext, answers: Answers, some: Sequence[JudgedArtifact], folder: str | None
-) -> Golden:
     request = GoldenRequest(
         source_folder=str(bench.root / "source"),
         out=str(bench.root),
@@ -130,9 +119,13 @@ def _make(
         ),
         caller=bench.caller.name if bench.caller else "",
     )
-    return bench.work(
-        "golden cases", "edgeserve.validate.golden.make:make_golden", request, Golden, "golden"
-    )
+    verb = "edgeserve.validate.golden.make:make_golden"
+    try:
+        return bench.work("golden cases", verb, request, Golden, "golden"), None
+    except ValidateError as refused:
+        if refused.code != _NONE_FAR_ENOUGH:
+            raise
+        return None, refused
 
 
 def _without(golden: Golden, left_out: Sequence[JudgedArtifact]) -> Golden:

@@ -53,13 +53,9 @@ def _read(file: Path) -> Report:
 
 
 def _unreadable(path: Path, got: str) -> UsageError:
-    return UsageError(
-        "EDGE-USAGE-011",
-        f"--against {path}",
-        wanted="a report of the gate (OUT/reports/*.validate.json), a folder of them, or OUT",
-        got=got,
-        hint="keep a copy of OUT/reports before you convert again, and name that",
-    )
+    wanted = "a report of the gate (OUT/reports/*.validate.json), a folder of them, or OUT"
+    hint = "keep a copy of OUT/reports before you convert again, and name that"
+    return UsageError("EDGE-USAGE-011", f"--against {path}", wanted=wanted, got=got, hint=hint)
 
 
 def model_id_at(path: Path) -> str | None:
@@ -101,7 +97,8 @@ def _change(name: str, old: Report, new: Report) -> Change:
     fell = not meets(now, before)
     more, words = _flips(old, new)
     verdicts = f"still {now}" if before == now else f"{before} before, {now} now"
-    basis = "" if _same_basis(old, new) else "; judged on other inputs or another reference"
+    same = (old.reference, old.inputs, old.limits) == (new.reference, new.inputs, new.limits)
+    basis = "" if same else "; judged on other inputs or another reference"
     return Change(name, fell or more, f"{verdicts}; {words}{basis}")
 
 
@@ -110,10 +107,6 @@ def _same_model(old: Report, new: Report) -> bool:
     tasks = {report.decisions.task for report in (old, new) if report.decisions}
     names = [{diff.output for diff in report.outputs} for report in (old, new)]
     return len(tasks) < 2 and (not all(names) or names[0] == names[1])
-
-
-def _same_basis(old: Report, new: Report) -> bool:
-    return (old.reference, old.inputs, old.limits) == (new.reference, new.inputs, new.limits)
 
 
 def _flips(old: Report, new: Report) -> tuple[bool, str]:

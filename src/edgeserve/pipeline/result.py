@@ -9,10 +9,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
-from edgeserve.errors import UsageError
+import msgspec
+
 from edgeserve.files import write_atomic
+from edgeserve.options import value_error
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import encode
 from edgeserve.types.cli_json import ArtifactOutput, ErrorOutput, Output, RefusedOutput
@@ -105,7 +108,13 @@ class StageResult:
             out=self.out,
             model_id=self.manifest.model_id if self.manifest else None,
             artifacts=tuple(_artifact(a) for a in self.artifacts),
-            refused=tuple(_refused(r, self.repros.get(r.format)) for r in self.refused),
+            refused=tuple(
+                msgspec.structs.replace(
+                    msgspec.convert(each, RefusedOutput, from_attributes=True),
+                    repro=self.repros.get(each.format),
+                )
+                for each in self.refused
+            ),
             error=self.error,
         )
         return encode(output)
@@ -144,18 +153,6 @@ def _artifact(artifact: Artifact) -> ArtifactOutput:
     )
 
 
-def _refused(refused: Refused, repro: str | None) -> RefusedOutput:
-    return RefusedOutput(
-        format=refused.format,
-        precision=refused.precision,
-        verdict=refused.verdict,
-        code=refused.code,
-        message=refused.message,
-        hint=refused.hint,
-        repro=repro,
-    )
-
-
 def check_writable(path: Path) -> None:
     """See, before any work, that the file could be written.
 
@@ -171,13 +168,8 @@ def check_writable(path: Path) -> None:
         got = f"{folder} may not be written to"
     else:
         return
-    raise UsageError(
-        "EDGE-USAGE-005",
-        f"--junit {path}",
-        wanted="a file that can be written",
-        got=got,
-        hint="name a file, such as reports/junit.xml",
-    )
+    hint = "name a file, such as reports/junit.xml"
+    raise value_error(f"--junit {path}", "a file that can be written", got, hint)
 
 
 def write_junit(
@@ -192,45 +184,40 @@ def write_junit(
     """
     root = ElementTree.Element("testsuites", name=f"edgeserve {manifest.name}")
     for name, report in sorted(reports.items()):
-        _suite(root, name, report)
+        _suite(root, name, _cases(report), f"{float(report.seconds):.3f}")
     if changes:
-        _changes(root, changes)
+        cases = [
+            _Case(c.name, c.words) if c.worse else _Case(c.name, None, c.words) for c in changes
+        ]
+        _suite(root, "against", cases, "0")
     ElementTree.indent(root)
     write_atomic(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def _suite(root: ElementTree.Element, name: str, report: Report) -> None:
-    broken = [check for check in report.checks if not check.ok]
-    failed = report.judgement.verdict == "fail"
-    suite = ElementTree.SubElement(
-        root,
-        "testsuite",
-        name=name,
-        tests=str(len(report.checks) + 1),
-        failures=str(len(broken) + failed),
-        time=f"{float(report.seconds):.3f}",
-    )
-    for check in report.checks:
-        case = ElementTree.SubElement(suite, "testcase", classname=name, name=check.name)
-        if not check.ok:
-            ElementTree.SubElement(case, "failure", message=check.detail)
-    verdict = ElementTree.SubElement(suite, "testcase", classname=name, name="verdict")
-    reasons = "; ".join(f"{r.code} {r.message}" for r in report.judgement.reasons)
-    if failed:
-        ElementTree.SubElement(verdict, "failure", message=reasons)
-    ElementTree.SubElement(
-        verdict, "system-out"
-    ).text = f"{report.judgement.verdict} {reasons}".strip()
+def _cases(report: Report) -> list[_Case]:
+    judged = report.judgement
+    reasons = "; ".join(f"{r.code} {r.message}" for r in judged.reasons)
+    cases = [_Case(c.name, None if c.ok else c.detail) for c in report.checks]
+    failure = reasons if judged.verdict == "fail" else None
+    return [*cases, _Case("verdict", failure, f"{judged.verdict} {reasons}".strip())]
 
 
-def _changes(root: ElementTree.Element, changes: Sequence[Change]) -> None:
-    worse = sum(change.worse for change in changes)
+class _Case(NamedTuple):
+    """A test case: its name, why it failed (None: it did not), and what it says."""
+
+    name: str
+    failure: str | None
+    said: str = ""
+
+
+def _suite(root: ElementTree.Element, name: str, cases: Sequence[_Case], seconds: str) -> None:
+    failures, count = sum(case.failure is not None for case in cases), len(cases)
     suite = ElementTree.SubElement(
-        root, "testsuite", name="against", tests=str(len(changes)), failures=str(worse), time="0"
+        root, "testsuite", name=name, tests=str(count), failures=str(failures), time=seconds
     )
-    for change in changes:
-        case = ElementTree.SubElement(suite, "testcase", classname="against", name=change.name)
-        if change.worse:
-            ElementTree.SubElement(case, "failure", message=change.words)
-        else:
-            ElementTree.SubElement(case, "system-out").text = change.words
+    for each in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=each.name)
+        if each.failure is not None:
+            ElementTree.SubElement(case, "failure", message=each.failure)
+        if each.said:
+            ElementTree.SubElement(case, "system-out").text = each.said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,13 +38,9 @@ O = TypeVar("O")  # noqa: E741
 
 
 def _bad(path: Path, got: str) -> UsageError:
-    return UsageError(
-        "EDGE-USAGE-004",
-        str(path),
-        wanted=f"TOML with tables among {', '.join(_STAGES)}",
-        got=got,
-        hint="docs/guide/pipeline.md shows a whole edgeserve.toml",
-    )
+    wanted = f"TOML with tables among {', '.join(_STAGES)}"
+    hint = "docs/guide/pipeline.md shows a whole edgeserve.toml"
+    return UsageError("EDGE-USAGE-004", str(path), wanted=wanted, got=got, hint=hint)
 
 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:
@@ -136,11 +133,4 @@ def run_config(path: Path, ui: Ui = QUIET) -> StageResult:
     if to_package and kept and not outcome.below_required:
         with ui.stage("package"):
             made["bundle"] = package(to_package).path
-    return StageResult(
-        out=outcome.out,
-        manifest=outcome.manifest,
-        cells=outcome.cells,
-        reports=outcome.reports,
-        required=outcome.required,
-        made=made,
-    )
+    return dataclasses.replace(outcome, plan=(), changes=(), made=made, repros={})

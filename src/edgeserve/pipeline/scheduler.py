@@ -101,7 +101,9 @@ class WorkerPool:
             return
         self._stop()
         wait(self._started)
-        raise next((e for e in failed if not _is_stop(e)), failed[0])  # type: ignore[misc]
+        stopped = "EDGE-WORKER-006"  # not what failed, but what was stopped for it
+        first = next((e for e in failed if getattr(e, "code", "") != stopped), failed[0])
+        raise first  # type: ignore[misc]
 
     @contextlib.contextmanager
     def admitted(self, title: str, memory: int) -> Iterator[None]:
@@ -141,10 +143,6 @@ class WorkerPool:
             self._turn.notify_all()
 
 
-def _is_stop(error: BaseException | None) -> bool:
-    return isinstance(error, WorkerError) and error.code == "EDGE-WORKER-006"
-
-
 #: A smaller program fails as soon as it could be asked about.
 LARGE = 64 << 20
 
@@ -171,21 +169,15 @@ def check_resources(
         return
     free, needed = shutil.disk_usage(folder).free, int(_ON_DISK * size)
     if free < needed:
-        raise FilesError(
-            "EDGE-FILES-006",
-            str(folder),
-            wanted=f"{_gigabytes(needed)} free",
-            got=_gigabytes(free),
-            hint="free some disk space, or choose a folder on another disk with -o",
-        )
+        wanted = f"{_gigabytes(needed)} free"
+        got = _gigabytes(free)
+        hint = "free some disk space, or choose a folder on another disk with -o"
+        raise FilesError("EDGE-FILES-006", str(folder), wanted=wanted, got=got, hint=hint)
     if (held := memory()) < size:
-        raise WorkerError(
-            "EDGE-WORKER-007",
-            "memory",
-            wanted=f"{_gigabytes(size)} free, for the weights alone",
-            got=_gigabytes(held),
-            hint="end other programs, or convert on a machine with more memory",
-        )
+        wanted = f"{_gigabytes(size)} free, for the weights alone"
+        got = _gigabytes(held)
+        hint = "end other programs, or convert on a machine with more memory"
+        raise WorkerError("EDGE-WORKER-007", "memory", wanted=wanted, got=got, hint=hint)
 
 
 def _gigabytes(count: int) -> str:

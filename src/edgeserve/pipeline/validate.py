@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgeserve.errors import UsageError
-from edgeserve.options import check_options
+from edgeserve.options import check_options, value_error
 from edgeserve.pipeline.export import read_exported
 from edgeserve.pipeline.judge import ask_reference, gate
 from edgeserve.pipeline.options import limits_of
@@ -125,13 +124,8 @@ def _check(options: ValidateOptions) -> None:
     """
     check_options(options)
     if options.golden is not None and not Path(options.golden).exists():
-        raise UsageError(
-            "EDGE-USAGE-005",
-            f"--golden {options.golden}",
-            wanted="a folder of raw inputs",
-            got="nothing at this path",
-            hint="correct the path given with --golden",
-        )
+        called, hint = f"--golden {options.golden}", "correct the path given with --golden"
+        raise value_error(called, "a folder of raw inputs", "nothing at this path", hint)
     if options.junit is not None:
         check_writable(Path(options.junit))
 

@@ -14,6 +14,9 @@ import numpy as np
 from edgeserve.errors import InputError
 from edgeserve.types.steps import Size
 
+#: Arrays by name.
+Arrays = Mapping[str, np.ndarray]
+
 #: Names of the arrays of an origin (`origins_to_arrays`).
 ORIGIN = ("size", "offsets")
 
@@ -36,20 +39,18 @@ class Prepared(dict[str, np.ndarray]):
 
     __slots__ = ("origins",)
 
-    def __init__(
-        self, arrays: Mapping[str, np.ndarray], origins: Sequence[SampleOrigin] = ()
-    ) -> None:
+    def __init__(self, arrays: Arrays, origins: Sequence[SampleOrigin] = ()) -> None:
         super().__init__(arrays)
         self.origins = tuple(origins)
 
 
-def origins_of(feeds: Sequence[Mapping[str, np.ndarray]]) -> tuple[SampleOrigin, ...]:
+def origins_of(feeds: Sequence[Arrays]) -> tuple[SampleOrigin, ...]:
     """The origins of all samples in order; none unless each has one."""
     found = [feed.origins if isinstance(feed, Prepared) else () for feed in feeds]
     return tuple(origin for origins in found for origin in origins) if all(found) else ()
 
 
-def origins_to_arrays(feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def origins_to_arrays(feed: Arrays) -> dict[str, np.ndarray]:
     """The origin of a single sample's feed as arrays, for a file; nothing where it has none."""
     if not isinstance(feed, Prepared) or len(feed.origins) != 1:
         return {}
@@ -58,9 +59,7 @@ def origins_to_arrays(feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return arrays if origin.offsets is None else {**arrays, "offsets": origin.offsets}
 
 
-def with_origins(
-    feed: dict[str, np.ndarray], arrays: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def with_origins(feed: dict[str, np.ndarray], arrays: Arrays) -> dict[str, np.ndarray]:
     """A feed with the origin that `origins_to_arrays` gave."""
     if not arrays:
         return feed
@@ -83,9 +82,7 @@ class Pad(NamedTuple):
     least: int
 
 
-def stack_samples(
-    samples: Sequence[Mapping[str, np.ndarray]], pads: Mapping[str, Pad]
-) -> dict[str, np.ndarray]:
+def stack_samples(samples: Sequence[Arrays], pads: Mapping[str, Pad]) -> dict[str, np.ndarray]:
     """Make a batch; see `Processor.batch`.
 
     Args:
@@ -110,9 +107,7 @@ def stack_samples(
     return batch
 
 
-def _padded(
-    rows: list[np.ndarray], pad: Pad, samples: Sequence[Mapping[str, np.ndarray]]
-) -> np.ndarray:
+def _padded(rows: list[np.ndarray], pad: Pad, samples: Sequence[Arrays]) -> np.ndarray:
     if any(row.ndim != 1 for row in rows):
         raise _no_batch(samples, "rows of numbers, without a batch axis")
     longest = max(pad.least, *(row.size for row in rows))
@@ -124,7 +119,7 @@ def _padded(
     return batch
 
 
-def _no_batch(samples: Sequence[Mapping[str, np.ndarray]], wanted: str) -> InputError:
+def _no_batch(samples: Sequence[Arrays], wanted: str) -> InputError:
     shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
     odd = next((shape for shape in shapes if shape != shapes[0]), shapes[0] if shapes else None)
     return InputError(

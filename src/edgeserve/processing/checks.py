@@ -19,16 +19,16 @@ OnStep = Callable[[str, float], None]
 
 
 class StepTimer:
-    """Tells a callback how long each step took, from one call to the next."""
+    """Tells a callback, where there is one, how long each step took, from one call to the next."""
 
-    def __init__(self, on_step: OnStep) -> None:
+    def __init__(self, on_step: OnStep | None) -> None:
         self._on_step = on_step
         self._since = time.perf_counter()
 
     def __call__(self, name: str) -> None:
         """End the step called ``name``."""
-        now = time.perf_counter()
-        self._on_step(name, now - self._since)
+        if self._on_step:
+            self._on_step(name, time.perf_counter() - self._since)
         self._since = time.perf_counter()  # the callback's own time is nobody's step
 
 

@@ -56,13 +56,11 @@ def _read_path(path: str | bytes, thing: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except (OSError, ValueError) as error:
-        raise InputError(
-            "EDGE-INPUT-001",
-            f"{thing} {path!r}",
-            wanted="a file that can be read",
-            got=getattr(error, "strerror", None) or str(error),
-            hint=f"a str is a path here; hand over the encoded {thing} itself as bytes",
-        ) from error
+        where = f"{thing} {path!r}"
+        wanted = "a file that can be read"
+        got = getattr(error, "strerror", None) or str(error)
+        hint = f"a str is a path here; hand over the encoded {thing} itself as bytes"
+        raise InputError("EDGE-INPUT-001", where, wanted=wanted, got=got, hint=hint) from error
 
 
 class FeedValidator:

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.processing.audio.pipeline import AudioPipeline
-from edgeserve.processing.batch import Pad, Prepared, origins_of, stack_samples
+from edgeserve.processing.batch import Arrays, Pad, Prepared, origins_of, stack_samples
 from edgeserve.processing.checks import OnStep, StepTimer
 from edgeserve.processing.image.pipeline import ImagePipeline
 from edgeserve.processing.inputs import FeedValidator
@@ -123,9 +123,9 @@ class Processor:
             got = f"{type(raw).__module__}.{type(raw).__qualname__}"
             hint = "this model was packaged without processing: prepare its tensors yourself"
             raise InputError("EDGE-INPUT-007", "raw input", wanted=wanted, got=got, hint=hint)
-        return self._make(raw, StepTimer(on_step) if on_step else None)
+        return self._make(raw, StepTimer(on_step))
 
-    def batch(self, samples: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    def batch(self, samples: Sequence[Arrays]) -> dict[str, np.ndarray]:
         """Stack samples along a new axis 0; a single one is not copied.
 
         Rows of a text are first padded to the longest, and at least to the shortest length that the
@@ -136,9 +136,7 @@ class Processor:
         """
         return Prepared(stack_samples(samples, self._pads), origins_of(samples))
 
-    def finish(
-        self, outputs: Mapping[str, np.ndarray], feed: Mapping[str, np.ndarray] | None = None
-    ) -> list[Record | Tensors]:
+    def finish(self, outputs: Arrays, feed: Arrays | None = None) -> list[Record | Tensors]:
         """Turn a batch of outputs into one result a sample.
 
         Args:
@@ -157,7 +155,7 @@ class Processor:
         """
         return self._finish(outputs, feed)
 
-    def check_feed(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def check_feed(self, feed: Arrays) -> dict[str, np.ndarray]:
         """Check named tensors that a caller brings, batch axis included.
 
         Integers convert to the declared integer dtype where every value fits, floats to a declared

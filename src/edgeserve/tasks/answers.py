@@ -52,7 +52,7 @@ class ReferenceAnswers(NamedTuple):
     check_size: Callable[[Record, Record, str], None] = check_size
 
 
-def field_parser(
+def field_answers(
     kind: type[Record],
     form: str,
     read: Callable[[Fields, Sequence[str]], Record],
@@ -60,7 +60,8 @@ def field_parser(
     shares: Callable[[Any], Iterable[Any]] = lambda record: (),
     check: Callable[[Any, Sequence[str], str], None] = lambda record, labels, thing: None,
     check_fields: Callable[[Any, str], None] = lambda record, thing: None,
-) -> Callable[[object, Sequence[str], str], tuple[Record, bool]]:
+    **more: Callable[..., Any],
+) -> ReferenceAnswers:
     """Reads a record, or a dict of its fields.
 
     Args:
@@ -71,6 +72,7 @@ def field_parser(
         shares: Its numbers that are probabilities.
         check: ``(record, labels, thing)``: refuse what else no record of the task holds.
         check_fields: ``(record, thing)``: refuse what a dict may get wrong besides.
+        more: ``complete`` and ``own`` of `ReferenceAnswers`.
     """
 
     def checked(record: Record, labels: Sequence[str], thing: str) -> Record:
@@ -95,7 +97,7 @@ def field_parser(
         check_fields(record, thing)
         return record, True
 
-    return parse
+    return ReferenceAnswers(parse, **more)
 
 
 def _plain_value(value: Any) -> Any:
@@ -124,10 +126,14 @@ def check_labels(given: Iterable[str], labels: Sequence[str], thing: str) -> Non
         ValidateError: EDGE-VALIDATE-007.
     """
     if labels and (unknown := sorted(set(given) - set(labels))):
-        wanted = f"one of the model's {len(labels)} labels"
-        got = f"label {unknown[0]!r}"
-        hint = "let the function return class indexes, or give the model the server's label list"
-        raise ValidateError("EDGE-VALIDATE-007", thing, wanted=wanted, got=got, hint=hint)
+        raise unknown_class(thing, f"label {unknown[0]!r}", labels)
+
+
+def unknown_class(thing: str, got: str, labels: Sequence[str]) -> ValidateError:
+    """The error for a class that the model does not have."""
+    wanted = f"one of the model's {len(labels)} labels" if labels else "a class index"
+    hint = "let the function return class indexes, or give the model the server's label list"
+    return ValidateError("EDGE-VALIDATE-007", thing, wanted=wanted, got=got, hint=hint)
 
 
 def in_unit_interval(values: Any) -> bool:

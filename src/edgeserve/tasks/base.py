@@ -7,7 +7,7 @@ a file beside its JSON, which is no place for a mask of a million pixels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -123,11 +123,25 @@ class RecordComparison(NamedTuple):
 
 
 def count_flips(
-    flips: np.ndarray, clear: np.ndarray, figures: Mapping[str, float] | None = None
+    flips: np.ndarray | Sequence[bool],
+    clear: np.ndarray | Sequence[bool],
+    figures: Mapping[str, float] | None = None,
+    *,
+    extra: int = 0,
+    clear_extra: int = 0,
 ) -> DecisionCounts:
-    """Decisions by element: which flip, and which are decided; both bool of one shape."""
-    both = int((flips & clear).sum())
-    return DecisionCounts(flips.size, int(flips.sum()), int(clear.sum()), both, figures or {})
+    """Decisions by element: which flip, and which are decided; both bool of one shape.
+
+    ``extra``: decisions that the answer alone has, which are flips; ``clear_extra``: the decided.
+    """
+    flip, sure = np.asarray(flips, bool), np.asarray(clear, bool)
+    return DecisionCounts(
+        n=flip.size + extra,
+        flips=int(flip.sum()) + extra,
+        decided=int(sure.sum()) + clear_extra,
+        decided_flips=int((flip & sure).sum()) + clear_extra,
+        figures=figures or {},
+    )
 
 
 def count_all_flipped(units: DecisionCounts) -> DecisionCounts:

@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.tasks.base import BoxMark, DecisionCounts, DecisionRule, RecordComparison, TaskSchema
+from edgeserve.tasks.base import (
+    BoxMark,
+    DecisionCounts,
+    DecisionRule,
+    RecordComparison,
+    TaskSchema,
+    count_flips,
+)
 
 #: Things that overlap by this much are one.
 OVERLAP = 0.5
@@ -83,17 +90,11 @@ def _compare(
     lost = matched.answer < 0
     clear = matched.scores >= rule.threshold + sure
     invented = ~matched.known & (answer.scores >= rule.threshold)
-    extra = int(invented.sum())
     lists_near = floor is not None and floor <= rule.threshold - sure + _ROUNDING
     least = rule.threshold if lists_near else rule.threshold + sure
     clear_extra = int((invented & (answer.scores >= least)).sum())
-    return DecisionCounts(
-        n=len(lost) + extra,
-        flips=int(lost.sum()) + extra,
-        decided=int(clear.sum()) + clear_extra,
-        decided_flips=int((clear & lost).sum()) + clear_extra,
-        figures={figure: float(matched.overlap[~lost].mean())} if (~lost).any() else {},
-    )
+    figures = {figure: float(matched.overlap[~lost].mean())} if (~lost).any() else {}
+    return count_flips(lost, clear, figures, extra=int(invented.sum()), clear_extra=clear_extra)
 
 
 def _largest_move(matched: Matches, answer: np.ndarray, sure: float) -> float:

@@ -94,3 +94,23 @@ class Tensors(dict[str, Any]):
     """Named output tensors (the ``tensors`` task): a dict of arrays that also knows `ran_on`."""
 
     ran_on: RanOn | None = None
+
+
+def with_ran_on(answer: Any, ran_on: RanOn) -> Any:
+    """An answer, a record or `Tensors`, that says where it came from."""
+    if isinstance(answer, Tensors):
+        answer.ran_on = ran_on
+        return answer
+    return msgspec.structs.replace(answer, ran_on=ran_on)
+
+
+def unverified_origin(model_id: str) -> RanOn:
+    """`RanOn` of a server that answers with tensors and declares little of itself."""
+    return RanOn(
+        where="cloud",
+        format="",
+        precision="",
+        sha256="",
+        model_id=model_id,
+        runtime=Runtime(name="endpoint", version="", delegate=""),
+    )

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from edgeserve import backends
+from edgeserve.backends.session import LoadOptions
 from edgeserve.backends.tflite.run import open_session
 from edgeserve.errors import BackendError
 from edgeserve.files import describe
@@ -116,13 +117,13 @@ def test_signatures_that_the_artifact_does_not_name_are_refused(
 def test_a_gpu_that_is_not_there_is_refused(digits: Any) -> None:
     """The engine itself is asked, without a driver: nothing runs in the GPU's place."""
     with pytest.raises(BackendError) as error:
-        open_session(digits.file.artifact, digits.file.root, "gpu", 1, (), True)
+        open_session(digits.file.artifact, digits.file.root, LoadOptions("gpu"))
     assert error.value.code == "EDGE-BACKEND-005"
 
 
 def test_a_gpu_shows_no_inner_tensors(digits: Any) -> None:
     with pytest.raises(BackendError) as error:
-        open_session(digits.file.artifact, digits.file.root, "gpu", 1, ("x",), True)
+        open_session(digits.file.artifact, digits.file.root, LoadOptions("gpu", taps=("x",)))
     assert error.value.code == "EDGE-BACKEND-005"
 
 

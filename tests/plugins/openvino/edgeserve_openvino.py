@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from edgeserve import backends
-from edgeserve.backends import Backend, Graph, Op, Session, WeightInfo
+from edgeserve.backends import Backend, Graph, LoadOptions, Op, Session, WeightInfo
 from edgeserve.backends.versions import versions
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError
@@ -110,16 +110,8 @@ class OpenvinoBackend(Backend):
             ),
         )
 
-    def _load(
-        self,
-        artifact: Artifact,
-        root: Path,
-        delegate: str,
-        threads: int | None,
-        taps: tuple[str, ...],
-        optimize: bool,
-    ) -> Session:
-        return OpenvinoSession(artifact, root, delegate, threads, taps)
+    def _load(self, artifact: Artifact, root: Path, how: LoadOptions) -> Session:
+        return OpenvinoSession(artifact, root, how.delegate, how.threads, how.taps)
 
     def _inspect(self, artifact: Artifact, root: Path) -> Graph:
         model = _read(artifact, root)

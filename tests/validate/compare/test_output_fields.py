@@ -280,7 +280,7 @@ def test_divergence_is_pytorchs() -> None:
 def kinds(
     pairs: Sequence[tuple[np.ndarray, np.ndarray]], found: FieldLayout
 ) -> list[tuple[str, str]]:
-    return [(fault.kind, fault.said) for fault in compared(pairs, found).faults()]
+    return [(fault.kind, fault.finding) for fault in compared(pairs, found).faults()]
 
 
 def with_changes(arrays: Sequence[np.ndarray], change: Callable[[np.ndarray], None]) -> Any:

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 from scipy.spatial.distance import cdist
 
+from edgeserve.tasks import DecisionRule
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.reports import Limits
 from edgeserve.types.samples import Sample, StoredAnswer
@@ -19,7 +20,7 @@ from edgeserve.validate.flips.embeddings import (
     cosine_gaps,
     rank_correlation,
 )
-from edgeserve.validate.run_artifact import CosineDecisionError
+from edgeserve.validate.run_artifact import DecisionError
 
 
 def noisy(count: int, size: int, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +159,7 @@ def test_nothing_is_counted_where_the_reference_has_no_vector() -> None:
 
 @given(hnp.arrays(np.float32, (5, 3), elements=st.floats(-10, 10, width=32)))
 def test_an_answer_that_is_the_references_has_no_error(vectors: np.ndarray) -> None:
-    error = CosineDecisionError()
+    error = DecisionError(DecisionRule("feature-extraction", 0.01))
     for vector in vectors:
         record = Embedding(vector=vector)
         error.add(record, record, natural=True)

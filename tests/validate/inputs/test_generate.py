@@ -17,12 +17,7 @@ from edgeserve.validate.compare.tensors import (
     absolute_difference,
     relative_difference,
 )
-from edgeserve.validate.inputs.generate import (
-    RANDOM_INPUTS,
-    InputStatistics,
-    edge_tensors,
-    length_tensors,
-)
+from edgeserve.validate.inputs.generate import RANDOM_INPUTS, InputStatistics, TensorInputs
 from edgeserve.validate.inputs.media import image_pixels, synthetic_image
 
 SIGNATURE = Signature(
@@ -50,7 +45,7 @@ def seen() -> dict[str, InputStatistics]:
 
 
 def test_feeds_fit_the_signature_and_the_range_seen() -> None:
-    made = dict(edge_tensors(SIGNATURE, EXAMPLE, seen(), 0))
+    made = dict(TensorInputs(SIGNATURE, EXAMPLE, seen(), 0).edges())
     assert len(made) == 6 + RANDOM_INPUTS
     for name, feed in made.items():
         assert feed["image"].shape == (1, 3, 8, 8), name
@@ -70,16 +65,16 @@ def test_feeds_fit_the_signature_and_the_range_seen() -> None:
 
 
 def test_masks_are_never_empty() -> None:
-    for name, feed in edge_tensors(SIGNATURE, EXAMPLE, seen(), 0, {"mask"}):
+    for name, feed in TensorInputs(SIGNATURE, EXAMPLE, seen(), 0, {"mask"}).edges():
         assert feed["mask"].any(), name
         assert feed["mask"].dtype == np.bool_
         assert (np.diff(feed["mask"][0].astype(int)) <= 0).all(), "ones, then nothing"
-    plain = dict(edge_tensors(SIGNATURE, EXAMPLE, seen(), 0))
+    plain = dict(TensorInputs(SIGNATURE, EXAMPLE, seen(), 0).edges())
     assert not plain["zeros"]["mask"].any(), "only what is said to be a mask is treated as one"
 
 
 def test_lengths_at_their_ends_and_at_a_prime() -> None:
-    made = dict(length_tensors(SIGNATURE, EXAMPLE, seen(), 0, {"mask"}))
+    made = dict(TensorInputs(SIGNATURE, EXAMPLE, seen(), 0, {"mask"}).lengths())
     assert list(made) == ["smallest (length 2)", "prime (length 31)", "largest (length 64)"]
     assert [feed["ids"].shape for feed in made.values()] == [(1, 2), (1, 31), (1, 64)]
     assert all(feed["mask"].shape == feed["ids"].shape for feed in made.values())
@@ -95,19 +90,19 @@ def test_lengths_stay_bearable() -> None:
         dims={"batch": (1, 8), "high": (32, 4096), "wide": (32, 4096)},
     )
     statistics = {"x": InputStatistics()}
-    made = dict(length_tensors(wide, {"x": np.zeros((1, 3, 64, 64))}, statistics, 0))
+    made = dict(TensorInputs(wide, {"x": np.zeros((1, 3, 64, 64))}, statistics, 0).lengths())
     shapes = [feed["x"].shape for feed in made.values()]
     assert shapes[0] == (1, 3, 32, 32)
     assert 1 << 17 < np.prod(shapes[2]) <= 1 << 18
     fixed = Signature(
         inputs=SIGNATURE.inputs[:1], outputs=SIGNATURE.outputs, dims={"batch": (1, 8)}
     )
-    assert list(length_tensors(fixed, EXAMPLE, seen(), 0)) == []
+    assert list(TensorInputs(fixed, EXAMPLE, seen(), 0).lengths()) == []
 
 
 def test_the_seed_decides() -> None:
     def values(seed: int) -> np.ndarray:
-        return dict(edge_tensors(SIGNATURE, EXAMPLE, seen(), seed))["random-0"]["image"]
+        return dict(TensorInputs(SIGNATURE, EXAMPLE, seen(), seed).edges())["random-0"]["image"]
 
     np.testing.assert_array_equal(values(1), values(1))
     assert (values(1) != values(2)).any()

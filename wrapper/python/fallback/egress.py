@@ -58,13 +58,10 @@ class EgressPolicy:
             FallbackError: EDGE-FALLBACK-004, no data may leave.
         """
         if self.closed_by:
-            raise FallbackError(
-                "EDGE-FALLBACK-004",
-                "fallback",
-                wanted="no data to leave this device",
-                got=f"a call to an endpoint, which {self.closed_by} forbids",
-                hint="this is a fault of edgeserve: please report it; nothing was sent",
-            )
+            wanted = "no data to leave this device"
+            got = f"a call to an endpoint, which {self.closed_by} forbids"
+            hint = "this is a fault of edgeserve: please report it; nothing was sent"
+            raise FallbackError("EDGE-FALLBACK-004", "fallback", wanted=wanted, got=got, hint=hint)
         left = EgressRecord(self._to, what, len(message.body), why, message.headers["x-request-id"])
         _LOG.info(
             "%d bytes (%s) may leave to %s because of %s, request %s",

@@ -96,37 +96,28 @@ class Fallback(Value, frozen=True):
             msgspec.structs.force_setattr(self, name, value)
         for trigger in self.triggers:
             if trigger not in (*TRIGGERS, *LOCAL_ONLY):
-                raise field_error(
-                    "when", f"words of {', '.join((*TRIGGERS, *LOCAL_ONLY))}", repr(trigger)
-                )
+                words = f"words of {', '.join((*TRIGGERS, *LOCAL_ONLY))}"
+                raise field_error("when", words, repr(trigger))
         if set(self.triggers) & set(LOCAL_ONLY) and len(self.triggers) > 1:
             raise field_error("when", f"{self.triggers[0]} alone", ", ".join(self.triggers))
         low, most = ("low-confidence" in self.triggers), 1 + 1e-6  # margins are 0 to 1
         if not (0 < self.threshold <= most if low else self.threshold == 0):
-            raise field_error(
-                "threshold",
-                "a number above 0, at most 1, with low-confidence, and only with it",
-                f"{self.threshold}",
-            )
-        if self.send not in ("tensor", "raw"):
-            raise field_error("send", "tensor or raw", repr(self.send))
-        if self.protocol not in _SENDS:
-            raise field_error("protocol", " or ".join(_SENDS), repr(self.protocol))
+            wanted = "a number above 0, at most 1, with low-confidence, and only with it"
+            raise field_error("threshold", wanted, f"{self.threshold}")
         if self.send not in _SENDS[self.protocol]:
-            raise field_error(
-                "send", f"tensor: {self.protocol} takes no raw inputs", repr(self.send)
-            )
+            wanted = f"tensor: {self.protocol} takes no raw inputs"
+            raise field_error("send", wanted, repr(self.send))
         if not 0 < self.deadline_ms <= 3_600_000:
             raise field_error("deadline_ms", "above 0 and at most an hour", f"{self.deadline_ms}")
         if self.attempts not in (1, 2) or not 0 <= self.budget <= 1:
-            raise field_error(
-                "attempts and budget", "1 or 2, and 0 to 1", f"{self.attempts} and {self.budget}"
-            )
+            got = f"{self.attempts} and {self.budget}"
+            raise field_error("attempts and budget", "1 or 2, and 0 to 1", got)
         if self.at_once < 1 or self.answer_mb < 1:
-            raise field_error(
-                "at_once and answer_mb", "1 or more", f"{self.at_once} and {self.answer_mb}"
-            )
-        check_model_name(self.model)
+            got = f"{self.at_once} and {self.answer_mb}"
+            raise field_error("at_once and answer_mb", "1 or more", got)
+        if self.model and not _MODEL.fullmatch(self.model):  # it would lead to another path
+            wanted = "a model's name: letters, digits and ._~+@:=-"
+            raise field_error("model", wanted, repr(self.model[:80]))
         if not self.urls:
             raise field_error("url", "one endpoint or more", "none")
         for url in self.urls:
@@ -250,12 +241,6 @@ def _expected(error: Exception, kind: Any) -> str:
     return " or ".join(_TYPE_WORDS.get(word, word) for word in types.split(" | ")) or str(error)
 
 
-def check_model_name(name: str) -> None:
-    """Refuse a model name that would lead to another path of the endpoint."""
-    if name and not _MODEL.fullmatch(name):
-        raise field_error("model", "a model's name: letters, digits and ._~+@:=-", repr(name[:80]))
-
-
 def _check_url(url: str, plain_http: bool, protocol: str) -> None:
     """Refuse a URL that is no endpoint's address, or whose traffic others could read."""
     try:
@@ -263,29 +248,18 @@ def _check_url(url: str, plain_http: bool, protocol: str) -> None:
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
         raise field_error("url", "https://host[:port]", repr(url)) from error
-    if (
-        parts.scheme not in ("http", "https")
-        or not host
-        or parts.query
-        or parts.fragment
-        or "@" in parts.netloc
-    ):
+    more = parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in ("http", "https") or not host or more:
         raise field_error("url", "https://host[:port][/prefix]", repr(url))
     if parts.path.split("/")[1:2] == [_PATH_PREFIXES[protocol]]:
-        raise field_error(
-            "url",
-            f"the server's address alone; /{_PATH_PREFIXES[protocol]}/... is added to it",
-            repr(url),
-            hint=f"write {parts.scheme}://{parts.netloc}, and the model's name there as model=...",
-        )
+        wanted = f"the server's address alone; /{_PATH_PREFIXES[protocol]}/... is added to it"
+        hint = f"write {parts.scheme}://{parts.netloc}, and the model's name there as model=..."
+        raise field_error("url", wanted, repr(url), hint)
     if parts.scheme == "http" and not plain_http and not is_loopback(host):
-        raise FallbackError(
-            "EDGE-FALLBACK-003",
-            f"endpoint {url}",
-            wanted="https to another machine",
-            got="http",
-            hint="serve it with TLS, or set plain_http=True on a network that you trust",
-        )
+        where = f"endpoint {url}"
+        wanted = "https to another machine"
+        hint = "serve it with TLS, or set plain_http=True on a network that you trust"
+        raise FallbackError("EDGE-FALLBACK-003", where, wanted=wanted, got="http", hint=hint)
 
 
 def field_error(

@@ -6,7 +6,7 @@ Replies are read strictly: anything but a complete reply of the protocol is a `B
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -18,7 +18,7 @@ from edgeserve import oip
 from edgeserve.oip import client
 from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.records import RanOn, Runtime, Tensors
+from edgeserve.types.records import RanOn, Tensors, unverified_origin
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.hedged_call import BadReply
@@ -113,13 +113,14 @@ def nested_lists(array: np.ndarray) -> Any:
     return array.tolist()
 
 
-def outputs_from_lists(values: Mapping[str, Any], signature: Signature) -> EndpointAnswer:
-    """Nested lists by name as the signature's outputs.
+def outputs_from_lists(values: Any, signature: Signature) -> EndpointAnswer:
+    """Nested lists by name as the signature's outputs; a bare list is the only one's.
 
     Raises:
         BadReply: one is missing, ragged, or of another kind or rank.
     """
     outputs: Arrays = {}
+    values = values if isinstance(values, dict) else {signature.outputs[0].name: values}
     for spec in signature.outputs:
         try:
             given = np.asarray(values[spec.name])
@@ -146,15 +147,3 @@ class EndpointAnswer:
 
     value: Any
     ran_on: RanOn
-
-
-def unverified_origin(model_id: str) -> RanOn:
-    """`RanOn` of a server that answers with tensors and declares little of itself."""
-    return RanOn(
-        where="cloud",
-        format="",
-        precision="",
-        sha256="",
-        model_id=model_id,
-        runtime=Runtime(name="endpoint", version="", delegate=""),
-    )

@@ -60,12 +60,9 @@ class RemoteModel:
         self._contract, self._manifest, self._processor = contract, manifest, processor
         self._protocol = protocol_of(contract.protocol, contract.binary)
         if not self._protocol.suits(manifest.signature):
-            raise field_error(
-                "protocol",
-                "a model whose inputs share the first axis, the samples",
-                "one with other inputs",
-                hint=f"{contract.protocol} takes rows: use another protocol",
-            )
+            wanted = "a model whose inputs share the first axis, the samples"
+            hint = f"{contract.protocol} takes rows: use another protocol"
+            raise field_error("protocol", wanted, "one with other inputs", hint)
         self.closed_by = local_only(contract, manifest.x)
         self._egress = EgressPolicy(contract.urls, self.closed_by, on_leave)
         self._caller = caller or HedgedCaller(
@@ -159,10 +156,8 @@ def encode_input(raw: Any, medium: str) -> bytes:
     try:
         return Path(raw).read_bytes() if isinstance(raw, str | Path) else bytes(raw.read())
     except (OSError, AttributeError, TypeError) as error:
-        raise InputError(
-            "EDGE-INPUT-001",
-            "raw input",
-            wanted="bytes, a path, a file, an image or an array",
-            got=getattr(error, "strerror", None) or type(raw).__name__,
-            hint="docs/guide/wrapper.md lists the inputs of `predict`",
-        ) from error
+        where = "raw input"
+        wanted = "bytes, a path, a file, an image or an array"
+        got = getattr(error, "strerror", None) or type(raw).__name__
+        hint = "docs/guide/wrapper.md lists the inputs of `predict`"
+        raise InputError("EDGE-INPUT-001", where, wanted=wanted, got=got, hint=hint) from error

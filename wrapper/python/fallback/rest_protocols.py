@@ -13,11 +13,13 @@ MLflow's scoring server, ``POST /invocations``: one model a server, tensors by n
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.manifest import Manifest
+from edgeserve.types.records import unverified_origin
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.hedged_call import BadReply
@@ -28,7 +30,6 @@ from edgeserve.wrapper.fallback.protocols import (
     json_value,
     nested_lists,
     outputs_from_lists,
-    unverified_origin,
 )
 
 
@@ -46,14 +47,11 @@ def _base64(value: Any) -> Any:
     return {"b64": base64.b64encode(value).decode("ascii")}
 
 
-def _read_tfserving(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
-    outputs = json_value(reply, "outputs")
-    if not isinstance(outputs, dict):
-        outputs = {signature.outputs[0].name: outputs}
-    return outputs_from_lists(outputs, signature)
+def _read(key: str, reply: EndpointReply, signature: Signature) -> EndpointAnswer:
+    return outputs_from_lists(json_value(reply, key), signature)
 
 
-TFSERVING = EndpointProtocol(_tfserving_request, _read_tfserving)
+TFSERVING = EndpointProtocol(_tfserving_request, partial(_read, "outputs"))
 
 
 def _torchserve_request(model: str, feed: Arrays) -> EndpointRequest:
@@ -76,7 +74,7 @@ def _read_torchserve(reply: EndpointReply, signature: Signature) -> EndpointAnsw
     if not isinstance(rows, list) or not rows:
         raise BadReply("a reply without rows")
     if not isinstance(rows[0], dict):
-        return outputs_from_lists({signature.outputs[0].name: rows}, signature)
+        return outputs_from_lists(rows, signature)
     try:
         columns = {spec.name: [row[spec.name] for row in rows] for spec in signature.outputs}
     except (KeyError, TypeError) as error:
@@ -125,11 +123,4 @@ def _mlflow_request(_: str, feed: Arrays) -> EndpointRequest:
     return json_request("/invocations", {"inputs": inputs})
 
 
-def _read_mlflow(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
-    outputs = json_value(reply, "predictions")
-    if not isinstance(outputs, dict):  # a model that gives one bare array
-        outputs = {signature.outputs[0].name: outputs}
-    return outputs_from_lists(outputs, signature)
-
-
-MLFLOW = EndpointProtocol(_mlflow_request, _read_mlflow)
+MLFLOW = EndpointProtocol(_mlflow_request, partial(_read, "predictions"))

@@ -15,7 +15,7 @@ from edgeserve.errors import BackendError, EdgeError, FallbackError
 from edgeserve.processing import Processor
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.manifest import Manifest
-from edgeserve.types.records import RanOn, Tensors
+from edgeserve.types.records import with_ran_on
 from edgeserve.wrapper.fallback.egress import EgressRecord, origin
 from edgeserve.wrapper.fallback.hedged_call import CallLost
 from edgeserve.wrapper.fallback.policy import Fallback, with_policy_fields
@@ -127,7 +127,7 @@ class FallbackRouter:
         except CallLost as lost:
             note = f"low confidence, and no endpoint answered: {lost}"
             ran_on = with_policy_fields(answer.ran_on, note, attempts=lost.attempts)
-            return _with_ran_on(answer, ran_on)
+            return with_ran_on(answer, ran_on)
 
     def _device(self, x: Any, began: float, note: str = "", attempts: int = 0) -> Any:
         assert self._local is not None
@@ -135,7 +135,7 @@ class FallbackRouter:
             answer = self._local(x)
         took = 1e3 * (self._remote.now() - began)
         ran_on = with_policy_fields(answer.ran_on, note, took_ms=took, attempts=attempts)
-        return _with_ran_on(answer, ran_on)
+        return with_ran_on(answer, ran_on)
 
     def _cloud(self, x: Any, why: str, began: float, deadline: float) -> Any:
         won, sent = self._remote.ask(x, why, deadline)
@@ -150,7 +150,7 @@ class FallbackRouter:
             endpoint=origin(won.url),
             sent_bytes=sent,
         )
-        return _with_ran_on(answer.value, ran_on)
+        return with_ran_on(answer.value, ran_on)
 
     def _is_unsure(self, answer: Any) -> bool:
         if isinstance(answer, Mapping | Embedding):
@@ -200,13 +200,9 @@ def _trigger_of(error: EdgeError | MemoryError) -> str:
 
 
 def _no_answer_error(why: str, lost: CallLost) -> FallbackError:
-    return FallbackError(
-        "EDGE-FALLBACK-007",
-        "predict",
-        wanted=f"an answer, from an endpoint ({why})",
-        got=str(lost),
-        hint="check whether the endpoint is ready: GET URL/v2/health/ready",
-    )
+    wanted = f"an answer, from an endpoint ({why})"
+    hint = "check whether the endpoint is ready: GET URL/v2/health/ready"
+    return FallbackError("EDGE-FALLBACK-007", "predict", wanted=wanted, got=str(lost), hint=hint)
 
 
 def _identity_note(answered: str, mine: str) -> str:
@@ -215,10 +211,3 @@ def _identity_note(answered: str, mine: str) -> str:
     if answered != mine:
         return f"ANOTHER MODEL answered: model_id {answered}, not {mine}"
     return ""
-
-
-def _with_ran_on(answer: Any, ran_on: RanOn) -> Any:
-    if isinstance(answer, Tensors):
-        answer.ran_on = ran_on
-        return answer
-    return msgspec.structs.replace(answer, ran_on=ran_on)

@@ -75,10 +75,8 @@ def threshold_of(
 
 def _check(margins: Sequence[float], right: Sequence[bool], wrong_share: float) -> None:
     if not len(margins) or len(margins) != len(right):
-        raise _threshold_error(
-            "as many margins as truth values, one or more",
-            f"{len(margins)} margins and {len(right)} truth values",
-        )
+        got = f"{len(margins)} margins and {len(right)} truth values"
+        raise _threshold_error("as many margins as truth values, one or more", got)
     bad = [margin for margin in margins if not _finite(margin)]
     if bad:
         raise _threshold_error("margins that are finite numbers", f"{bad[0]!r} among them")
@@ -101,10 +99,5 @@ def _finite(value: object) -> bool:
 
 
 def _threshold_error(wanted: str, got: str) -> FallbackError:
-    return FallbackError(
-        "EDGE-FALLBACK-008",
-        "threshold",
-        wanted=wanted,
-        got=got,
-        hint="docs/guide/fallback.md describes the data that a threshold is picked from",
-    )
+    hint = "docs/guide/fallback.md describes the data that a threshold is picked from"
+    return FallbackError("EDGE-FALLBACK-008", "threshold", wanted=wanted, got=got, hint=hint)

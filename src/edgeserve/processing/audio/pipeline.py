@@ -31,7 +31,7 @@ class AudioPipeline:
         check_names([each.name for each in inputs], signature, "sound")
         self._tracks = tuple(_AudioInput(each, signature) for each in inputs)
 
-    def __call__(self, raw: object, clock: StepTimer | None) -> dict[str, np.ndarray]:
+    def __call__(self, raw: object, clock: StepTimer) -> dict[str, np.ndarray]:
         """One sample of one sound; see `Processor.prepare`."""
         audio = open_audio(raw)
         return {track.name: track(audio, clock) for track in self._tracks}
@@ -51,14 +51,12 @@ class _AudioInput:
         self._ranges = [signature.dims[d] if isinstance(d, str) else (d, d) for d in self._shape]
         _check_tensor(spec, self._ranges, _made(self._wave, step, self.mel))
 
-    def __call__(self, audio: AudioHeader, clock: StepTimer | None) -> np.ndarray:
+    def __call__(self, audio: AudioHeader, clock: StepTimer) -> np.ndarray:
         made = waveform(self._wave, audio)
-        if clock:
-            clock("waveform")
+        clock("waveform")
         if self.mel is not None:
             made = self.mel(made)
-            if clock:
-                clock("log_mel")
+            clock("log_mel")
         sizes = iter(made.shape)
         shape = tuple(1 if dim == 1 else next(sizes) for dim in self._shape)
         for size, (low, high) in zip(shape, self._ranges, strict=True):

@@ -84,22 +84,19 @@ def orientation(image: PIL.Image.Image) -> int:
     return value if 1 <= value <= 8 else 1
 
 
+#: What turns pictures of the orientations from 2 on upright, by Pillow's names.
+_TURNS = (
+    "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90"
+).split()
+
+
 def upright(image: PIL.Image.Image, value: int) -> PIL.Image.Image:
     """Turn a picture upright that was stored with orientation ``value``; 1 leaves it as it is."""
     if value == 1:
         return image
     from PIL.Image import Transpose
 
-    turns = (
-        Transpose.FLIP_LEFT_RIGHT,
-        Transpose.ROTATE_180,
-        Transpose.FLIP_TOP_BOTTOM,
-        Transpose.TRANSPOSE,
-        Transpose.ROTATE_270,
-        Transpose.TRANSVERSE,
-        Transpose.ROTATE_90,
-    )
-    return image.transpose(turns[value - 2])
+    return image.transpose(Transpose[_TURNS[value - 2]])
 
 
 #: Orientations that lie on their side.

@@ -37,23 +37,20 @@ class ImagePipeline:
         free = any(plan.size is None for plan in self._plans)
         self._samples = FeedValidator(sample_signature(signature)) if free else None
 
-    def __call__(self, raw: Raw, clock: StepTimer | None) -> dict[str, np.ndarray]:
+    def __call__(self, raw: Raw, clock: StepTimer) -> dict[str, np.ndarray]:
         """One sample of one picture; see `Processor.prepare`."""
         decoded: dict[Decode, PIL.Image.Image] = {}
         sample: dict[str, np.ndarray] = {}
         for plan in self._plans:
             if plan.decode not in decoded:  # inputs that decode alike share the picture
                 decoded[plan.decode] = decode(plan.decode, raw)
-                if clock:
-                    clock("decode")
+                clock("decode")
             image = decoded[plan.decode]
             for name, step in plan.pixels:
                 image = step.apply(image)
-                if clock:
-                    clock(name)
+                clock(name)
             sample[plan.name] = plan.tail(image)
-            if clock:
-                clock(plan.tail.name)
+            clock(plan.tail.name)
         width, height = decoded[self._plans[0].decode].size
         checked = self._checked(sample) if self._samples else sample
         return Prepared(checked, (SampleOrigin(size=(height, width)),))

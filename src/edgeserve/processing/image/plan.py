@@ -78,13 +78,11 @@ def _fixed_size(name: str, steps: Sequence[PixelStep]) -> Size | None:
     for step in steps:
         size = step.out_size(size)
         if size and size[0] * size[1] > MAX_PIXELS:
-            raise ProcessingError(
-                "EDGE-PROCESS-004",
-                f"step {step_name(step)!r} of input {name!r}",
-                wanted=f"at most {MAX_PIXELS} pixels",
-                got=f"{size[0]} x {size[1]}",
-                hint="give the height and width that the model takes",
-            )
+            where = f"step {step_name(step)!r} of input {name!r}"
+            wanted = f"at most {MAX_PIXELS} pixels"
+            got = f"{size[0]} x {size[1]}"
+            hint = "give the height and width that the model takes"
+            raise ProcessingError("EDGE-PROCESS-004", where, wanted=wanted, got=got, hint=hint)
     return size
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import SampleOrigin
+from edgeserve.processing.batch import Arrays, SampleOrigin
 from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.processing.steps.tokenize import Assets
 from edgeserve.processing.steps.top_k import TopK
@@ -17,9 +17,8 @@ from edgeserve.types.records import Record
 from edgeserve.types.steps import TaskOutput
 from edgeserve.types.tensors import Signature
 
-OutputArrays = Mapping[str, np.ndarray]
 #: ``(outputs, feed, origins)`` to one record a sample; no origins where callers brought tensors.
-RecordReader = Callable[[OutputArrays, OutputArrays, Sequence[SampleOrigin]], Sequence[Record]]
+RecordReader = Callable[[Arrays, Arrays, Sequence[SampleOrigin]], Sequence[Record]]
 
 
 class ModelOutputs(NamedTuple):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from edgeserve.errors import ProcessingError
+from edgeserve.processing.batch import Arrays
 
 #: How far beyond 0..1 a probability may lie: quantized graphs end in steps of 1/256.
 _SLACK = 0.01
@@ -70,9 +69,7 @@ def wrong_outputs(wanted: str, got: str) -> ProcessingError:
     return ProcessingError("EDGE-PROCESS-008", "model outputs", wanted=wanted, got=got, hint=hint)
 
 
-def no_mask(
-    step: str, output: str, mask: str, feed: Mapping[str, np.ndarray] | None
-) -> ProcessingError:
+def no_mask(step: str, output: str, mask: str, feed: Arrays | None) -> ProcessingError:
     """The error for a step whose mask is not in the feed."""
     where, wanted = f"step {step!r} of output {output!r}", f"the feed, for its mask {mask!r}"
     got = "no feed" if feed is None else f"a feed of {sorted(feed)}"

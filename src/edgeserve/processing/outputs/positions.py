@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import SampleOrigin
-from edgeserve.processing.outputs.checks import ModelOutputs, OutputArrays, RecordReader
+from edgeserve.processing.batch import Arrays, SampleOrigin
+from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
 from edgeserve.processing.outputs.numbers import no_mask, wrong_outputs
 from edgeserve.types.records import Record
 from edgeserve.types.steps import TokenOutput
@@ -33,9 +33,7 @@ def position_reader(step: TokenOutput, model: ModelOutputs, read_one: _ReadOne) 
             raise wrong_outputs(wanted, str(list(value.shape)))
         return read_one(value, positions(len(value), mask, origin, left))
 
-    def read(
-        values: OutputArrays, feed: OutputArrays, origins: Sequence[SampleOrigin]
-    ) -> list[Record]:
+    def read(values: Arrays, feed: Arrays, origins: Sequence[SampleOrigin]) -> list[Record]:
         rows = values[step.output]
         masks = _masks(step, feed, len(rows))
         known = origins or [SampleOrigin()] * len(rows)
@@ -47,16 +45,14 @@ def position_reader(step: TokenOutput, model: ModelOutputs, read_one: _ReadOne) 
 def _check_mask(step: TokenOutput, signature: Signature) -> None:
     known = {spec.name: len(spec.shape) for spec in signature.inputs}
     if step.mask is not None and known.get(step.mask) != 2:
-        raise ProcessingError(
-            "EDGE-PROCESS-025",
-            f"mask {step.mask!r} of {step.tag}",
-            wanted="an input [batch, positions] that holds the mask",
-            got=f"inputs {sorted(known)}",
-            hint="name the model's input that is 1 for tokens and 0 for padding",
-        )
+        where = f"mask {step.mask!r} of {step.tag}"
+        wanted = "an input [batch, positions] that holds the mask"
+        got = f"inputs {sorted(known)}"
+        hint = "name the model's input that is 1 for tokens and 0 for padding"
+        raise ProcessingError("EDGE-PROCESS-025", where, wanted=wanted, got=got, hint=hint)
 
 
-def _masks(step: TokenOutput, feed: OutputArrays, samples: int) -> Sequence[np.ndarray | None]:
+def _masks(step: TokenOutput, feed: Arrays, samples: int) -> Sequence[np.ndarray | None]:
     """The mask of each sample; None where none is asked for."""
     if step.mask is None:
         return [None] * samples
@@ -94,13 +90,13 @@ def positions(
     return places[real], offsets[real]
 
 
-def leads(shares: np.ndarray) -> list[float]:
-    """By how much the best of each row leads the second."""
-    if shares.shape[1] < 2:
-        return [1.0] * len(shares)
-    two = np.partition(shares, shares.shape[1] - 2, axis=1)[:, -2:]
-    leads: list[float] = (two[:, 1] - two[:, 0]).tolist()
-    return leads
+def leads(shares: np.ndarray, axis: int) -> np.ndarray:
+    """By how much the best along an axis leads the second, float32; 1 where there is but one."""
+    shares = np.moveaxis(shares, axis, 0)
+    if len(shares) == 1:
+        return np.ones(shares.shape[1:], np.float32)
+    second, best = np.partition(shares, len(shares) - 2, axis=0)[-2:]
+    return np.asarray(best - second, np.float32)
 
 
 def position_scores(output: str, value: np.ndarray) -> np.ndarray:

@@ -6,13 +6,11 @@ task and signature, and the steps before it are carried out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from edgeserve import tasks
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import origins_of
+from edgeserve.processing.batch import Arrays, origins_of
 from edgeserve.processing.outputs.checks import ModelOutputs, check_form, unusable_outputs
 from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.processing.steps.pool import Pool
@@ -52,9 +50,7 @@ class OutputReader:
         model = ModelOutputs(processing, signature, tuple(labels), assets)
         self._read = tasks.part(task, "read").reader(model) if tasks.decides(task) else None
 
-    def __call__(
-        self, outputs: Mapping[str, np.ndarray], feed: Mapping[str, np.ndarray] | None = None
-    ) -> list[Record | Tensors]:
+    def __call__(self, outputs: Arrays, feed: Arrays | None = None) -> list[Record | Tensors]:
         """See `Processor.finish`."""
         values = {name: outputs[name] for name in self._names if name in outputs}
         if len(values) != len(self._names):
@@ -76,13 +72,11 @@ class OutputReader:
 
 def _check_steps(steps: Sequence[OutputStep], names: Sequence[str], task: Task) -> None:
     if task not in TASKS:
-        raise ProcessingError(
-            "EDGE-PROCESS-005",
-            f"task {task!r}",
-            wanted=f"one of {list(TASKS)}",
-            got="a task that is not handled in this version",
-            hint="declare the task 'tensors': outputs are then compared and returned as they are",
-        )
+        where = f"task {task!r}"
+        wanted = f"one of {list(TASKS)}"
+        got = "a task that is not handled in this version"
+        hint = "declare the task 'tensors': outputs are then compared and returned as they are"
+        raise ProcessingError("EDGE-PROCESS-005", where, wanted=wanted, got=got, hint=hint)
     for output in (output for step in steps for output in step.outputs):
         if output not in names:
             raise unusable_outputs(f"{output!r} in an output step", f"one of {list(names)}")
@@ -121,17 +115,15 @@ def _check_masks(processing: Processing, signature: Signature) -> None:
     for step in pools:
         made = processing.padding.get(step.mask)
         if ranks.get(step.mask) != 2 or (made and made.part != "attention_mask"):
-            raise ProcessingError(
-                "EDGE-PROCESS-025",
-                f"mask {step.mask!r} of pool/1",
-                wanted="an input [batch, tokens] that holds the attention mask",
-                got=f"an input of {made.part}" if made else f"inputs {sorted(ranks)}",
-                hint="name the model's input that is 1 for tokens and 0 for padding",
-            )
+            where = f"mask {step.mask!r} of pool/1"
+            wanted = "an input [batch, tokens] that holds the attention mask"
+            got = f"an input of {made.part}" if made else f"inputs {sorted(ranks)}"
+            hint = "name the model's input that is 1 for tokens and 0 for padding"
+            raise ProcessingError("EDGE-PROCESS-025", where, wanted=wanted, got=got, hint=hint)
         check_form(step.output, signature, 3, "[batch, tokens, d], for pool/1")
 
 
-def _batch_size(values: Mapping[str, np.ndarray]) -> int:
+def _batch_size(values: Arrays) -> int:
     sizes = {value.shape[0] if value.ndim else None for value in values.values()}
     size = sizes.pop() if len(sizes) == 1 else None
     if size is None:

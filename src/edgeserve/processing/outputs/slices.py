@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from edgeserve.errors import ProcessingError
+from edgeserve.processing.batch import Arrays, SampleOrigin
+from edgeserve.processing.image.geometry import ImageTransform
+from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
 from edgeserve.processing.outputs.numbers import wrong_outputs
 from edgeserve.types.processing import Processing
-from edgeserve.types.steps import PixelStep, Slice
+from edgeserve.types.records import Record
+from edgeserve.types.steps import FoundOutput, PixelStep, Slice, SlicedOutput
 from edgeserve.types.tensors import Signature
 
 
-def sliced(
-    where: Slice, values: Mapping[str, np.ndarray], what: str, *, several: bool = False
-) -> np.ndarray:
+def sliced(where: Slice, values: Arrays, what: str, *, several: bool = False) -> np.ndarray:
     """The numbers of each thing, float32 [n, k].
 
     Args:
@@ -43,7 +45,9 @@ def sliced(
 _COUNTS = {None: "some", 4: "four"}
 
 
-def check_slice(where: Slice, what: str, size: int | None, step: str, signature: Signature) -> None:
+def _check_slice(
+    where: Slice, what: str, size: int | None, step: str, signature: Signature
+) -> None:
     """A slice lies within its output, as far as the signature tells.
 
     Args:
@@ -75,17 +79,41 @@ def check_slice(where: Slice, what: str, size: int | None, step: str, signature:
         )
 
 
-def place_steps(name: str, step: str, processing: Processing) -> tuple[PixelStep, ...]:
-    """The resizing and cropping that places in a model's input are led back through.
+#: ``(values, transform)`` of one sample to its record; no transform of tensors that callers bring.
+_ReadOne = Callable[[Arrays, ImageTransform | None], Record]
+
+
+def found_reader(
+    step: FoundOutput, name: str, model: ModelOutputs, read_one: _ReadOne
+) -> RecordReader:
+    """Reads what lies in places of a picture, sample by sample.
 
     Args:
+        step: Says what lies where in the outputs.
         name: The input whose places they are; empty: the only one, or the first.
-        step: The output step that reads them, for errors.
-        processing: The model's.
+        model: The model.
+        read_one: Makes a record of one sample's outputs and of what leads its places back.
 
     Raises:
-        ProcessingError: EDGE-PROCESS-002, no picture is made into an input of that name.
+        ProcessingError: EDGE-PROCESS-002, no picture is made into an input of that name; -006 a
+            slice.
     """
+    for what, each in step.slices.items() if isinstance(step, SlicedOutput) else ():
+        _check_slice(each, what, 4 if what == "boxes" else None, step.tag, model.signature)
+    steps = _place_steps(name, step.tag, model.processing)
+
+    def read(values: Arrays, feed: Arrays, origins: Sequence[SampleOrigin]) -> list[Record]:
+        samples = len(values[step.output])
+        sizes = [origin.size for origin in origins] or [None] * samples
+        ways = [None if size is None else ImageTransform(steps, size) for size in sizes]
+        parts = [{name: values[name][i] for name in step.outputs} for i in range(samples)]
+        return [read_one(*each) for each in zip(parts, ways, strict=True)]
+
+    return read
+
+
+def _place_steps(name: str, step: str, processing: Processing) -> tuple[PixelStep, ...]:
+    """The resizing and cropping that places in a model's input are led back through."""
     if name and name not in [each.name for each in processing.inputs]:
         where = f"input of {step}"
         wanted = "an input made from the picture"

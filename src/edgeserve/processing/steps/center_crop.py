@@ -50,10 +50,8 @@ class CenterCrop(PixelStep, frozen=True, tag_field="step", tag="center_crop/1"):
 
     def origin(self, size: Size) -> Size:
         """Row and column of the picture where the crop starts; negative where zeros come first."""
-        return (
-            _crop_start(size[0] - self.height, self.rounding == "half-even"),
-            _crop_start(size[1] - self.width, self.rounding == "half-even"),
-        )
+        even = self.rounding == "half-even"
+        return _crop_start(size[0] - self.height, even), _crop_start(size[1] - self.width, even)
 
 
 def _crop_start(surplus: int, to_even: bool) -> int:

@@ -121,10 +121,8 @@ class Resize(PixelStep, frozen=True, tag_field="step", tag="resize/1"):
 def _check_size(step: Resize, old: Size, new: Size) -> None:
     # What stands between the passes is never larger than both (`between_passes`).
     if new[0] * new[1] > MAX_PIXELS:
-        raise InputError(
-            "EDGE-INPUT-008",
-            f"picture of {old[1]} x {old[0]} pixels",
-            wanted=f"one that {step.fit} resizing keeps below {MAX_PIXELS} pixels",
-            got=f"{new[1]} x {new[0]}",
-            hint="crop the picture before it is sent: it is too long and thin to be scaled up",
-        )
+        where = f"picture of {old[1]} x {old[0]} pixels"
+        wanted = f"one that {step.fit} resizing keeps below {MAX_PIXELS} pixels"
+        got = f"{new[1]} x {new[0]}"
+        hint = "crop the picture before it is sent: it is too long and thin to be scaled up"
+        raise InputError("EDGE-INPUT-008", where, wanted=wanted, got=got, hint=hint)

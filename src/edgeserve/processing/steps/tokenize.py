@@ -22,17 +22,10 @@ TokenizePart = Literal["ids", "attention_mask", "type_ids"]
 #: Gives the bytes of an asset by its name (``assets/tokenizer.json``).
 Assets = Callable[[str], bytes]
 
-_LEAST_READ = 1 << 16
-_READ_PER_TOKEN = 64
-
-
-def _read_limit(max_length: int) -> int:
-    """How many characters (code points) of a text are read at most, counted from the kept side.
-
-    Tokenizing takes time and memory by the length of the text, of which only ``max_length`` tokens
-    are kept: so there is an end to what is read, far beyond what that many tokens can spell.
-    """
-    return max(_LEAST_READ, _READ_PER_TOKEN * max_length)
+#: How many characters (code points) of a text are read at most, counted from the kept side: so many
+#: for each token that is kept, but never fewer than that. Tokenizing takes time and memory by the
+#: length of the text: so there is an end to what is read, far beyond what the tokens can spell.
+_READ_PER_TOKEN, _LEAST_READ = 64, 1 << 16
 
 
 def as_text(raw: object) -> str:
@@ -113,16 +106,14 @@ class Encoder:
         self._tokenizer = _loaded(step.tokenizer, _asset(step.tokenizer, assets))
         special = self._tokenizer.num_special_tokens_to_add(False)
         if step.max_length <= special:
-            raise ProcessingError(
-                "EDGE-PROCESS-023",
-                "step 'tokenize/1'",
-                wanted=f"max_length above {special}, the special tokens of each text",
-                got=str(step.max_length),
-                hint="give the length that the model was trained for, special tokens included",
-            )
+            where = "step 'tokenize/1'"
+            wanted = f"max_length above {special}, the special tokens of each text"
+            got = str(step.max_length)
+            hint = "give the length that the model was trained for, special tokens included"
+            raise ProcessingError("EDGE-PROCESS-023", where, wanted=wanted, got=got, hint=hint)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(step.max_length, direction=step.truncation)
-        self._limit = _read_limit(step.max_length)
+        self._limit = max(_LEAST_READ, _READ_PER_TOKEN * step.max_length)
         self._keep_end = step.truncation == "left"
 
     def __call__(self, text: str) -> tokenizers.Encoding:

@@ -70,7 +70,7 @@ class TextPipeline:
             for name, step in steps.items()
         }
 
-    def __call__(self, raw: object, clock: StepTimer | None) -> dict[str, np.ndarray]:
+    def __call__(self, raw: object, clock: StepTimer) -> dict[str, np.ndarray]:
         """One sample of one text; see `Processor.prepare`."""
         text = as_text(raw)
         encodings = [encode(text) for encode in self._encoders]
@@ -82,8 +82,7 @@ class TextPipeline:
         if self._places:
             offsets = self._encoders[0].offsets(text, encodings[0])
             sample = Prepared(sample, (SampleOrigin(offsets=offsets),))
-        if clock:
-            clock("tokenize")
+        clock("tokenize")
         return sample
 
 
@@ -102,22 +101,18 @@ def _only_step(processing: InputProcessing) -> Tokenize:
 def _check_tensor(spec: TensorSpec, step: Tokenize, signature: Signature) -> None:
     """Rows of integers, and room for the longest of them."""
     if spec.dtype not in _DTYPES or len(spec.shape) != 2:
-        raise ProcessingError(
-            "EDGE-PROCESS-003",
-            f"steps of input {spec.name!r}",
-            wanted=f"{spec.dtype} {list(spec.shape)}",
-            got="int32 or int64 [batch, tokens]",
-            hint="export the model with token ids as its input, one row of integers a text",
-        )
+        where = f"steps of input {spec.name!r}"
+        wanted = f"{spec.dtype} {list(spec.shape)}"
+        got = "int32 or int64 [batch, tokens]"
+        hint = "export the model with token ids as its input, one row of integers a text"
+        raise ProcessingError("EDGE-PROCESS-003", where, wanted=wanted, got=got, hint=hint)
     longest = _length(spec.name, signature)[1]
     if step.max_length > longest:
-        raise ProcessingError(
-            "EDGE-PROCESS-023",
-            f"steps of input {spec.name!r}",
-            wanted=f"max_length up to {longest}, the longest row that the signature allows",
-            got=str(step.max_length),
-            hint="lower max_length, or export the model with a wider range of lengths",
-        )
+        where = f"steps of input {spec.name!r}"
+        wanted = f"max_length up to {longest}, the longest row that the signature allows"
+        got = str(step.max_length)
+        hint = "lower max_length, or export the model with a wider range of lengths"
+        raise ProcessingError("EDGE-PROCESS-023", where, wanted=wanted, got=got, hint=hint)
 
 
 def _length(name: str, signature: Signature) -> tuple[int, int]:

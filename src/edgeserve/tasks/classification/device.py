@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import SampleOrigin
+from edgeserve.processing.batch import Arrays, SampleOrigin
 from edgeserve.processing.outputs.checks import (
     ModelOutputs,
-    OutputArrays,
     RecordReader,
     check_labels,
     result_output,
@@ -96,15 +95,11 @@ def reader(model: ModelOutputs) -> RecordReader:
     if size and isinstance(size[0], int):
         _check_classes(labels, size[0], output)
 
-    def read(
-        values: OutputArrays, feed: OutputArrays, origins: Sequence[SampleOrigin]
-    ) -> list[Classification]:
+    def read(values: Arrays, feed: Arrays, origins: Sequence[SampleOrigin]) -> list[Classification]:
         scores = values[output]
         if scores.ndim != 2 or scores.shape[1] == 0 or scores.dtype.kind != "f":
-            raise wrong_outputs(
-                f"scores {output!r} as floats [batch, classes]",
-                f"{scores.dtype} {list(scores.shape)}",
-            )
+            wanted = f"scores {output!r} as floats [batch, classes]"
+            raise wrong_outputs(wanted, f"{scores.dtype} {list(scores.shape)}")
         _check_classes(labels, scores.shape[1], output)
         return [classify(row, k, labels) for row in np.asarray(scores, np.float32)]
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.errors import ValidateError
-from edgeserve.tasks.answers import ReferenceAnswers, in_unit_interval, unreadable_answer
+from edgeserve.tasks.answers import (
+    ReferenceAnswers,
+    in_unit_interval,
+    unknown_class,
+    unreadable_answer,
+)
 from edgeserve.tasks.classification import Classification
 
 #: What a score may lose on its way through float32 and JSON.
@@ -80,21 +84,14 @@ def _check_agrees(record: Classification, labels: Sequence[str], thing: str) -> 
     _check_index(record.label, record.index, labels, thing)
     best = max(record.top, key=lambda entry: entry[1], default=(record.label, record.score))
     if best[0] != record.label and best[1] > record.score + _ROUNDING:
-        raise unreadable_answer(
-            thing,
-            record,
-            f"the best of top, {best[0]!r}, as the label",
-            "return the label of the highest score, and that score",
-        )
+        wanted = f"the best of top, {best[0]!r}, as the label"
+        hint = "return the label of the highest score, and that score"
+        raise unreadable_answer(thing, record, wanted, hint)
     named = [label for label, _ in record.top]
     again = [x for x in named if named.count(x) > max(1, labels.count(x))]
     if again and not record.indexes:
-        raise unreadable_answer(
-            thing,
-            record,
-            "each class once in top",
-            f"list each class once: {again[0]!r} stands there {named.count(again[0])} times",
-        )
+        hint = f"list each class once: {again[0]!r} stands there {named.count(again[0])} times"
+        raise unreadable_answer(thing, record, "each class once in top", hint)
 
 
 def _label_only(answer: object, labels: Sequence[str], thing: str) -> Classification:
@@ -102,7 +99,7 @@ def _label_only(answer: object, labels: Sequence[str], thing: str) -> Classifica
     if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
         index = int(answer)
         if index < 0 or (labels and index >= len(labels)):
-            raise _unknown_class(thing, f"class {index}", labels)
+            raise unknown_class(thing, f"class {index}", labels)
         label = labels[index] if labels else str(index)
     elif isinstance(answer, str):
         label, index = answer, _index(answer, labels, thing)
@@ -125,19 +122,11 @@ def _indexed(record: Classification, labels: Sequence[str], thing: str) -> Class
 
 def _index(label: str, labels: Sequence[str], thing: str) -> int:
     """The class of a label; -1 where several have it. Without labels it is called by number."""
-    if not labels:
-        if label.isascii() and label.isdecimal():
-            return int(label)
-        raise _unknown_class(thing, f"label {label!r}", labels)
+    if not labels and label.isascii() and label.isdecimal():
+        return int(label)
     if label not in labels:
-        raise _unknown_class(thing, f"label {label!r}", labels)
+        raise unknown_class(thing, f"label {label!r}", labels)
     return labels.index(label) if labels.count(label) == 1 else -1
-
-
-def _unknown_class(thing: str, got: str, labels: Sequence[str]) -> ValidateError:
-    wanted = f"one of the model's {len(labels)} labels" if labels else "a class index"
-    hint = "let the function return class indexes, or give the model the server's label list"
-    return ValidateError("EDGE-VALIDATE-007", thing, wanted=wanted, got=got, hint=hint)
 
 
 ANSWERS = ReferenceAnswers(_parse, own=lambda record, scored: record if scored else record.label)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.tasks.answers import ReferenceAnswers, field_parser
+from edgeserve.tasks.answers import field_answers
 from edgeserve.tasks.depth import Depth
 from edgeserve.tasks.depth.device import relative_error
 from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
@@ -22,11 +22,9 @@ METRICS = TaskMetrics(
 )
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Depth,
-        "map [H, W]",
-        lambda fields, labels: Depth(map=np.asarray(fields["map"])),
-        finite=lambda record: (record.map,),
-    )
+ANSWERS = field_answers(
+    Depth,
+    "map [H, W]",
+    lambda fields, labels: Depth(map=np.asarray(fields["map"])),
+    finite=lambda record: (record.map,),
 )

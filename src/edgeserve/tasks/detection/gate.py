@@ -13,15 +13,15 @@ from edgeserve.data.ground_truth import (
     TruthReader,
     bad_box,
     check_within,
+    is_crowd,
     read_raw,
     unknown_classes,
 )
 from edgeserve.tasks.answers import (
     Fields,
-    ReferenceAnswers,
     check_labels,
     class_label,
-    field_parser,
+    field_answers,
     unreadable_record,
 )
 from edgeserve.tasks.base import DecisionRule
@@ -48,23 +48,16 @@ def _check_corners(record: Detection, thing: str) -> None:
     """A server's own boxes: corners in their order, on a picture that could exist."""
     boxes = record.boxes
     turned = (boxes[:, 2:] < boxes[:, :2] - 1).any(axis=1)  # a pixel: rounding of a thin box
-    if turned.any():
-        raise unreadable_record(
-            Detection,
-            _FORM,
-            thing,
-            f"a box {_shown(boxes[turned.argmax()])}, its end before its start",
-            "give x1, y1, x2, y2: of x, y, width, height add x to width and y to height",
-        )
+    order = "give x1, y1, x2, y2: of x, y, width, height add x to width and y to height"
     far = (np.abs(boxes) > _MAX_COORDINATE).any(axis=1)
-    if far.any():
-        raise unreadable_record(
-            Detection,
-            _FORM,
-            thing,
-            f"a box {_shown(boxes[far.argmax()])}, beyond any picture",
-            "give corners in pixels of the upright photo",
-        )
+    unit = "give corners in pixels of the upright photo"
+    for wrong, why, hint in (
+        (turned, "its end before its start", order),
+        (far, "beyond any picture", unit),
+    ):
+        if wrong.any():
+            got = f"a box {_shown(boxes[wrong.argmax()])}, {why}"
+            raise unreadable_record(Detection, _FORM, thing, got, hint)
 
 
 def _shown(box: np.ndarray) -> str:
@@ -89,21 +82,16 @@ def _complete(rule: DecisionRule, record: Detection, near: Detection) -> Detecti
     )
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Detection,
-        _FORM,
-        _detection,
-        finite=lambda record: (record.boxes, record.scores),
-        shares=lambda record: (record.scores,),
-        check=lambda record, labels, thing: check_labels(record.labels, labels, thing),
-        check_fields=_check_corners,
-    ),
+ANSWERS = field_answers(
+    Detection,
+    _FORM,
+    _detection,
+    finite=lambda record: (record.boxes, record.scores),
+    shares=lambda record: (record.scores,),
+    check=lambda record, labels, thing: check_labels(record.labels, labels, thing),
+    check_fields=_check_corners,
     complete=_complete,
 )
-
-
-_YES = (b"1", b"true")
 
 
 def _checked_box(
@@ -155,7 +143,7 @@ def _from_coco(image: CocoImage) -> TrueBoxes:
                 image.classes[note.category_id],
                 where,
                 image.size,
-                crowd=bytes(note.iscrowd) in _YES,
+                crowd=is_crowd(note),
             )
             for where, note in image.notes
         )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
-from edgeserve.processing.batch import SampleOrigin
+from edgeserve.processing.batch import Arrays
 from edgeserve.processing.image.geometry import ImageTransform
 from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, check_labels
 from edgeserve.processing.outputs.numbers import (
@@ -16,10 +14,9 @@ from edgeserve.processing.outputs.numbers import (
     softmax,
     wrong_outputs,
 )
-from edgeserve.processing.outputs.slices import check_slice, place_steps, sliced
+from edgeserve.processing.outputs.slices import found_reader, sliced
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
-from edgeserve.types.steps import PixelStep
 
 
 def reader(model: ModelOutputs) -> RecordReader:
@@ -30,11 +27,7 @@ def reader(model: ModelOutputs) -> RecordReader:
     """
     step = model.step
     assert isinstance(step, Detect)
-    for what, each in step.slices.items():
-        check_slice(each, what, 4 if what == "boxes" else None, "detect/1", model.signature)
-    steps = place_steps(step.input, "detect/1", model.processing)
-    read = Detector(step, steps, model.labels)
-    return lambda values, feed, origins: read(values, origins)
+    return found_reader(step, step.input, model, Detector(step, model.labels))
 
 
 def to_xyxy(boxes: np.ndarray, form: str) -> np.ndarray:
@@ -84,37 +77,26 @@ class Detector:
 
     Args:
         step: What lies where.
-        steps: Resizing and cropping of the input whose places the boxes are in.
         labels: Class names by index; where empty, a class is called by its index.
     """
 
-    __slots__ = ("_labels", "_step", "_steps")
+    __slots__ = ("_labels", "_step")
 
-    def __init__(self, step: Detect, steps: Sequence[PixelStep], labels: tuple[str, ...]) -> None:
-        self._step, self._steps, self._labels = step, tuple(steps), labels
+    def __init__(self, step: Detect, labels: tuple[str, ...]) -> None:
+        self._step, self._labels = step, labels
 
-    def __call__(
-        self, values: Mapping[str, np.ndarray], origins: Sequence[SampleOrigin]
-    ) -> list[Detection]:
-        """One record a sample.
+    def __call__(self, values: Arrays, transform: ImageTransform | None) -> Detection:
+        """The record of one sample.
 
         Args:
-            values: Outputs by name, axis 0 the samples.
-            origins: Of each sample; empty where callers brought tensors: boxes then stay in the
-                unit of the model.
+            values: Its outputs by name.
+            transform: Leads boxes back to the picture; None where callers brought tensors: boxes
+                then stay in the unit of the model.
 
         Raises:
             ProcessingError: EDGE-PROCESS-008 another form than declared, -009 NaN, -010 scores that
                 are no probabilities, -007 more classes than labels.
         """
-        samples = len(values[self._step.boxes.output])
-        known = origins or [SampleOrigin()] * samples
-        return [
-            self._one({name: values[name][i] for name in self._step.outputs}, known[i])
-            for i in range(samples)
-        ]
-
-    def _one(self, values: Mapping[str, np.ndarray], origin: SampleOrigin) -> Detection:
         step = self._step
         boxes = sliced(step.boxes, values, "boxes", several=True)
         if boxes.shape[1] != 4:
@@ -125,7 +107,6 @@ class Detector:
         boxes, scores, kinds = boxes[chosen], scores[chosen], kinds[chosen]
         check_numbers(boxes, "boxes")
         placed = to_xyxy(boxes, step.form)
-        transform = None if origin.size is None else ImageTransform(self._steps, origin.size)
         if transform is not None and step.unit == "relative":
             placed = placed * np.tile((transform.end[1], transform.end[0]), 2)
         kept = np.arange(min(len(placed), step.most))
@@ -138,9 +119,7 @@ class Detector:
         named = tuple(self._label(int(kind)) for kind in kinds[kept])
         return Detection(boxes=placed, scores=scores[kept], labels=named)
 
-    def _scored(
-        self, values: Mapping[str, np.ndarray], count: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _scored(self, values: Arrays, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Score float32 [n] and class int [n] of each box."""
         step = self._step
         scores = check_numbers(sliced(step.scores, values, "scores"), "scores")

@@ -9,14 +9,12 @@ same neighbours whatever order its sums are added in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from edgeserve.processing.batch import SampleOrigin
+from edgeserve.processing.batch import Arrays, SampleOrigin
 from edgeserve.processing.outputs.checks import (
     ModelOutputs,
-    OutputArrays,
     RecordReader,
     check_form,
     result_output,
@@ -33,7 +31,7 @@ TIE = 1e-9
 #: Rows of the matrix of cosines held at once.
 _BLOCK = 512
 
-Vectors = np.ndarray[Any, Any]
+Vectors = np.ndarray
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:
@@ -141,9 +139,7 @@ def reader(model: ModelOutputs) -> RecordReader:
     hint = "" if pooled else "; a pool/1 step makes one vector out of those of the tokens"
     check_form(output, model.signature, 3 if pooled else 2, f"{wanted} for an embedding{hint}")
 
-    def read(
-        values: OutputArrays, feed: OutputArrays, origins: Sequence[SampleOrigin]
-    ) -> list[Embedding]:
+    def read(values: Arrays, feed: Arrays, origins: Sequence[SampleOrigin]) -> list[Embedding]:
         vectors = values[output]
         if vectors.ndim != 2 or vectors.shape[1] == 0 or vectors.dtype.kind != "f":
             got = f"{vectors.dtype} {list(vectors.shape)}"

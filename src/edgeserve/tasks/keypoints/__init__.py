@@ -48,12 +48,10 @@ class Keypoints(Record, frozen=True, kw_only=True, tag_field="record", tag="keyp
 
     def __post_init__(self) -> None:
         self.hold("points", np.float32, 3)
-        self.hold("point_scores", np.float32, 2)
-        self.hold("boxes", np.float32, 2)
-        self.hold("scores", np.float32, 1)
         count = self.points.shape[1] if self.points.size else len(self.sigmas or COCO_SIGMAS)
         shapes = {"points": (count, 2), "point_scores": (count,), "boxes": (4,), "scores": ()}
         for name, shape in shapes.items():
+            self.hold(name, np.float32, 1 + len(shape))
             array = getattr(self, name)
             if array.size and array.shape[1:] != shape:
                 raise ValueError(f"{name} of shape {array.shape}, not {[len(array), *shape]}")

@@ -7,11 +7,9 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
-from edgeserve.processing.batch import SampleOrigin
+from edgeserve.processing.batch import Arrays
 from edgeserve.processing.image.geometry import ImageTransform
 from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, check_labels
 from edgeserve.processing.outputs.numbers import (
@@ -21,12 +19,11 @@ from edgeserve.processing.outputs.numbers import (
     softmax,
     wrong_outputs,
 )
-from edgeserve.processing.outputs.slices import check_slice, place_steps, sliced
+from edgeserve.processing.outputs.slices import found_reader, sliced
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.detection.read import non_max_suppression, to_xyxy
 from edgeserve.tasks.keypoints import COCO_SIGMAS, SCHEMA, Heatmaps, Keypoints, Poses
 from edgeserve.tasks.matching import Matches, found_comparison, match_found, visible_things
-from edgeserve.types.steps import PixelStep
 
 #: Of a person's box, what the person covers: the area that OKS measures distances by.
 AREA_SHARE = 0.53
@@ -113,37 +110,18 @@ def reader(model: ModelOutputs) -> RecordReader:
     """
     step = model.step
     assert isinstance(step, Heatmaps | Poses)
-    if isinstance(step, Poses):
-        for what, each in step.slices.items():
-            check_slice(each, what, 4 if what == "boxes" else None, step.tag, model.signature)
-    steps = place_steps(step.input, step.tag, model.processing)
-
-    def read(
-        values: Mapping[str, np.ndarray],
-        feed: Mapping[str, np.ndarray],
-        origins: Sequence[SampleOrigin],
-    ) -> list[Keypoints]:
-        samples = len(values[step.output])
-        known = origins or [SampleOrigin()] * samples
-        return [
-            _of_sample(
-                step, {name: values[name][i] for name in step.outputs}, known[i], steps, model
-            )
-            for i in range(samples)
-        ]
-
-    return read
+    return found_reader(
+        step,
+        step.input,
+        model,
+        lambda values, transform: _of_sample(step, values, transform, model),
+    )
 
 
 def _of_sample(
-    step: Heatmaps | Poses,
-    values: Mapping[str, np.ndarray],
-    origin: SampleOrigin,
-    steps: Sequence[PixelStep],
-    model: ModelOutputs,
+    step: Heatmaps | Poses, values: Arrays, transform: ImageTransform | None, model: ModelOutputs
 ) -> Keypoints:
     """The record of one sample; without a photo its places are those of the model."""
-    transform = None if origin.size is None else ImageTransform(steps, origin.size)
     if isinstance(step, Heatmaps):
         points, point_scores, boxes, scores = _from_maps(step, values, transform)
     else:
@@ -177,9 +155,7 @@ def _of_sample(
 _Found = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
-def _from_maps(
-    step: Heatmaps, values: Mapping[str, np.ndarray], transform: ImageTransform | None
-) -> _Found:
+def _from_maps(step: Heatmaps, values: Arrays, transform: ImageTransform | None) -> _Found:
     """Points [1, k, 2] in the model's input, or in the map without a photo, and their scores."""
     maps = values[step.output]
     if maps.ndim != 3 or not -3 <= step.axis < 3 or maps.dtype.kind != "f" or not maps.size:
@@ -218,7 +194,7 @@ def _slope(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray, axis: int) -
     return np.asarray(np.where((at > 0) & (at < size - 1), np.sign(after - before), 0.0))
 
 
-def _from_rows(step: Poses, values: Mapping[str, np.ndarray]) -> _Found:
+def _from_rows(step: Poses, values: Arrays) -> _Found:
     """Points [n, k, 2] in the model's own unit, with scores and, where there are some, boxes."""
     numbers = sliced(step.points, values, "points", several=True)
     if numbers.shape[1] % step.each:

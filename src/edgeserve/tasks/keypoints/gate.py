@@ -15,10 +15,11 @@ from edgeserve.data.ground_truth import (
     TruthReader,
     bad_box,
     check_within,
+    is_crowd,
     read_raw,
     truth_error,
 )
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser, unreadable_record
+from edgeserve.tasks.answers import Fields, field_answers, unreadable_record
 from edgeserve.tasks.average_precision import (
     ClassMatches,
     FoundRow,
@@ -159,19 +160,15 @@ def _complete(rule: DecisionRule, record: Keypoints, near: Keypoints) -> Keypoin
     )
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Keypoints,
-        _FORM,
-        _from_fields,
-        finite=lambda r: (r.points, r.point_scores, r.boxes, r.scores),
-        shares=lambda r: (r.point_scores, r.scores),
-        check=_check,
-    ),
+ANSWERS = field_answers(
+    Keypoints,
+    _FORM,
+    _from_fields,
+    finite=lambda r: (r.points, r.point_scores, r.boxes, r.scores),
+    shares=lambda r: (r.point_scores, r.scores),
+    check=_check,
     complete=_complete,
 )
-
-_YES = (b"1", b"true")
 
 
 _bad_pose = truth_error(
@@ -225,7 +222,7 @@ def _from_coco(image: CocoImage) -> TruePoses:
         numbers = read_raw(note.keypoints, list[float], where, "[x, y, v, ...]", _bad_pose)
         box = read_raw(note.bbox, corners, where, "[left, top, width, height]", bad_box)
         area = read_raw(note.area, number, where, "an area", _bad_pose)
-        crowd = bytes(note.iscrowd) in _YES
+        crowd = is_crowd(note)
         found.append(_true_pose(numbers, where, image.size, area, box, crowd=crowd))
     return TruePoses(tuple(found))
 

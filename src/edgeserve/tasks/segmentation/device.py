@@ -20,6 +20,7 @@ from edgeserve.processing.outputs.numbers import (
     softmax,
     wrong_outputs,
 )
+from edgeserve.processing.outputs.positions import leads
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.segmentation import Segment, Segmentation
 
@@ -107,16 +108,15 @@ def segmentation(step: Segment, value: np.ndarray, labels: tuple[str, ...]) -> S
         _check_classes(labels, int(mask.max()) + 1 if mask.size else 0, least=True)
         return Segmentation(mask=mask, labels=labels)
     if value.ndim != 3 or not -3 <= step.axis < 3 or value.dtype.kind != "f":
-        raise wrong_outputs(
-            f"output {step.output!r} as floats with an axis of classes, height and width, a sample",
-            f"{value.dtype} {list(value.shape)}",
-        )
+        axes = "an axis of classes, height and width, a sample"
+        wanted = f"output {step.output!r} as floats with {axes}"
+        raise wrong_outputs(wanted, f"{value.dtype} {list(value.shape)}")
     scores = check_numbers(np.moveaxis(np.asarray(value, np.float32), step.axis, 0), "scores")
     if step.activation == "sigmoid":
         return _two(scores, labels)
     _check_classes(labels, len(scores))
     shares = softmax(scores, 0) if step.activation == "softmax" else check_probabilities(scores)
-    return Segmentation(mask=scores.argmax(axis=0), labels=labels, margin=_lead(shares))
+    return Segmentation(mask=scores.argmax(axis=0), labels=labels, margin=leads(shares, 0))
 
 
 def _two(scores: np.ndarray, labels: tuple[str, ...]) -> Segmentation:
@@ -126,14 +126,6 @@ def _two(scores: np.ndarray, labels: tuple[str, ...]) -> Segmentation:
     _check_classes(labels, 2)
     share = sigmoid(scores[0])
     return Segmentation(mask=share >= 0.5, labels=labels, margin=np.abs(2 * share - 1))
-
-
-def _lead(shares: np.ndarray) -> np.ndarray:
-    """By how much the best of each pixel's shares [classes, H, W] leads the second: float32."""
-    if len(shares) == 1:
-        return np.ones(shares.shape[1:], np.float32)
-    best = np.partition(shares, len(shares) - 2, axis=0)[-2:]
-    return np.asarray(best[1] - best[0], np.float32)
 
 
 def _check_classes(labels: tuple[str, ...], classes: int, *, least: bool = False) -> None:

@@ -28,7 +28,7 @@ from edgeserve.data.ground_truth import (
 from edgeserve.data.media import check_file
 from edgeserve.errors import DataError
 from edgeserve.files import sha256_bytes
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
+from edgeserve.tasks.answers import Fields, field_answers
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.segmentation import Area, DrawnMask, MaskFile, Segmentation
 from edgeserve.types.steps import Size
@@ -49,14 +49,12 @@ def _complete(rule: DecisionRule, record: Segmentation, program: Segmentation) -
     return msgspec.structs.replace(record, margin=margin, labels=labels)
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Segmentation,
-        "mask [H, W] and, optionally, labels and margin [H, W]",
-        _segmentation,
-        finite=lambda record: (record.margin,),
-        shares=lambda record: (record.margin,),
-    ),
+ANSWERS = field_answers(
+    Segmentation,
+    "mask [H, W] and, optionally, labels and margin [H, W]",
+    _segmentation,
+    finite=lambda record: (record.margin,),
+    shares=lambda record: (record.margin,),
     complete=_complete,
     own=lambda record, scored: record.mask,
 )
@@ -104,11 +102,9 @@ def _checked_mask(file: Path, known: LabelSchema, where: str, size: Size | None)
     data = file.read_bytes()
     mask = _decoded(data, f"{where}, mask {file.name}")
     if size is not None and mask.shape != size:
-        raise _bad_mask(
-            f"{where}, mask {file.name}",
-            f"a mask of {size[1]} x {size[0]} pixels, as the photo's",
-            f"one of {mask.shape[1]} x {mask.shape[0]}",
-        )
+        wanted = f"a mask of {size[1]} x {size[0]} pixels, as the photo's"
+        got = f"one of {mask.shape[1]} x {mask.shape[0]}"
+        raise _bad_mask(f"{where}, mask {file.name}", wanted, got)
     indexes = np.unique(mask)
     if known.labels and (beyond := indexes[indexes >= len(known.labels)]).size:
         raise unknown_classes(known, f"{where}, mask {file.name}", beyond.tolist())

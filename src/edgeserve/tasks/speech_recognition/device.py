@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.speech_recognition import SCHEMA
 from edgeserve.tasks.text_generation import Text
 from edgeserve.tasks.text_generation.device import (
@@ -80,13 +80,8 @@ def _compare(rule: DecisionRule, reference: Text, answer: Text, sure: float) -> 
         decided = sum(margins_of(answer)[j] >= sure for j in got)
         quiet = more and _quiet(reference, answer, wanted, sure)
         added, decided_added = added + more, decided_added + (more if quiet else min(more, decided))
-    return DecisionCounts(
-        n=len(lost) + added,
-        flips=sum(lost) + added,
-        decided=sum(clear) + decided_added,
-        decided_flips=sum(map(bool.__and__, lost, clear)) + decided_added,
-        figures=_wer(reference, answer),
-    )
+    figures = _wer(reference, answer)
+    return count_flips(lost, clear, figures, extra=added, clear_extra=decided_added)
 
 
 def _between(kept: Sequence[int], count: int) -> Iterator[tuple[range, range]]:

@@ -26,8 +26,7 @@ def _compare(rule: DecisionRule, reference: Text, answer: Text, sure: float) -> 
     """Each position of the reference; one that the answer does not have is flipped."""
     got = answer.tokens
     flips = [i >= len(got) or token != got[i] for i, token in enumerate(reference.tokens)]
-    clear = np.asarray(margins_of(reference), np.float64) >= sure
-    return count_flips(np.array(flips, bool), clear)
+    return count_flips(flips, [margin >= sure for margin in margins_of(reference)])
 
 
 def surest(rule: DecisionRule, record: Text) -> float:
@@ -94,7 +93,7 @@ def text(step: Picks, value: np.ndarray, places: np.ndarray, spell: Detokenizer)
     scores = check_numbers(position_scores(step.output, value)[places], "scores")
     shares = softmax(scores, -1)
     best = scores.argmax(axis=1).tolist()
-    margins = leads(shares)
+    margins = leads(shares, 1).tolist()
     unsure = None
     if step.blank is not None:
         doubted = np.asarray(margins) < SCHEMA.sure

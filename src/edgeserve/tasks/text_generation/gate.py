@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
+from edgeserve.tasks.answers import Fields, field_answers
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.metrics import RatioFigure, TaskMetrics
 from edgeserve.tasks.text_generation import Text
@@ -38,13 +38,11 @@ def _complete(rule: DecisionRule, record: Text, program: Text) -> Text:
     return msgspec.structs.replace(record, margins=margins, unsure=unsure)
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Text,
-        "tokens and, optionally, text and margins",
-        _text,
-        shares=lambda record: (record.margins,),
-    ),
+ANSWERS = field_answers(
+    Text,
+    "tokens and, optionally, text and margins",
+    _text,
+    shares=lambda record: (record.margins,),
     complete=_complete,
     own=lambda record, scored: record.tokens,
 )

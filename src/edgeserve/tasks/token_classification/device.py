@@ -9,7 +9,7 @@ import numpy as np
 from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, labels_error
 from edgeserve.processing.outputs.numbers import check_numbers, softmax
 from edgeserve.processing.outputs.positions import leads, position_reader, position_scores
-from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
+from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.token_classification import SCHEMA, Span, Spans, Tokens
 
 
@@ -37,14 +37,8 @@ def _compare(rule: DecisionRule, reference: Tokens, answer: Tokens, sure: float)
         _span_margin(span) >= sure or (knows_unsure and not _doubtful(span, reference))
         for span in invented
     )
-    extra = len(invented)
-    return DecisionCounts(
-        n=len(lost) + extra,
-        flips=sum(lost) + extra,
-        decided=sum(clear) + clear_extra,
-        decided_flips=sum(map(bool.__and__, lost, clear)) + clear_extra,
-        figures=f1(len(wanted), len(got), len(wanted & got)),
-    )
+    figures = f1(len(wanted), len(got), len(wanted & got))
+    return count_flips(lost, clear, figures, extra=len(invented), clear_extra=clear_extra)
 
 
 def _touches(span: Span, reference: Tokens) -> bool:
@@ -135,14 +129,5 @@ def spans(
         else:
             found.append(Span(start=start, end=end, label=name, score=share))
             open_ = True
-    unsure = offsets[np.asarray(leads(shares)) < SCHEMA.sure]
+    unsure = offsets[leads(shares, 1) < SCHEMA.sure]
     return Tokens(spans=tuple(found), unsure=tuple((int(a), int(b)) for a, b in unsure))
-
-
-def _named(label: str, step: Spans) -> tuple[str | None, bool]:
-    """What a token's label says: which kind of span, and whether a new one begins."""
-    if label == step.outside:
-        return None, False
-    if step.scheme == "bio" and label[:2] in ("B-", "I-"):
-        return label[2:], label[0] == "B"
-    return label, False

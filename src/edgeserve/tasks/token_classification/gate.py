@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from edgeserve.data.ground_truth import LabelSchema, TruthReader, bad_place, unknown_classes
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
+from edgeserve.tasks.answers import Fields, field_answers
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.metrics import F1Row, RowFigures, TaskMetrics, f1
 from edgeserve.tasks.token_classification import Span, Tokens, TrueSpans
@@ -62,13 +62,11 @@ def _complete(rule: DecisionRule, record: Tokens, program: Tokens) -> Tokens:
     return msgspec.structs.replace(record, unsure=unsure)
 
 
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Tokens,
-        "spans: a list of (start, end, label, score)",
-        _tokens,
-        shares=lambda record: ([span.score for span in record.spans],),
-    ),
+ANSWERS = field_answers(
+    Tokens,
+    "spans: a list of (start, end, label, score)",
+    _tokens,
+    shares=lambda record: ([span.score for span in record.spans],),
     complete=_complete,
 )
 
@@ -86,11 +84,8 @@ def _true_spans(
         raise unknown_classes(known, where, unknown)
     for start, end, _ in given:
         if not 0 <= start < end <= length:
-            raise bad_place(
-                where,
-                f"0 <= start < end <= {length}, the text's length in characters",
-                f"a span from {start} to {end}",
-            )
+            wanted = f"0 <= start < end <= {length}, the text's length in characters"
+            raise bad_place(where, wanted, f"a span from {start} to {end}")
     found = sorted((start, end, known.named(label) or "") for start, end, label in given)
     if len(set(found)) < len(found):
         raise bad_place(where, "each span once", "one that is there twice")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeserve.data.ground_truth import TruthReader, bad_place
-from edgeserve.tasks.answers import Fields, ReferenceAnswers, field_parser
+from edgeserve.tasks.answers import field_answers
 from edgeserve.tasks.metrics import F1Row, TaskMetrics, f1
 from edgeserve.tasks.voice_activity import TrueSegments, Voice
 from edgeserve.types.records import Record
@@ -44,18 +44,12 @@ METRICS = TaskMetrics(
 )
 
 
-def _voice(fields: Fields, labels: Sequence[str]) -> Voice:
-    return Voice(prob=np.asarray(fields["prob"]), step_s=float(fields["step_s"]))
-
-
-ANSWERS = ReferenceAnswers(
-    field_parser(
-        Voice,
-        "prob [n] and step_s",
-        _voice,
-        finite=lambda record: (record.prob,),
-        shares=lambda record: (record.prob,),
-    )
+ANSWERS = field_answers(
+    Voice,
+    "prob [n] and step_s",
+    lambda given, _: Voice(prob=np.asarray(given["prob"]), step_s=float(given["step_s"])),
+    finite=lambda record: (record.prob,),
+    shares=lambda record: (record.prob,),
 )
 
 

@@ -12,21 +12,21 @@ from testkit.nets import Calling
 from torch import nn
 from torch.nn import functional
 
-from edgeserve.backends.torch.passes import (
-    apply_passes,
-    apply_passes_in_place,
+from edgeserve.backends.torch.passes import apply_passes, apply_passes_in_place
+from edgeserve.backends.torch.passes.canonicalize import (
     canonicalize_ops,
     copy_contiguous,
-    fold_constants,
-    lower_alpha,
-    lower_as_strided,
-    preserve_tiny_constants,
     remove_asserts,
-    resize_by_matrices,
+)
+from edgeserve.backends.torch.passes.fold import fold_constants
+from edgeserve.backends.torch.passes.fx_utils import with_sizes
+from edgeserve.backends.torch.passes.lower_arithmetic import lower_alpha, preserve_tiny_constants
+from edgeserve.backends.torch.passes.lower_data_movement import (
+    lower_as_strided,
     roll_by_slices,
     unfold_by_convolution,
 )
-from edgeserve.backends.torch.passes.fx_utils import with_sizes
+from edgeserve.backends.torch.passes.lower_resize import resize_by_matrices
 from edgeserve.backends.torch.program.io import log_warnings
 
 Tensors = tuple[torch.Tensor, ...]

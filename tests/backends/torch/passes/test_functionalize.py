@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edgeserve.backends.torch.decompositions.indexing import SCATTER_RULES
-from edgeserve.backends.torch.passes import functionalize_inputs, lower_masked_write
+from edgeserve.backends.torch.passes.functionalize import functionalize_inputs, lower_masked_write
 from edgeserve.backends.torch.program.io import log_warnings
 
 X = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1))

@@ -9,18 +9,20 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from edgeserve.backends.torch.passes import (
-    lower_adaptive_pool,
+from edgeserve.backends.torch.passes.lower_arithmetic import lower_division
+from edgeserve.backends.torch.passes.lower_convolution import (
     lower_conv_transpose3d,
-    lower_division,
-    lower_divisor,
     lower_output_padded_conv3d,
     lower_padding,
-    pool_by_slices,
-    resize_by_lookup,
     split_groups,
-    zero_fully_masked_rows,
 )
+from edgeserve.backends.torch.passes.lower_pooling import (
+    lower_adaptive_pool,
+    lower_divisor,
+    pool_by_slices,
+)
+from edgeserve.backends.torch.passes.lower_resize import resize_by_lookup
+from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 
 Tensors = tuple[torch.Tensor, ...]
 

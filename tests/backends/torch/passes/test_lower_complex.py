@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from edgeserve.backends.torch.passes import apply_passes, lower_complex
+from edgeserve.backends.torch.passes import apply_passes
 from edgeserve.backends.torch.passes.fx_utils import with_sizes
+from edgeserve.backends.torch.passes.lower_complex import lower_complex
 from edgeserve.backends.torch.program.io import log_warnings
 
 WINDOW = torch.hann_window(16)

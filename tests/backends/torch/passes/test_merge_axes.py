@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from edgeserve.backends.torch.passes import merge_axes
 from edgeserve.backends.torch.passes.fx_utils import with_sizes
-from edgeserve.backends.torch.passes.merge_axes import has_many_axes
+from edgeserve.backends.torch.passes.merge_axes import has_many_axes, merge_axes
 
 Tensors = tuple[torch.Tensor, ...]
 

@@ -9,15 +9,11 @@ import torch
 from testkit.nets import Calling
 from torch import fx, nn
 
-from edgeserve.backends.torch.passes import (
-    apply_passes,
-    expand_to_cat,
-    fold_batch_norm,
-    remove_asserts,
-    remove_expand,
-    remove_noops,
-)
+from edgeserve.backends.torch.passes import apply_passes
+from edgeserve.backends.torch.passes.canonicalize import remove_asserts, remove_noops
+from edgeserve.backends.torch.passes.fold import fold_batch_norm
 from edgeserve.backends.torch.passes.fx_utils import with_sizes
+from edgeserve.backends.torch.passes.lower_expand import expand_to_cat, remove_expand
 
 Tensors = tuple[torch.Tensor, ...]
 
