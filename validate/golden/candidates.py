@@ -198,7 +198,7 @@ def _agreed_record(rule: DecisionRule, answered: ReferenceAnswer) -> Record | No
     if isinstance(record, Embedding):  # whether both agree is known among the others only
         return record
     held = record if answered.scored else program
-    if decides_otherwise(rule, record, program) or not is_close(rule, held, program):
+    if decides_otherwise(rule, record, program) or not _is_close(rule, held, program):
         return None
     return held
 
@@ -219,7 +219,7 @@ def answer_drift(rule: DecisionRule, record: Record, answer: Record | None) -> f
     return float("inf") if flipped or apart else tasks.gap(rule, record, answer)
 
 
-def is_close(rule: DecisionRule, record: Record, program: Record) -> bool:
+def _is_close(rule: DecisionRule, record: Record, program: Record) -> bool:
     """Whether the exported program answers so closely that artifacts can hold the case as well."""
     return answer_drift(rule, record, program) <= tasks.schema(rule.task).most_drift / 2
 

@@ -8,12 +8,9 @@ import torch
 from PIL import Image
 
 from edgeserve.processing.steps.resize import Resize
-from edgeserve.validate.reference.preprocessing_search import (
-    _pillow,
-    _resampled,
-    resampling_matrix,
-    swapped_labels,
-)
+from edgeserve.validate.reference.preprocessing_changes import _pillow, _resampled
+from edgeserve.validate.reference.preprocessing_search import swapped_labels
+from edgeserve.validate.reference.resampling import resampling_matrix
 
 SIZES = ((200, 64), (131, 73), (50, 64), (64, 64))
 
