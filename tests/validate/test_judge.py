@@ -176,7 +176,8 @@ def test_the_numbers_are_those_of_bare_runtimes(classifier: Any, evaluation: Any
     assert stats_.minimum_harm == pytest.approx(1 - 0.05 ** (1 / decided))
 
 
-LEVELS = (1e-6, 0.003, 0.04, 0.08, 0.12, 0.2, 0.4, 1.0)
+#: The training ends elsewhere on another processor, so which of them degrades is not known.
+LEVELS = (1e-6, 0.003, 0.02, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.2, 0.4, 1.0)
 SEEN: set[str] = set()
 
 

@@ -95,13 +95,15 @@ def test_a_runtime_that_never_ends_is_ended_too(make: Any) -> None:
     root = make.workspace(
         make.made("onnx-fp32", make.endless()), make.made("onnx-fp16", make.classifier())
     )
+    before = set(psutil.Process().children(recursive=True))
     with opened(root, limit_s=_LIMIT_S) as (attempts, candidates):
         outcomes = attempts.outcomes(candidates)
     assert states(candidates, outcomes) == {
         "onnx-fp32 on cpu, 1 thread": "hung",
         "onnx-fp16 on cpu, 1 thread": "accepted",
     }
-    assert not [p for p in psutil.Process().children(recursive=True) if p.is_running()]
+    left = {p for p in psutil.Process().children(recursive=True) if p.is_running()}
+    assert not left - before, "the fork server of earlier tests may stay"
 
 
 def test_a_child_killed_from_outside_demotes_what_it_tried(make: Any) -> None:
