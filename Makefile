@@ -98,9 +98,11 @@ corpus: $(STAMP)
 
 # What is done stands in zoo-out/; what rests on other code is measured again (--keep takes it).
 zoo: $(STAMP)
+	$(BIN)/python -m pytest -m zoo tests/zoo
 	$(BIN)/python -m dev.zoo.run --group transformers --group plain
 
 zoo-ops: $(STAMP)
+	$(BIN)/python -m pytest -m zoo tests/backends
 	$(BIN)/python -m dev.zoo.run --group ops
 	$(BIN)/python -m dev.zoo.op_support --write
 

@@ -14,6 +14,7 @@ from dev.zoo.measure import FORMATS, difference, measure
 
 
 @pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("location", DOZEN)
 def test_a_model_is_the_same_in_every_format(location: str) -> None:

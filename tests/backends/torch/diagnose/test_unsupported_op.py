@@ -178,6 +178,7 @@ class Op(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.parametrize("name", ROWS)
 def test_advice_is_given_only_where_it_is_needed(name: str) -> None:
     """A hint for what converts to every format by now is out of date: take it off the table."""
@@ -188,6 +189,7 @@ def test_advice_is_given_only_where_it_is_needed(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.parametrize("format", ["onnx", "tflite", "coreml"])
 def test_a_format_takes_all_replacements_and_answers_as_torch(format: str) -> None:
     inputs = tuple(x.clone() for _, _, given in ROWS.values() for x in given)
