@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from edgeserve.bundle import Workspace
-from edgeserve.errors import BundleError
+from edgeserve.errors import BundleError, PackageError
+from edgeserve.pipeline.publish import package
+from edgeserve.types.options import PackageOptions
 from edgeserve.wrapper.proof import Proof, ProofRequest, prove
 
 
@@ -55,3 +57,21 @@ def test_a_changed_case_is_nobodys_failure(make: Any) -> None:
     with pytest.raises(BundleError) as error:
         prove(request_for(root))
     assert error.value.code == "EDGE-BUNDLE-004"
+
+
+def test_package_writes_no_bundle_that_a_wrapper_would_refuse(make: Any, tmp_path: Path) -> None:
+    root = make.workspace(golden=make.golden(make.folder / "given", flip=True))
+    make.write_reports(root)
+    out = tmp_path / "m.edge"
+    with pytest.raises(PackageError) as error:
+        package(PackageOptions(out=str(root), bundle=str(out)))
+    assert error.value.code == "EDGE-PACKAGE-010"
+    assert "golden/001.png" in error.value.got
+    assert not out.exists()
+
+
+def test_package_writes_what_holds(make: Any, tmp_path: Path) -> None:
+    root = make.workspace()
+    make.write_reports(root)
+    made = package(PackageOptions(out=str(root), bundle=str(tmp_path / "m.edge")))
+    assert made.artifacts == ("onnx-fp32",)
