@@ -16,7 +16,10 @@ from edgeserve.types.source import Exported
 
 #: Expected input by the model's medium, and how to give it.
 _WANTED = {
-    "tensors": ("named tensors", "give an .npz of tensors"),
+    "tensors": (
+        "named tensors",
+        "give an .npz of tensors, or declare the task and the processing that makes them of files",
+    ),
     "image": ("an image file", "give a folder of files or a data.jsonl"),
     "audio": ("an audio file", "give a folder of files or a data.jsonl"),
     "text": ("a text", "give a data.jsonl of texts, a folder of .txt files, or an .npz of ids"),

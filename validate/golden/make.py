@@ -181,8 +181,8 @@ def _no_case_error(request: GoldenRequest, rule: SelectionRule, surest: float) -
         "golden cases",
         wanted=f"a decision with a margin above {wanted}",
         got=f"none on {what}{at_best}",
-        hint="give --golden DIR: inputs that the model is sure of and that may be shipped; where it"
-        " is sure of none, as without trained weights, train it or load its weights first",
+        hint="run `edgeserve validate OUT --golden DIR`: inputs that the model is sure of, and that"
+        " may be shipped; where it is sure of none, as without trained weights, load those first",
     )
 
 
