@@ -95,6 +95,7 @@ hostile: $(STAMP)
 # Exit code 1: a bad artifact was not refused. What is done stands in corpus-out/results.jsonl.
 corpus: $(STAMP)
 	$(BIN)/python -m dev.corpus --docs
+	$(BIN)/python -m dev.corpus.servers
 
 # What is done stands in zoo-out/; what rests on other code is measured again (--keep takes it).
 zoo: $(STAMP)
