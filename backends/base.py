@@ -23,8 +23,11 @@ from edgeserve.types.artifact import Artifact, FileEntry, Recipe
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Target
 
-__all__ = ["Backend", "PlainConversion", "Session", "check_file", "check_files"]
+__all__ = ["UNAVAILABLE", "Backend", "PlainConversion", "Session", "check_file", "check_files"]
 
+
+#: What a backend says when it cannot run a good file here: not installed, or no such delegate.
+UNAVAILABLE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
 
 #: Feeds to calibrate with.
 Samples = Iterable[Mapping[str, np.ndarray]]

@@ -22,11 +22,11 @@ from edgeserve.convert.calibration_checks import (
     check_feed,
     drop_evaluation_duplicates,
 )
-from edgeserve.convert.source import processor_of
 from edgeserve.data import Feed, Reader, input_sha256, scan, split
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import EdgeError, InputError, ProcessingError, QuantizeError
 from edgeserve.jobs import progress
+from edgeserve.processing.processor import load_processor
 from edgeserve.types.samples import Sample
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
@@ -71,7 +71,7 @@ class Calibration:
         """
         self.samples = tuple(samples)
         self._signature = exported.signature
-        self._processor = processor_of(exported, root)
+        self._processor = load_processor(exported, root)
         self._kept: list[Feed] | None = []
         size, spread = 0, SampleDiversity(self._signature)
         for feed in self._prepared():

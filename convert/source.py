@@ -18,7 +18,7 @@ from edgeserve.convert.torch_source import SourceModule, call_factory
 from edgeserve.errors import BackendError, ConvertError
 from edgeserve.files import write_atomic
 from edgeserve.jobs import progress
-from edgeserve.processing import Processor
+from edgeserve.processing.processor import load_processor
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import decode, encode
 from edgeserve.types.processing import Processing
@@ -57,17 +57,6 @@ def export_source(request: ExportRequest) -> Exported:
     return complete_export(request, exported)
 
 
-def processor_of(exported: Exported, root: Path) -> Processor:
-    """The declared processing; files that it names lie beside the program."""
-    return Processor(
-        exported.processing,
-        exported.signature,
-        exported.task,
-        exported.labels,
-        assets=lambda name: (root / name).read_bytes(),
-    )
-
-
 def complete_export(request: ExportRequest, exported: Exported) -> Exported:
     """Apply what the request says, check labels and processing, write ``source.json``.
 
@@ -81,7 +70,7 @@ def complete_export(request: ExportRequest, exported: Exported) -> Exported:
     notes = dict.fromkeys((*exported.notes, *check_labels(exported.labels)))
     exported = msgspec.structs.replace(exported, notes=tuple(notes))
     if exported.processing.inputs or exported.processing.outputs:
-        processor_of(exported, out)
+        load_processor(exported, out)
     write_atomic(out / SOURCE_JSON, encode(exported))
     return exported
 

@@ -19,6 +19,7 @@ from edgeserve.backends.batching import in_batches
 from edgeserve.data import Feed, Reader, input_sha256, read_arrays, scan, split
 from edgeserve.errors import BackendError, ValidateError
 from edgeserve.files import sha256_bytes, staged
+from edgeserve.processing.processor import load_processor
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.types.artifact import FileEntry
@@ -35,7 +36,6 @@ from edgeserve.validate.checks.reference_sanity import (
 )
 from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
 from edgeserve.validate.golden.select import select_by_margin
-from edgeserve.validate.inference import load_processor
 from edgeserve.validate.inputs.generate import (
     GeneratedInput,
     InputStatistics,

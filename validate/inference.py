@@ -5,14 +5,11 @@ Running is `edgeserve.backends.batching`'s business. Loads no engine.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import DataError, InputError, ProcessingError
 from edgeserve.processing import Processor
 from edgeserve.types.records import Record, Tensors
-from edgeserve.types.source import Exported
 
 #: Expected input by the model's medium, and how to give it.
 _WANTED = {
@@ -55,25 +52,6 @@ def prepare_feed(processor: Processor, raw: RawInput, thing: str) -> Feed:
     got = {"dict": "named tensors", "str": "a text"}.get(type(raw).__name__, "a file")
     wanted, hint = _WANTED[medium]
     raise DataError("EDGE-DATA-020", thing, wanted=wanted, got=got, hint=hint)
-
-
-def load_processor(exported: Exported, folder: Path) -> Processor:
-    """The processing of an exported model; its assets are read from ``folder``.
-
-    Args:
-        exported: The model.
-        folder: The folder that its files lie in.
-
-    Raises:
-        ProcessingError: the processing does not fit the model, or an asset is missing or changed.
-    """
-    return Processor(
-        exported.processing,
-        exported.signature,
-        exported.task,
-        exported.labels,
-        assets=lambda name: (folder / name).read_bytes(),
-    )
 
 
 def decision(processor: Processor, outputs: Feed, feed: Feed) -> Record | None:

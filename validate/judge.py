@@ -14,10 +14,11 @@ from pathlib import Path
 import msgspec
 
 from edgeserve import backends, tasks
-from edgeserve.backends.base import Backend, Session
+from edgeserve.backends.base import UNAVAILABLE, Backend, Session
 from edgeserve.backends.batching import BatchRunner, PaddedBatch
 from edgeserve.backends.graph import Graph
 from edgeserve.errors import BackendError, ValidateError
+from edgeserve.processing.processor import load_processor
 from edgeserve.tasks import decision_rule
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
@@ -33,7 +34,6 @@ from edgeserve.validate.checks.declared_io import check_declared_io, check_size,
 from edgeserve.validate.checks.invariants import CheckLog, SelfConsistency, self_consistency_limit
 from edgeserve.validate.checks.reference_sanity import MIN_CONSTANT_ANSWERS, threshold_note
 from edgeserve.validate.flips.counter import worst_tensors
-from edgeserve.validate.inference import load_processor
 from edgeserve.validate.reference.python_callable import PT2
 from edgeserve.validate.reference_store import (
     load_exported,
@@ -44,14 +44,7 @@ from edgeserve.validate.reference_store import (
 from edgeserve.validate.requests import JudgeRequest
 from edgeserve.validate.run_artifact import ArtifactRun, RunAborted, ValidationCase
 from edgeserve.validate.stats.paired_tests import label_stats, ratio_stats
-from edgeserve.validate.verdict import (
-    GROSS_ERROR,
-    UNAVAILABLE,
-    Evidence,
-    bare_report,
-    decide,
-    describe_diff,
-)
+from edgeserve.validate.verdict import GROSS_ERROR, Evidence, bare_report, decide, describe_diff
 
 #: Mean overlap (IoU) of matched boxes below which it is said.
 _CLOSE_IOU = 0.9

@@ -335,9 +335,6 @@ def describe_diff(diff: OutputDiff) -> str:
     return field_called(diff.field, diff.output, diff.part)
 
 
-#: What a backend says when it cannot run a good file here: not installed, or no such delegate.
-UNAVAILABLE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
-
 #: Addresses of the verbs.
 COLLECT_VERB = "edgeserve.validate.collect:collect_answers"
 JUDGE_VERB = "edgeserve.validate.judge:judge"

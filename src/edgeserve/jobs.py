@@ -34,7 +34,7 @@ from edgeserve import worker_process
 from edgeserve.errors import EdgeError, WorkerError, revive
 from edgeserve.files import unwritable, write_atomic
 from edgeserve.types.base import Value, decode, encode
-from edgeserve.worker_process import WorkerProcess
+from edgeserve.worker_process import WorkerProcess, read_exactly
 
 R = TypeVar("R", bound=Value)
 
@@ -149,18 +149,8 @@ def _send(channel: socket.socket, message: bytes) -> None:
 
 def _receive(channel: socket.socket) -> bytes | None:
     """One message; None where the other end has gone."""
-    head = _read(channel, _LENGTH.size)
-    return head and _read(channel, *_LENGTH.unpack(head))
-
-
-def _read(channel: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        piece = channel.recv(min(size - len(data), 1 << 20))
-        if not piece:
-            return None
-        data += piece
-    return bytes(data)
+    head = read_exactly(channel, _LENGTH.size)
+    return head and read_exactly(channel, *_LENGTH.unpack(head))
 
 
 class _Calls:

@@ -225,7 +225,7 @@ def _fork(
             if worker:
                 return worker
             _forget(server)
-        _useless = again
+        _useless = _useless or again
     return None
 
 
@@ -265,14 +265,21 @@ def _worker_number(report: socket.socket) -> int | None:
 
 def _read_number(channel: socket.socket) -> int | None:
     """The next number on a channel; None at its end."""
-    data = b""
-    while len(data) < _NUMBER.size:
-        with contextlib.suppress(ConnectionError):
-            piece = channel.recv(_NUMBER.size - len(data))
+    with contextlib.suppress(ConnectionError):
+        data = read_exactly(channel, _NUMBER.size)
+        return int(_NUMBER.unpack(data)[0]) if data else None
+    return None
+
+
+def read_exactly(channel: socket.socket, size: int) -> bytes | None:
+    """So many bytes of a channel; None where the other end has gone."""
+    data = bytearray()
+    while len(data) < size:
+        piece = channel.recv(min(size - len(data), 1 << 20))
         if not piece:
             return None
         data += piece
-    return int(_NUMBER.unpack(data)[0])
+    return bytes(data)
 
 
 def send_number(channel: socket.socket, number: int) -> None:

@@ -23,6 +23,7 @@ from edgeserve import backends, tasks
 from edgeserve.errors import DataError, ValidateError
 from edgeserve.golden_compare import compare_records
 from edgeserve.processing import normalize_from
+from edgeserve.processing.processor import load_processor
 from edgeserve.processing.steps.decode import Decode
 from edgeserve.processing.steps.layout import Layout
 from edgeserve.processing.steps.resize import Resize
@@ -31,7 +32,6 @@ from edgeserve.types.artifact import Artifact
 from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.steps import Slice
 from edgeserve.validate.golden.make import make_golden
-from edgeserve.validate.inference import load_processor
 from edgeserve.validate.requests import GoldenRequest, LocatedArtifact
 
 SIDE, CELL = 96, 8

@@ -21,7 +21,7 @@ from edgeserve.data import Feed, Reader, load_data, write_arrays
 from edgeserve.errors import ValidateError
 from edgeserve.files import LOCAL, describe, staged
 from edgeserve.processing import Processor
-from edgeserve.processing.processor import Medium
+from edgeserve.processing.processor import Medium, load_processor
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.base import number, plain
 from edgeserve.types.reports import Limits
@@ -42,7 +42,6 @@ from edgeserve.validate.golden.select import (
     select_by_margin,
     select_embeddings,
 )
-from edgeserve.validate.inference import load_processor
 from edgeserve.validate.reference.python_callable import check_reference
 from edgeserve.validate.reference.reference import Reference
 from edgeserve.validate.reference_store import (

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeserve import backends, jobs, tasks
+from edgeserve.backends.base import UNAVAILABLE
 from edgeserve.backends.batching import BatchRunner
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
@@ -41,7 +42,7 @@ from edgeserve.validate.golden.candidates import (
 )
 from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.requests import LocatedArtifact
-from edgeserve.validate.verdict import UNAVAILABLE, drift_limit
+from edgeserve.validate.verdict import drift_limit
 
 #: Outputs of the ``tensors`` task may differ by this at least, relative to their scale.
 _RELATIVE = 1e-3

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from edgeserve.validate.reference.preprocessing_changes import (
     packaged_levels,
 )
 from edgeserve.validate.reference.reference import Reference, ReferenceAnswer
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 #: Differences below this are rounding, and need no explanation.
 SEEN = 1e-3
@@ -97,11 +101,13 @@ def search(oracle: Reference, asked: Sequence[AskedPicture], apart: Sequence[flo
     order = np.argsort(apart)[::-1][:_PICTURES]
     some = [asked[i] for i in order]
     best, left = "", _EXPLAINED * float(np.mean([apart[i] for i in order]))
+    plan = ImagePlan(oracle.exported.processing.inputs[0])
+    images = [decode(plan.decode, each.raw) for each in some]
     began = time.monotonic()
-    for change in changes(ImagePlan(oracle.exported.processing.inputs[0])):
+    for change in changes(plan):
         if time.monotonic() - began > _SECONDS:
             break
-        feeds = [_feed(oracle, each, change) for each in some]
+        feeds = [_feed(plan, *each, change) for each in zip(some, images, strict=True)]
         after = float(np.mean(_distances(oracle, some, feeds)))
         if after < left:
             best, left = change.words, after
@@ -118,11 +124,11 @@ def _distances(
     return [distance(oracle, each.answer, program) for each, program in pairs]
 
 
-def _feed(oracle: Reference, asked: AskedPicture, change: ProcessingChange) -> Feed:
+def _feed(
+    plan: ImagePlan, asked: AskedPicture, image: PIL.Image.Image, change: ProcessingChange
+) -> Feed:
     """The packaged processing's feed, with the tensor that the change makes."""
     feed = dict(asked.feed)
-    plan = ImagePlan(oracle.exported.processing.inputs[0])
-    image = decode(plan.decode, asked.raw)  # type: ignore[arg-type]
     levels = (change.levels or packaged_levels(plan))(image)
     scale, bias = change.affine or plan.tail.affine
     tensor = (levels * scale + bias).astype(np.float32)

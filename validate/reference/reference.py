@@ -24,10 +24,11 @@ from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
 from edgeserve.errors import ValidateError
 from edgeserve.processing import Processor
+from edgeserve.processing.processor import load_processor
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
-from edgeserve.validate.inference import decision, load_processor, prepare_feed
+from edgeserve.validate.inference import decision, prepare_feed
 from edgeserve.validate.reference.caller_function import CallerReference
 from edgeserve.validate.reference.endpoint import EndpointReference
 from edgeserve.validate.reference.python_callable import (

@@ -6,23 +6,22 @@ with it: a file that cannot hold its golden cases on the machine that made them 
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
-from typing import Literal
+
+from msgspec.structs import replace
 
 from edgeserve import backends
-from edgeserve.bundle.workspace import real_file
+from edgeserve.backends.base import UNAVAILABLE
+from edgeserve.bundle.rules import referenced
+from edgeserve.bundle.workspace import Workspace
 from edgeserve.errors import BundleError, EdgeError
-from edgeserve.types.artifact import Artifact, FileEntry
+from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Number, Value
 from edgeserve.types.manifest import Manifest
 from edgeserve.wrapper.engine import Engine
 from edgeserve.wrapper.probe import check_golden, processor
 
 VERB = "edgeserve.wrapper.proof:prove"
-
-#: What a backend says when it cannot run a good file here.
-_UNAVAILABLE = ("EDGE-BACKEND-004", "EDGE-BACKEND-005")
 
 
 class ProofRequest(Value, frozen=True):
@@ -57,46 +56,23 @@ class Proof(Value, frozen=True):
     wrong: str = ""
 
 
-class _Unlisted:
-    """A `Model` whose manifest lies on no disk yet."""
-
-    kind: Literal["workspace"] = "workspace"
+class _Unlisted(Workspace):
+    """A workspace whose manifest lies on no disk yet, and whose artifact lies elsewhere."""
 
     def __init__(self, request: ProofRequest) -> None:
-        self.path = Path(request.root)
-        self.manifest = request.manifest
-        self._files = Path(request.files)
-        golden = request.manifest.golden
-        cases = golden.cases if golden else ()
-        members = [*request.manifest.processing.assets, *(case.input for case in cases)]
-        members += [case.outputs for case in cases if case.outputs is not None]
-        self._members: dict[str, FileEntry] = {entry.path: entry for entry in members}
+        super().__init__(request.root)
+        entries = {entry.path: entry for _, entry in referenced(request.manifest)}
+        self._unwritten = replace(request.manifest, files=tuple(entries.values()))
+        self._artifacts_root = Path(request.files)
 
-    def read(self, member: str) -> bytes:
-        """A member's bytes, after its sha256 held."""
-        real_file(self.path, member)
-        data = (self.path / member).read_bytes()
-        if hashlib.sha256(data).hexdigest() != self._members[member].sha256:
-            raise BundleError(
-                "EDGE-BUNDLE-004",
-                f"member {member!r}",
-                wanted=f"sha256 {self._members[member].sha256}",
-                got="other bytes",
-                hint="run the stage that made it again",
-            )
-        return data
+    @property
+    def manifest(self) -> Manifest:
+        """The request's, which lists what it refers to."""
+        return self._unwritten
 
     def local(self, artifact: Artifact) -> Path:
         """The folder under which the artifact's files lie."""
-        return self._files
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def __enter__(self) -> _Unlisted:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+        return self._artifacts_root
 
 
 def prove(request: ProofRequest) -> Proof:
@@ -116,7 +92,7 @@ def prove(request: ProofRequest) -> Proof:
             request.artifact, model.local(request.artifact)
         )
     except EdgeError as error:
-        wrong = "" if error.code in _UNAVAILABLE else error.message
+        wrong = "" if error.code in UNAVAILABLE else error.message
         return Proof(0, total if wrong else 0, wrong=wrong)
     with session:
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -22,7 +23,10 @@ from edgeserve.types.records import Record, Tensors
 from edgeserve.types.tensors import Signature
 from edgeserve.types.vocabulary import Task
 
-__all__ = ["Medium", "OnStep", "Processor", "medium_of"]
+if TYPE_CHECKING:
+    from edgeserve.types.source import Exported
+
+__all__ = ["Medium", "OnStep", "Processor", "load_processor", "medium_of"]
 
 Medium = Literal["image", "audio", "text", "tensors"]
 
@@ -169,3 +173,22 @@ class Processor:
             InputError: EDGE-INPUT-010 to 015, naming the input, what was wanted and what was got.
         """
         return self._feed(feed)
+
+
+def load_processor(exported: Exported, folder: Path) -> Processor:
+    """The processing of an exported model; its assets are read from ``folder``.
+
+    Args:
+        exported: The model.
+        folder: The folder that its files lie in.
+
+    Raises:
+        ProcessingError: the processing does not fit the model, or an asset is missing or changed.
+    """
+    return Processor(
+        exported.processing,
+        exported.signature,
+        exported.task,
+        exported.labels,
+        assets=lambda name: (folder / name).read_bytes(),
+    )
