@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from edgeserve.data.reader import RawInput
 from edgeserve.processing.image.plan import ImagePlan
 from edgeserve.processing.steps.center_crop import CenterCrop
 from edgeserve.processing.steps.resize import Resize
@@ -31,12 +32,14 @@ class ProcessingChange:
         levels: Levels of a picture; None: those of the packaged steps.
         affine: Scale and bias of each channel; None: the packaged ones.
         reverse: Channels reach the model in the opposite order.
+        decode: Raw bytes to a picture; None: the packaged step.
     """
 
     words: str
     levels: Levels | None = None
     affine: tuple[np.ndarray, np.ndarray] | None = None
     reverse: bool = False
+    decode: Callable[[RawInput], PIL.Image.Image] | None = None
 
 
 def packaged_levels(plan: ImagePlan) -> Levels:
