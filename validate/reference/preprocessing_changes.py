@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeserve.data.reader import RawInput
 from edgeserve.processing.image.plan import ImagePlan
 from edgeserve.processing.steps.center_crop import CenterCrop
 from edgeserve.processing.steps.resize import Resize
@@ -39,7 +38,7 @@ class ProcessingChange:
     levels: Levels | None = None
     affine: tuple[np.ndarray, np.ndarray] | None = None
     reverse: bool = False
-    decode: Callable[[RawInput], PIL.Image.Image] | None = None
+    decode: Callable[[bytes], PIL.Image.Image] | None = None
 
 
 def packaged_levels(plan: ImagePlan) -> Levels:

@@ -122,12 +122,13 @@ def search(oracle: Reference, asked: Sequence[AskedInput]) -> str:
     some = sorted(asked, key=lambda each: -each.difference)[:_PICTURES]
     best, left = "", _EXPLAINED * float(np.mean([each.difference for each in some]))
     plan = ImagePlan(oracle.exported.processing.inputs[0])
-    images = [decode(plan.decode, each.raw) for each in some]
+    raws = [each.raw for each in some if isinstance(each.raw, bytes)]
+    images = [decode(plan.decode, raw) for raw in raws]
     began = time.monotonic()
-    for change in (*_decodings(plan.decode, some), *changes(plan)):
+    for change in (*_decodings(plan.decode, raws), *changes(plan)):
         if time.monotonic() - began > _SECONDS:
             break
-        pictures = [change.decode(each.raw) for each in some] if change.decode else images
+        pictures = list(map(change.decode, raws)) if change.decode else images
         feeds = [_feed(plan, *each, change) for each in zip(some, pictures, strict=True)]
         after = float(np.mean(_distances(oracle, some, feeds)))
         if after < left:
@@ -141,11 +142,10 @@ def search(oracle: Reference, asked: Sequence[AskedInput]) -> str:
 _DRAFTS = (2, 4, 8)
 
 
-def _decodings(step: Decode, some: Sequence[AskedInput]) -> Iterator[ProcessingChange]:
+def _decodings(step: Decode, raws: Sequence[bytes]) -> Iterator[ProcessingChange]:
     """Other ways to decode, where the files give reason for one."""
     from PIL import Image
 
-    raws = [each.raw for each in some if isinstance(each.raw, bytes)]
     opened = [Image.open(io.BytesIO(raw)) for raw in raws]
     turned = msgspec.structs.replace(step, exif=not step.exif)
     if any(image.getexif().get(0x0112, 1) != 1 for image in opened):
@@ -164,18 +164,16 @@ def _decodings(step: Decode, some: Sequence[AskedInput]) -> Iterator[ProcessingC
             yield ProcessingChange(words, decode=partial(_draft, step, factor))
 
 
-def _without_alpha(raw: RawInput) -> PIL.Image.Image:
+def _without_alpha(raw: bytes) -> PIL.Image.Image:
     from PIL import Image
 
-    assert isinstance(raw, bytes)
     return Image.open(io.BytesIO(raw)).convert("RGB")
 
 
-def _draft(step: Decode, factor: int, raw: RawInput) -> PIL.Image.Image:
+def _draft(step: Decode, factor: int, raw: bytes) -> PIL.Image.Image:
     """A JPEG as its decoder shrinks it, other files as they are."""
     from PIL import Image
 
-    assert isinstance(raw, bytes)
     image = Image.open(io.BytesIO(raw))
     image.draft("RGB", (image.width // factor, image.height // factor))
     return decode(step, image)
@@ -280,6 +278,11 @@ def _unit(oracle: Reference, answer: ReferenceAnswer) -> str:
 
 def _step(oracle: Reference, asked: Sequence[AskedInput]) -> str:
     """The step that differs, where it can be searched for."""
-    if oracle.processor.medium != "image" or len(oracle.exported.processing.inputs) != 1:
+    files = all(isinstance(each.raw, bytes) for each in asked)
+    if (
+        oracle.processor.medium != "image"
+        or len(oracle.exported.processing.inputs) != 1
+        or not files
+    ):
         return ""
     return f"; the server's answers come back with: {search(oracle, asked)}"
