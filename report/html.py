@@ -37,6 +37,7 @@ from edgeserve.report.summary import (
     judged_by_tensors,
     limitation_facts,
     not_run_here,
+    sentence,
 )
 from edgeserve.report.thumbnails import Thumbnails
 from edgeserve.report.view_model import ArtifactRow, Fact, Page, Plot, RefusedRow
@@ -47,6 +48,8 @@ from edgeserve.types.vocabulary import Verdict
 
 _VERDICT_ORDER: tuple[Verdict, ...] = ("pass", "degraded", "unproven", "fail")
 _MB = 1024.0 * 1024.0
+#: Remarks on the server, which are the same beside every artifact.
+_SERVER_FINDINGS = ("EDGE-CHECK-073", "EDGE-CHECK-074")
 
 _BOUNDS_CAPTION = (
     "Flip rate of decided answers: the dot is the observed rate, the bar its 95 % bounds. The "
@@ -256,7 +259,9 @@ def _environment(loaded: WorkspaceContents) -> tuple[Fact, ...]:
 
 def _warnings(loaded: WorkspaceContents) -> tuple[str, ...]:
     noisy = [m for some in loaded.measurements.values() for m in some if m.noisy]
-    warnings = []
+    reasons = (reason for r in loaded.reports.values() for reason in r.judgement.reasons)
+    found = dict.fromkeys(r.message for r in reasons if r.code in _SERVER_FINDINGS)
+    warnings = [sentence(clean(message)) for message in found]
     if len(noisy) > 1:
         some = list(dict.fromkeys(artifact_name(m.format, m.precision) for m in noisy))
         of = "" if len(some) == len(loaded.measurements) else f" of {join_phrase(some)}"

@@ -22,7 +22,7 @@ from edgeserve.files import sha256_bytes, staged
 from edgeserve.processing.processor import load_processor
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.types.artifact import FileEntry
+from edgeserve.types.artifact import FileEntry, Reason
 from edgeserve.types.base import encode, number
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.source import Exported
@@ -43,9 +43,10 @@ from edgeserve.validate.inputs.generate import (
     media_inputs,
 )
 from edgeserve.validate.reference.preprocessing_search import (
-    AskedPicture,
+    KEPT_INPUTS,
+    MEDIA_NAMES,
+    AskedInput,
     describe_difference,
-    distance,
     swapped_labels,
 )
 from edgeserve.validate.reference.python_callable import PT2, check_reference, reference_key
@@ -65,8 +66,6 @@ from edgeserve.validate.verdict import drift_limit
 
 #: Golden candidates are drawn until there are enough that are this many times as sure as needed.
 _MARGIN_FACTOR = 4.0
-
-_MEDIA_NAMES = {"image": "pictures", "audio": "sounds", "text": "texts"}
 
 
 @dataclass(frozen=True)
@@ -89,16 +88,16 @@ class _Collected:
     notes: list[str] = field(default_factory=list)
     natural: list[Feed] = field(default_factory=list)  # the first of them
     mixes: bool = False
-    pictures: list[AskedPicture] = field(default_factory=list)  # synthetic ones
-    apart: float = 0.0  # largest difference of the program from the server on the data
+    synthetic: list[AskedInput] = field(default_factory=list)
+    differing: list[AskedInput] = field(default_factory=list)  # of the data, the worst first
     labels: Counter[tuple[str, str]] = field(default_factory=Counter)  # server's and program's
 
-    def note_difference(self, oracle: Reference, answered: ReferenceAnswer) -> None:
-        """Note how far the program is from a server's decision on an input of the data."""
-        record, program = answered.record, answered.program
-        if answered.own or record is None or program is None:
-            return
-        self.apart = max(self.apart, distance(oracle, answered, answered))
+    def note_difference(self, asked: AskedInput) -> None:
+        """Note how far the program is from a server's answer to an input of the data."""
+        self.differing.append(asked)
+        self.differing.sort(key=lambda each: -each.difference)
+        del self.differing[KEPT_INPUTS:]
+        record, program = asked.answer.record, asked.answer.program
         if isinstance(record, Classification) and isinstance(program, Classification):
             self.labels[record.label, program.label] += 1
 
@@ -192,11 +191,7 @@ def _collect(
     apart = time.process_time() - started
     answers, vectors = split_arrays(stage, collected.answers)
     candidates, candidates_file = _candidates(request, oracle, stage)
-    agrees = bool(data.samples) and collected.apart <= drift_limit(oracle.exported.task)
-    findings = (
-        swapped_labels(collected.labels),
-        describe_difference(oracle, collected.pictures, agrees),
-    )
+    findings = _findings(oracle, collected)
     return Answers(
         program_key=keys[0],
         reference_key=keys[2],
@@ -211,7 +206,7 @@ def _collect(
         chunks=tuple(writer.chunks),
         fillers=tuple(collected.fillers),
         fillers_file=file,
-        notes=(*filter(None, findings), *collected.notes),
+        notes=tuple(collected.notes),
         vectors=vectors,
         candidates=candidates,
         candidates_file=candidates_file,
@@ -219,8 +214,20 @@ def _collect(
         invariant_seconds=number(apart),
         least_score=None if oracle.least_score is None else number(oracle.least_score),
         mixes=collected.mixes,
-        findings=tuple(filter(None, findings)),
+        findings=findings,
     )
+
+
+def _findings(oracle: Reference, collected: _Collected) -> tuple[Reason, ...]:
+    """What the user has to know of the server beside the program."""
+    limit = drift_limit(oracle.exported.task)
+    texts = {
+        "EDGE-CHECK-074": swapped_labels(collected.labels),
+        "EDGE-CHECK-073": describe_difference(
+            oracle, collected.synthetic, collected.differing, limit
+        ),
+    }
+    return tuple(Reason(code=code, message=text) for code, text in texts.items() if text)
 
 
 def _over_data(
@@ -235,9 +242,11 @@ def _over_data(
             _note_statistics(statistics, feeds)
             collected.natural += feeds[: max(0, ACTIVATION_INPUTS - len(collected.natural))]
             answers = oracle.answer([s.id for s in samples], raws, feeds)
-            for i, answered in zip(batch, answers, strict=True):
+            asked = zip(batch, raws, feeds, answers, strict=True)
+            for i, raw, feed, answered in asked:
                 _check_decides(oracle, answered, data.samples[i].id)
-                collected.note_difference(oracle, answered)
+                if oracle.is_server:
+                    collected.note_difference(AskedInput.of(oracle, raw, feed, answered))
                 yield answered, data.hashes[i]
             jobs.progress("reference", batch.stop, len(data.samples))
 
@@ -350,7 +359,8 @@ def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> Refe
     if each.natural and each.raw is not None:
         (answered,) = oracle.answer([each.name], [each.raw], [each.feed])
         collected.own.add(answered.own)
-        collected.pictures.append(AskedPicture(each.raw, each.feed, answered))
+        if oracle.is_server:
+            collected.synthetic.append(AskedInput.of(oracle, each.raw, each.feed, answered))
         return answered
     return oracle.program_answer(oracle.runner.run([each.feed])[0], each.feed)
 
@@ -410,5 +420,5 @@ def _preprocessing(oracle: Reference, data: _Data, collected: _Collected) -> str
     if not oracle.takes_raw_inputs:
         return "declared, not compared: the packaged processing made the endpoint's tensors"
     through = "tensors" if collected.own == {True} else "decisions"
-    on = "" if data.samples else f" on generated {_MEDIA_NAMES[oracle.processor.medium]} only"
+    on = "" if data.samples else f" on generated {MEDIA_NAMES[oracle.processor.medium]} only"
     return f"compared{on} (through the reference's {through})"

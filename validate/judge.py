@@ -247,7 +247,7 @@ def _evidence(trial: ArtifactRun) -> Evidence:
         drift=trial.tally.drift(),
         broken=tuple(trial.findings.broken),
         vacuous=tuple(trial.findings.vacuous),
-        remarks=tuple(trial.findings.remarks),
+        remarks=(*case.answers.findings, *trial.findings.remarks),
         whole=tuple(diff for diff in difference.natural() if diff.snr is None),
     )
 

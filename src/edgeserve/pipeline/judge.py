@@ -75,7 +75,7 @@ def ask_reference(
         "reference answers", COLLECT_VERB, request, Answers, "answers", HEAVY, on_start, TORCH
     )
     for finding in answers.findings:
-        bench.ui.note(finding)
+        bench.ui.note(finding.message)
     return answers
 
 
