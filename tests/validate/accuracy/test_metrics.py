@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, jaccard_score
 
-from edgeserve.processing.image.geometry import ImageTransform
+from edgeserve.processing.image.pipeline import ImageTransform
 from edgeserve.processing.steps.center_crop import CenterCrop
 from edgeserve.processing.steps.resize import Resize
 from edgeserve.tasks.average_precision import average_precisions

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import Arrays, SampleOrigin
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
-from edgeserve.processing.outputs.numbers import no_mask, wrong_outputs
+from edgeserve.processing.arrays import Arrays, SampleOrigin, no_mask, wrong_outputs
+from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader
 from edgeserve.types.records import Record
 from edgeserve.types.steps import TokenOutput
 from edgeserve.types.tensors import Signature

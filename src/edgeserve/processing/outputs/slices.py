@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import Arrays, SampleOrigin
-from edgeserve.processing.image.geometry import ImageTransform
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
-from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.processing.arrays import Arrays, SampleOrigin, wrong_outputs
+from edgeserve.processing.image.pipeline import ImageTransform
+from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader
 from edgeserve.types.processing import Processing
 from edgeserve.types.records import Record
 from edgeserve.types.steps import FoundOutput, PixelStep, Slice, SlicedOutput

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.processing.batch import Arrays
-from edgeserve.processing.image.geometry import ImageTransform
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, check_labels
-from edgeserve.processing.outputs.numbers import (
+from edgeserve.processing.arrays import (
+    Arrays,
     check_numbers,
     check_probabilities,
     sigmoid,
     softmax,
     wrong_outputs,
 )
+from edgeserve.processing.image.pipeline import ImageTransform
+from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader, check_labels
 from edgeserve.processing.outputs.slices import found_reader, sliced
 from edgeserve.tasks.detection import Detect, Detection
 from edgeserve.tasks.detection.compare import iou
