@@ -27,8 +27,7 @@ from edgeserve.report.formatting import (
 )
 from edgeserve.report.load import WorkspaceContents, load_workspace
 from edgeserve.report.overview import clock, key_figures, matrix
-from edgeserve.report.pareto import size_against_latency
-from edgeserve.report.plotting import Series
+from edgeserve.report.plotting import Series, size_against_latency
 from edgeserve.report.request import Rendered, ReportRequest
 from edgeserve.report.summary import (
     agreement_phrase,

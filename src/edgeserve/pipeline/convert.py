@@ -25,10 +25,9 @@ from edgeserve.errors import BackendError, EdgeError, UsageError
 from edgeserve.pipeline import manifests
 from edgeserve.pipeline.build import ArtifactBuilder, BuiltCandidate
 from edgeserve.pipeline.export import export, write_identity
-from edgeserve.pipeline.judge import JudgedArtifact, ask_reference, gate
+from edgeserve.pipeline.judge import JudgedArtifact, ask_reference, gate, hold_to_golden
 from edgeserve.pipeline.options import check_convert_options, check_installed, expand_all, limits_of
 from edgeserve.pipeline.promote import gate_refusal, golden_for, promote
-from edgeserve.pipeline.proof import hold_to_golden
 from edgeserve.pipeline.result import StageResult
 from edgeserve.pipeline.stage_context import (
     HEAVY,

@@ -21,7 +21,7 @@ from edgeserve.processing.image.pipeline import ImageTransform
 from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader, check_labels
 from edgeserve.processing.outputs.slices import found_reader, sliced
 from edgeserve.tasks.base import DecisionRule
-from edgeserve.tasks.detection.read import non_max_suppression, to_xyxy
+from edgeserve.tasks.detection.device import non_max_suppression, to_xyxy
 from edgeserve.tasks.keypoints import COCO_SIGMAS, SCHEMA, Heatmaps, Keypoints, Poses
 from edgeserve.tasks.matching import Matches, found_comparison, match_found, visible_things
 
