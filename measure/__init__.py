@@ -1,7 +1,7 @@
 """What an artifact costs to run: load, first run, latency, memory, each measured apart and doubted.
 
 Each measurement is made in a process of its own, by the verb `edgeserve.measure.request.VERB`.
-`edgeserve.measure.stats` compares two functions with each other, interleaved, for benchmarks.
+`edgeserve.measure.ab` compares two functions with each other, interleaved; the benchmarks use it.
 """
 
 from edgeserve.environment import environment

@@ -18,7 +18,7 @@ import torch
 
 from dev.benchmarks.agreement import Run, prepared, runner, taken_out
 from dev.demo.tagger import efficientnet_lite0
-from edgeserve.measure.stats import compare
+from edgeserve.measure.ab import compare
 
 _BATCH = 8
 _DECIDED = 0.05

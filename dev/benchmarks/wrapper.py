@@ -27,7 +27,7 @@ from PIL import Image
 from edgeserve import Wrapper
 from edgeserve.bundle import open_model
 from edgeserve.files import describe
-from edgeserve.measure.stats import Comparison, compare
+from edgeserve.measure.ab import Comparison, compare
 from edgeserve.processing.steps.resize import Resize
 from edgeserve.types.artifact import Artifact, Judgement
 from edgeserve.types.base import encode, plain

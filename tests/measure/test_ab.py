@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from edgeserve.measure.stats import Comparison, compare
+from edgeserve.measure.ab import Comparison, compare
 from edgeserve.types.base import decode, encode, plain
 
 
