@@ -13,7 +13,7 @@ from edgeserve.errors import PackageError
 from edgeserve.options import check_options
 from edgeserve.package import Packaged
 from edgeserve.package import package as write_package
-from edgeserve.package.select import bundle_manifest
+from edgeserve.package.writer import bundle_manifest
 from edgeserve.pipeline.judge import proof_request
 from edgeserve.pipeline.stage_context import QUIET, Ui
 from edgeserve.report.request import Rendered, ReportRequest
