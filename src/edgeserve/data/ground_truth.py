@@ -6,6 +6,7 @@ of its folder (`edgeserve.tasks`): `TruthReader`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from edgeserve import tasks
-from edgeserve.errors import DataError
-from edgeserve.processing.image.metadata import picture_size, sound_seconds
+from edgeserve.errors import DataError, InputError
+from edgeserve.processing.audio.source import read_wav
+from edgeserve.processing.steps.decode import orientation
 from edgeserve.tasks.values import Truth
 from edgeserve.types.steps import Size
 from edgeserve.types.vocabulary import Task
@@ -215,3 +217,39 @@ def read_raw(value: msgspec.Raw, type_: type[_T], where: str, wanted: str, bad: 
         raise bad(
             where, wanted, f"{bytes(value)[:40].decode(errors='replace')} ({error})"
         ) from error
+
+
+#: Orientations that lie on their side.
+_TURNED = (5, 6, 7, 8)
+
+
+def picture_size(path: Path, *, exif: bool = True) -> Size | None:
+    """Height and width of a picture that decode/1 will read.
+
+    Args:
+        path: Its file.
+        exif: The step turns it upright.
+
+    Returns:
+        None where the header cannot be read: whoever decodes it says why.
+    """
+    try:
+        from PIL import Image
+
+        with warnings.catch_warnings():  # of metadata, which the decoder hears as well
+            warnings.simplefilter("ignore")
+            with Image.open(path) as image:
+                width, height = image.size
+                turn = orientation(image) if exif else 1
+    except Exception:  # plugins raise whatever a broken header leads them to
+        return None
+    return (width, height) if turn in _TURNED else (height, width)
+
+
+def sound_seconds(path: Path) -> float | None:
+    """Length of a WAV in seconds; None where it cannot be read as one."""
+    try:
+        wav = read_wav(path.read_bytes())
+    except (OSError, InputError):
+        return None
+    return wav.frames / wav.rate if wav.rate else None
