@@ -141,8 +141,10 @@ class OutputReader:
                 that reads the task's record) or -020 to -022 (a tokenizer that spells).
         """
         self._names = tuple(spec.name for spec in signature.outputs)
-        self._steps = processing.outputs
-        _check_steps(self._steps, self._names, task)
+        _check_steps(processing.outputs, self._names, task)
+        # The others read the record, and change no value.
+        kept = [s for s in processing.outputs if not isinstance(s, TaskOutput | TopK)]
+        self._steps = tuple(kept)
         _check_masks(processing, signature)
         model = ModelOutputs(processing, signature, tuple(labels), assets)
         self._read = tasks.part(task, "read").reader(model) if tasks.decides(task) else None
@@ -154,8 +156,7 @@ class OutputReader:
             raise wrong_outputs(f"outputs {list(self._names)}", f"{sorted(outputs)}")
         samples = _batch_size(values)
         for step in self._steps:
-            if not isinstance(step, TaskOutput):
-                values[step.output] = step.apply(values[step.output], feed)
+            values[step.output] = step.apply(values[step.output], feed)
         if self._read is not None:
             origins = origins_of([feed]) if feed is not None else ()  # none of callers' tensors
             if origins and len(origins) != samples:
