@@ -38,7 +38,7 @@ from edgeserve.report.summary import (
     not_run_here,
 )
 from edgeserve.report.thumbnails import Thumbnails
-from edgeserve.report.view_model import ArtifactRow, Fact, Page, Plot, RefusedRow
+from edgeserve.report.view_model import ArtifactRow, Fact, Page, Plot
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import plain
 from edgeserve.types.reports import Environment, Measurement, Report
@@ -95,7 +95,7 @@ def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
         headline=headline(loaded),
         tiles=key_figures(loaded, artifacts, rows),
         rows=rows,
-        refused=tuple(_refused(loaded, r) for r in manifest.refused),
+        refused=manifest.refused,
         plots=_plots(loaded, series),
         details=tuple(details),
         compared=evidence_facts(loaded),
@@ -193,17 +193,6 @@ def _difference(report: Report | None) -> dict[str, str]:
     worst = max(found, key=lambda value: math.inf if math.isnan(value) else value)
     limit = f"limit {scientific(report.limits.tensor)}"
     return {"difference": scientific(worst), "difference_note": limit}
-
-
-def _refused(loaded: WorkspaceContents, one: Refused) -> RefusedRow:
-    return RefusedRow(
-        name=artifact_name(one.format, one.precision),
-        code=clean(one.code),
-        message=clean(one.message),
-        hint=clean(one.hint),
-        path=clean(one.path or ""),
-        anchor=f"a-{_key(one)}" if _key(one) in loaded.reports else "",
-    )
 
 
 def _plots(loaded: WorkspaceContents, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
@@ -315,7 +304,10 @@ def _html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=lambda value: clean(value) if type(value) is str else value,
     )
+    environment.globals["artifact_name"] = artifact_name
+    environment.filters["scientific"] = scientific
     css = Markup(_template("report.css"))  # ours alone: no text of the user's is in it
     return environment.get_template("report.html.j2").render(page=page, css=css)
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from edgeserve.errors import EdgeError, UsageError
-from edgeserve.terminal_text import escape_controls
+from edgeserve.errors import EdgeError, UsageError, escape_controls
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

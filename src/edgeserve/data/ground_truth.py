@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -184,19 +184,22 @@ def check_within(
 BadTruth = Callable[[str, str, str], DataError]
 
 
-def truth_error(code: str, hint: str) -> BadTruth:
-    """Makes the errors of one code, of true answers that are wrong in their input."""
-    return lambda where, wanted, got: DataError(code, where, wanted=wanted, got=got, hint=hint)
+def truth_error(code: str, hint: str, where: str, wanted: str, got: str) -> DataError:
+    """The error of a true answer that is wrong in its input."""
+    return DataError(code, where, wanted=wanted, got=got, hint=hint)
 
 
 #: A box that is none, or not in its picture.
-bad_box = truth_error(
+bad_box: BadTruth = partial(
+    truth_error,
     "EDGE-DATA-024",
     "boxes are [left, top, width, height] in pixels of the upright photo; mend it or take it out",
 )
 #: A span or segment that does not lie in its input.
-bad_place = truth_error(
-    "EDGE-DATA-026", "spans count characters of the text as it is given, segments count seconds"
+bad_place: BadTruth = partial(
+    truth_error,
+    "EDGE-DATA-026",
+    "spans count characters of the text as it is given, segments count seconds",
 )
 
 

@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 
 import msgspec
 
+from edgeserve.errors import escape_controls
 from edgeserve.files import write_atomic
 from edgeserve.options import value_error
-from edgeserve.terminal_text import escape_controls
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import Number, encode, plain
 from edgeserve.types.cli_json import ArtifactOutput, ErrorOutput, Output, RefusedOutput

@@ -155,6 +155,13 @@ def sigmoid(scores: np.ndarray) -> np.ndarray:
         return np.asarray(1 / (1 + np.exp(-exact)), np.float32)
 
 
+def activated(scores: np.ndarray, activation: str, axis: int = -1) -> np.ndarray:
+    """What an activation makes of scores: "softmax" over an axis, "sigmoid", or "none"."""
+    if activation == "softmax":
+        return softmax(scores, axis)
+    return sigmoid(scores) if activation == "sigmoid" else scores
+
+
 def check_numbers(values: np.ndarray, what: str) -> np.ndarray:
     """The values, which are to be finite.
 

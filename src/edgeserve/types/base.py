@@ -31,9 +31,9 @@ __all__ = [
 #: A measured figure. JSON has no NaN or infinity, so those are the strings "nan", "inf" and "-inf".
 Number = float | Literal["nan", "inf", "-inf"]
 
-#: A format or precision, as a pattern. No hyphen: ``{format}-{precision}`` names an artifact and has
-#: to come apart again. The group before the end is for Python, whose ``$`` also matches before a
-#: last line break.
+#: A format or precision, as a pattern. No hyphen: ``{format}-{precision}`` names an artifact and
+#: has to come apart again. The group before the end is for Python, whose ``$`` also matches before
+#: a last line break.
 WORD = r"^[a-z][a-z0-9_]{0,31}(?!\n)$"
 
 T = TypeVar("T")

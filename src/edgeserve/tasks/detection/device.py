@@ -8,10 +8,9 @@ import numpy as np
 
 from edgeserve.processing.arrays import (
     Arrays,
+    activated,
     check_numbers,
     check_probabilities,
-    sigmoid,
-    softmax,
     wrong_outputs,
 )
 from edgeserve.processing.image.pipeline import ImageTransform
@@ -128,14 +127,14 @@ class Detector:
         scores = check_numbers(sliced(step.scores, values, "scores"), "scores")
         if step.classes is None:
             self._check_labels(scores.shape[1])
-            best, kinds = _best(_activated(scores, step.activation), step.background)
+            best, kinds = _best(activated(scores, step.activation), step.background)
         else:
-            best = _activated(scores, step.activation)[:, 0]
+            best = activated(scores, step.activation)[:, 0]
             kinds = _whole(sliced(step.classes, values, "classes")[:, 0])
         if step.objectness is not None:
             objects = check_numbers(sliced(step.objectness, values, "objectness"), "objectness")
             squash = "none" if step.activation == "none" else "sigmoid"
-            best = best * _activated(objects, squash)[:, 0]
+            best = best * activated(objects, squash)[:, 0]
         if not len(best) == len(kinds) == count:
             got = f"{count} boxes, {len(best)} scores and {len(kinds)} classes"
             raise wrong_outputs("as many scores and classes as boxes", got)
@@ -152,12 +151,6 @@ class Detector:
         if not 0 <= kind < len(self._labels):
             raise wrong_outputs(f"classes below {len(self._labels)}, one a label", f"class {kind}")
         return self._labels[kind]
-
-
-def _activated(scores: np.ndarray, activation: str) -> np.ndarray:
-    if activation == "softmax":
-        return softmax(scores, -1)
-    return sigmoid(scores) if activation == "sigmoid" else scores
 
 
 def _best(scores: np.ndarray, background: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -11,10 +11,9 @@ import numpy as np
 
 from edgeserve.processing.arrays import (
     Arrays,
+    activated,
     check_numbers,
     check_probabilities,
-    sigmoid,
-    softmax,
     wrong_outputs,
 )
 from edgeserve.processing.image.pipeline import ImageTransform
@@ -165,11 +164,7 @@ def _from_maps(step: Heatmaps, values: Arrays, transform: ImageTransform | None)
     count, height, width = maps.shape
     best = maps.reshape(count, -1).argmax(axis=1)
     rows, columns = np.divmod(best, width)
-    peaks = maps.reshape(count, -1)[np.arange(count), best]
-    if step.activation == "softmax":
-        peaks = softmax(maps.reshape(count, -1), -1)[np.arange(count), best]
-    elif step.activation == "sigmoid":
-        peaks = sigmoid(peaks)
+    peaks = activated(maps.reshape(count, -1), step.activation)[np.arange(count), best]
     places = np.stack([columns, rows], axis=1) + 0.5
     if step.shift:
         places += 0.25 * np.stack(
@@ -219,8 +214,8 @@ def _from_rows(step: Poses, values: Arrays) -> _Found:
 
 
 def _activated(scores: np.ndarray, activation: str) -> np.ndarray:
-    made = sigmoid(scores) if activation == "sigmoid" else scores
-    return check_probabilities(check_numbers(np.asarray(made, np.float32), "scores"))
+    made = np.asarray(activated(scores, activation), np.float32)
+    return check_probabilities(check_numbers(made, "scores"))
 
 
 def _kept(step: Heatmaps | Poses, boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:
