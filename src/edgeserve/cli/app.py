@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("make", "Run the stages that edgeserve.toml declares, in order."),
     "predict": ("use", "Predict raw inputs with the best validated artifact."),
     "verify": ("use", "Run the golden cases on this device and print a certificate."),
-    "serve": ("make", "Serve bundles over the Open Inference Protocol."),
+    "serve": ("serving", "Serve bundles over the Open Inference Protocol."),
     "inspect": ("use", "List the contents of a bundle or workspace and check all hashes."),
     "env": ("use", "Manage environments for external exporters (optimum)."),
     "doctor": ("use", "Check this installation: what works, what is missing, how to get it."),

@@ -83,7 +83,7 @@ class LineInput:
     @property
     def seconds(self) -> float | None:
         """Length of the sound; None: not known."""
-        return sound_seconds(self.file) if self.file else None
+        return _sound_seconds(self.file) if self.file else None
 
     @property
     def text(self) -> str:
@@ -249,7 +249,7 @@ def picture_size(path: Path, *, exif: bool = True) -> Size | None:
     return (width, height) if turn in _TURNED else (height, width)
 
 
-def sound_seconds(path: Path) -> float | None:
+def _sound_seconds(path: Path) -> float | None:
     """Length of a WAV in seconds; None where it cannot be read as one."""
     try:
         wav = read_wav(path.read_bytes())

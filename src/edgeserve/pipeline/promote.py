@@ -86,7 +86,7 @@ def _target_name(refused: Refused) -> str:
     return f"{refused.format}-{refused.precision}"
 
 
-def with_files(manifest: Manifest, workspace: Workspace) -> Manifest:
+def _with_files(manifest: Manifest, workspace: Workspace) -> Manifest:
     """The manifest with ``files`` listing what `package` may copy."""
     identity = describe(workspace.path, "identity.json")
     entries = {entry.path: entry for entry in (*_members(manifest), identity)}
@@ -128,7 +128,7 @@ def summary(report: Report) -> ReportSummary:
     )
 
 
-def with_report(manifest: Manifest, new: ReportSummary) -> Manifest:
+def _with_report(manifest: Manifest, new: ReportSummary) -> Manifest:
     """The manifest with this summary in the place of an older one; measured figures are kept."""
     name = f"{new.format}-{new.precision}"
     kept = {k: v for k, v in _summary(manifest, name).items() if k.endswith("_ms")}
@@ -309,9 +309,9 @@ def promote(
     manifest = replace_targets(manifest, artifacts, refusals)
     for each in judged:
         if not each.failed:
-            manifest = with_report(manifest, summary(each.report))
+            manifest = _with_report(manifest, summary(each.report))
     manifest = msgspec.structs.replace(manifest, golden=golden, reference=answers.reference)
-    manifest = with_files(manifest, bench.workspace)
+    manifest = _with_files(manifest, bench.workspace)
     bench.workspace.write_manifest(manifest)
     return manifest
 

@@ -99,7 +99,7 @@ def json_request(path: str, body: object) -> EndpointRequest:
     return EndpointRequest(path, headers, json.dumps(body).encode())
 
 
-def json_value(reply: EndpointReply, key: str) -> Any:
+def _json_value(reply: EndpointReply, key: str) -> Any:
     """The value of a key in the object of a reply.
 
     Raises:
@@ -173,7 +173,7 @@ def _base64(value: Any) -> Any:
 
 
 def _read(key: str, reply: EndpointReply, signature: Signature) -> EndpointAnswer:
-    return outputs_from_lists(json_value(reply, key), signature)
+    return outputs_from_lists(_json_value(reply, key), signature)
 
 
 def _torchserve_request(model: str, feed: Arrays) -> EndpointRequest:
@@ -192,7 +192,7 @@ def _has_sample_axis(signature: Signature) -> bool:
 
 
 def _read_torchserve(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
-    rows = json_value(reply, "predictions")
+    rows = _json_value(reply, "predictions")
     if not isinstance(rows, list) or not rows:
         raise BadReply("a reply without rows")
     if not isinstance(rows[0], dict):

@@ -98,11 +98,11 @@ def result_output(model: ModelOutputs) -> str:
     named = ranked or sorted({step.output for step in steps})
     named = named or [spec.name for spec in model.signature.outputs]
     if len(named) != 1:
-        raise unusable_outputs(f"{len(named)} outputs", "a step that names the only one to read")
+        raise _unusable_outputs(f"{len(named)} outputs", "a step that names the only one to read")
     return named[0]
 
 
-def unusable_outputs(got: str, wanted: str) -> ProcessingError:
+def _unusable_outputs(got: str, wanted: str) -> ProcessingError:
     """The error for output steps that do not fit the signature."""
     hint = "name the model's outputs as the signature does (`edgeserve inspect` shows it)"
     return ProcessingError("EDGE-PROCESS-006", "output steps", wanted=wanted, got=got, hint=hint)
@@ -117,7 +117,7 @@ def check_form(output: str, signature: Signature, rank: int, wanted: str) -> Non
     spec = signature.output(output)
     if len(spec.shape) != rank or not spec.dtype.startswith("float"):
         got = f"{spec.dtype} {list(spec.shape)} of output {output!r}"
-        raise unusable_outputs(got, f"floats {wanted}")
+        raise _unusable_outputs(got, f"floats {wanted}")
 
 
 class OutputReader:
@@ -177,13 +177,13 @@ def _check_steps(steps: Sequence[OutputStep], names: Sequence[str], task: Task) 
         raise ProcessingError("EDGE-PROCESS-005", where, wanted=wanted, got=got, hint=hint)
     for output in (output for step in steps for output in step.outputs):
         if output not in names:
-            raise unusable_outputs(f"{output!r} in an output step", f"one of {list(names)}")
+            raise _unusable_outputs(f"{output!r} in an output step", f"one of {list(names)}")
     _check_task_output(steps, task)
     ranked = [step for step in steps if isinstance(step, TopK)]
     if ranked and not (tasks.decides(task) and tasks.schema(task).decisions == "one"):
-        raise unusable_outputs("top_k", f"no ranking for the task {task!r}")
+        raise _unusable_outputs("top_k", f"no ranking for the task {task!r}")
     if len(ranked) > 1 or (ranked and steps[-1] is not ranked[0]):
-        raise unusable_outputs("top_k before other steps", "one top_k, as the last output step")
+        raise _unusable_outputs("top_k before other steps", "one top_k, as the last output step")
 
 
 def _check_task_output(steps: Sequence[OutputStep], task: Task) -> None:
@@ -209,7 +209,7 @@ def _check_masks(processing: Processing, signature: Signature) -> None:
     ranks = {spec.name: len(spec.shape) for spec in signature.inputs}
     pools = [step for step in processing.outputs if isinstance(step, Pool)]
     if len({step.output for step in pools}) != len(pools):
-        raise unusable_outputs("pool/1 twice", "one pool/1 an output")
+        raise _unusable_outputs("pool/1 twice", "one pool/1 an output")
     for step in pools:
         made = processing.padding.get(step.mask)
         if ranks.get(step.mask) != 2 or (made and made.part != "attention_mask"):
