@@ -14,8 +14,8 @@ from edgeserve.processing.arrays import (
     wrong_outputs,
 )
 from edgeserve.processing.image.pipeline import ImageTransform
+from edgeserve.processing.outputs.places import found_reader, sliced
 from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader, check_labels
-from edgeserve.processing.outputs.slices import found_reader, sliced
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.detection import SCHEMA, Detect, Detection
 from edgeserve.tasks.matching import Matches, found_comparison, match_found, visible_things

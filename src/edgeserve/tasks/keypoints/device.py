@@ -17,8 +17,8 @@ from edgeserve.processing.arrays import (
     wrong_outputs,
 )
 from edgeserve.processing.image.pipeline import ImageTransform
+from edgeserve.processing.outputs.places import found_reader, sliced
 from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader, check_labels
-from edgeserve.processing.outputs.slices import found_reader, sliced
 from edgeserve.tasks.base import DecisionRule
 from edgeserve.tasks.detection.device import non_max_suppression, to_xyxy
 from edgeserve.tasks.keypoints import COCO_SIGMAS, SCHEMA, Heatmaps, Keypoints, Poses

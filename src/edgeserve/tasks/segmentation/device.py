@@ -13,7 +13,7 @@ from edgeserve.processing.arrays import (
     softmax,
     wrong_outputs,
 )
-from edgeserve.processing.outputs.positions import leads
+from edgeserve.processing.outputs.places import leads
 from edgeserve.processing.outputs.reader import (
     ModelOutputs,
     RecordReader,
