@@ -1,7 +1,7 @@
 """Where the parts of a record lie: in slices of an output, or at the positions of a text or sound.
 
-A slice holds numbers, a row for each thing: of boxes, scores, points. Positions have scores: which of
-them count, and how sure each is.
+A slice holds numbers, a row for each thing: of boxes, scores, points. Positions have scores: which
+of them count, and how sure each is.
 """
 
 from __future__ import annotations
