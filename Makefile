@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A package index with CPU-only torch wheels, for machines where the plain pin brings CUDA.
 TORCH_INDEX ?=
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 export HF_HUB_OFFLINE := 1
 
