@@ -18,7 +18,7 @@ help:
 	@echo "make demo   convert, prove, measure and package two real models; leaves demo-out/"
 	@echo "make test   run the tests"
 	@echo "make check  lint, types, schemas"
-	@echo "make dist   build wheel and source archive; install and try each in a clean environment"
+	@echo "make dist   build wheel and source archive; try each in a clean environment; test the wheel"
 	@echo "make bench  print the figures of benchmarks/"
 	@echo "make gpu-check  CUDA parity and throughput, where there is a GPU"
 	@echo "make hostile    60,000 hostile requests at a whole endpoint"
@@ -76,6 +76,7 @@ schemas: $(STAMP)
 
 dist: $(STAMP)
 	$(BIN)/python -m dev.distribution dist
+	$(BIN)/python -m pytest -m dist tests/habits
 
 bench: $(STAMP)
 	$(BIN)/python -m dev.benchmarks
