@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import itertools
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no worker begins one when the others are done."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> None:
+    """The collector passes over what earlier files imported: millions of objects, each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_registry() -> Iterator[None]:
+    """torch.onnx reads its translations once, not for each export: a small net takes less time."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        read = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
+        patch.setattr(ONNXRegistry, "from_torchlib", read)
+        yield
 
 
 @pytest.fixture(autouse=True)
