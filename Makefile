@@ -100,7 +100,7 @@ corpus: $(STAMP)
 
 # What is done stands in zoo-out/; what rests on other code is measured again (--keep takes it).
 zoo: $(STAMP)
-	$(BIN)/python -m pytest -m zoo tests/zoo tests/validate
+	$(BIN)/python -m pytest -m zoo tests/zoo tests/validate tests/corpus
 	$(BIN)/python -m dev.zoo.run --group transformers --group plain
 
 zoo-ops: $(STAMP)
