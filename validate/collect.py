@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from edgeserve import jobs, tasks
 from edgeserve.backends.batching import in_batches
@@ -38,10 +39,12 @@ from edgeserve.validate.golden.candidates import generate_candidates, save_candi
 from edgeserve.validate.golden.select import select_by_margin
 from edgeserve.validate.inputs.generate import (
     GeneratedInput,
-    InputStatistics,
+    changed_inputs,
     edge_inputs,
+    mask_inputs,
     media_inputs,
 )
+from edgeserve.validate.inputs.ranges import InputStatistics
 from edgeserve.validate.reference.preprocessing_search import (
     AskedPicture,
     describe_difference,
@@ -278,7 +281,7 @@ def _over_generated(
     for each in _generated(request, oracle, statistics):
         jobs.progress("reference on generated inputs", len(tensors))
         try:
-            answered = _ask(oracle, each, collected)
+            each, answered = _ask_widened(oracle, each, collected)
         except BackendError as error:  # a program may refuse an extreme input
             collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
             continue
@@ -291,6 +294,7 @@ def _over_generated(
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)
+    _note_unvaried(statistics, tensors, collected)
     _ask_batch(oracle, collected, tensors)
     file, bare = write_synthetic(stage, tensors)
     collected.fillers[:] = [
@@ -321,7 +325,11 @@ def _ill_conditioned(
     """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
     if each.natural:
         return ""
-    magnitudes = {name: max(map(abs, known.range)) for name, known in statistics.items()}
+    masks = mask_inputs(oracle.exported)  # zeros of a mask are no rounded numbers
+    magnitudes = {
+        name: 0.0 if name in masks else max(map(abs, known.range))
+        for name, known in statistics.items()
+    }
     try:
         (moved,) = oracle.runner.run([perturb(each.feed, magnitudes, request.seed)])
     except BackendError:
@@ -343,7 +351,50 @@ def _generated(
     if request.data is None:
         _note_statistics(statistics, [each.feed for each in made if each.natural] or [example])
     yield from made
-    yield from edge_inputs(exported, processor, example, statistics, request.seed)
+    bounds = oracle.session.index_bounds()
+    yield from edge_inputs(exported, processor, example, statistics, request.seed, bounds)
+
+
+def _ask_widened(
+    oracle: Reference, each: GeneratedInput, collected: _Collected
+) -> tuple[GeneratedInput, ReferenceAnswer]:
+    """Ask about an input; about its form within what was seen where the program itself fails."""
+    seen = each.within_seen()
+    try:
+        answered = _ask(oracle, each, collected)
+        if seen is None or not _proves_nothing(answered.outputs, each.natural):
+            return each, answered
+    except BackendError:
+        if seen is None:
+            raise
+    names = ", ".join(changed_inputs(seen.feed, each.feed))
+    collected.notes.append(
+        f"generated input {each.name!r} holds only numbers as seen in {names}: the exported program"
+        " fails on others"
+    )
+    return seen, _ask(oracle, seen, collected)
+
+
+def _proves_nothing(outputs: Feed, natural: bool) -> bool:
+    """Whether an output is nowhere finite, or holds a NaN on a natural input."""
+    floats = [array for array in outputs.values() if array.dtype.kind == "f" and array.size]
+    return any(
+        not np.isfinite(array).any() or (natural and np.isnan(array).any()) for array in floats
+    )
+
+
+def _note_unvaried(
+    statistics: Mapping[str, InputStatistics],
+    tensors: Sequence[SyntheticTensors],
+    collected: _Collected,
+) -> None:
+    """Name the inputs that held the same number throughout: nothing is known of others."""
+    for name, known in statistics.items():
+        values = {x for each in tensors for x in np.unique(each.feed[name])[:2].tolist()}
+        if known.low == known.high and len(values) == 1:
+            collected.notes.append(
+                f"input {name!r} was not varied: it is {values.pop()} throughout"
+            )
 
 
 def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> ReferenceAnswer:

@@ -43,6 +43,9 @@ _BOUNDED_OUTPUT = frozenset(
     "RMSNormalization Reciprocal Sigmoid Sign Softmax Softsign Tanh".split()
 )
 
+#: What a mask that is an input passes through before it is added to scores.
+_VIEWS = frozenset("Cast Expand Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
+
 #: Elements up to which each number of a constant matters by itself (an epsilon, a factor).
 _FEW = 16
 
@@ -60,7 +63,7 @@ def fp32_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
     """
     found: set[ir.Node] = set()
     exact: set[ir.Value] = set()
-    beyond: set[ir.Value] = set()
+    beyond = {value for value in model.graph.inputs if is_float(value) and _is_added_mask(value)}
     for node in model.graph:
         if _reads_out_of_range(node, beyond):
             found.add(node)
@@ -74,6 +77,18 @@ def fp32_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
     }:
         found |= surrounded
     return found
+
+
+def _is_added_mask(value: ir.Value, added: bool = False) -> bool:
+    """Whether all that reads a value adds it to what a softmax reads: it may hold such numbers."""
+    return bool(value.uses()) and all(
+        (added and node.op_type == "Softmax")
+        or (
+            node.op_type in _VIEWS | {"Add"}
+            and _is_added_mask(node.outputs[0], added or node.op_type == "Add")
+        )
+        for node, _ in value.uses()
+    )
 
 
 def _reads_out_of_range(node: ir.Node, beyond: set[ir.Value]) -> bool:

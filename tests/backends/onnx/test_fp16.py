@@ -107,6 +107,28 @@ def test_a_row_that_is_masked_as_a_whole_is_even(
     assert any(w.dtype == "float16" for w in graph.weights if len(w.shape) == 2)
 
 
+class Added(Attention):
+    """The caller brings the numbers that are added."""
+
+    def forward(self, states: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.inner(states).chunk(3, -1)
+        return torch.softmax(query @ key.transpose(1, 2) + hidden[:, None, :], -1) @ value
+
+
+def test_a_mask_that_callers_add_is_never_nan(make: Make) -> None:
+    """By numpy's float16: ONNX Runtime's CPU adds in float32."""
+    states, hidden = torch.randn(2, 5, 8), torch.zeros(2, 5)
+    hidden[0], hidden[1, 3:] = torch.finfo(torch.float32).min, torch.finfo(torch.float32).min
+    net = make("added", Added().eval(), (states, torch.zeros(2, 5)))
+    artifact, root = net.quantize("fp16")
+    with torch.no_grad():
+        wanted = net.module(states, hidden).numpy()
+    names = [spec.name for spec in artifact.io.inputs]
+    feed = dict(zip(names, (states.numpy(), hidden.numpy()), strict=True))
+    (got,) = ReferenceEvaluator(str(root / artifact.entry)).run(None, feed)
+    np.testing.assert_allclose(got, wanted, atol=CLOSE * np.abs(wanted).max())
+
+
 def test_weights_are_stored_in_half(attention: Any) -> None:
     artifact, root = attention.quantize("fp16", name="fp16-stored")
     weights = backends.get("onnx").inspect(artifact, root).weights

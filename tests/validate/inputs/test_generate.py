@@ -17,8 +17,9 @@ from edgeserve.validate.compare.tensors import (
     absolute_difference,
     relative_difference,
 )
-from edgeserve.validate.inputs.generate import RANDOM_INPUTS, InputStatistics, TensorInputs
+from edgeserve.validate.inputs.generate import RANDOM_INPUTS, TensorInputs
 from edgeserve.validate.inputs.media import image_pixels, synthetic_image
+from edgeserve.validate.inputs.ranges import InputStatistics
 
 SIGNATURE = Signature(
     inputs=(
@@ -68,7 +69,6 @@ def test_masks_are_never_empty() -> None:
     for name, feed in TensorInputs(SIGNATURE, EXAMPLE, seen(), 0, {"mask"}).edges():
         assert feed["mask"].any(), name
         assert feed["mask"].dtype == np.bool_
-        assert (np.diff(feed["mask"][0].astype(int)) <= 0).all(), "ones, then nothing"
     plain = dict(TensorInputs(SIGNATURE, EXAMPLE, seen(), 0).edges())
     assert not plain["zeros"]["mask"].any(), "only what is said to be a mask is treated as one"
 
