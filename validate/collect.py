@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from edgeserve import jobs, tasks
 from edgeserve.backends.batching import in_batches
@@ -33,6 +32,7 @@ from edgeserve.validate.checks.reference_sanity import (
     MAX_SENSITIVITY,
     find_dependent_batch,
     perturb,
+    proves_nothing,
     sensitivity,
 )
 from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
@@ -44,7 +44,7 @@ from edgeserve.validate.inputs.generate import (
     mask_inputs,
     media_inputs,
 )
-from edgeserve.validate.inputs.ranges import InputStatistics
+from edgeserve.validate.inputs.ranges import InputStatistics, unvaried_notes
 from edgeserve.validate.reference.preprocessing_search import (
     AskedPicture,
     describe_difference,
@@ -95,6 +95,7 @@ class _Collected:
     pictures: list[AskedPicture] = field(default_factory=list)  # synthetic ones
     apart: float = 0.0  # largest difference of the program from the server on the data
     labels: Counter[tuple[str, str]] = field(default_factory=Counter)  # server's and program's
+    narrowed: dict[str, list[str]] = field(default_factory=dict)  # generated inputs, by inputs
 
     def note_difference(self, oracle: Reference, answered: ReferenceAnswer) -> None:
         """Note how far the program is from a server's decision on an input of the data."""
@@ -278,14 +279,17 @@ def _over_generated(
 ) -> FileEntry:
     """Ask about generated inputs: natural ones as if they were data, the others as tensors."""
     tensors: list[SyntheticTensors] = []
-    for each in _generated(request, oracle, statistics):
+    example = read_arrays(Path(request.source_folder) / oracle.exported.examples.path)
+    masks = mask_inputs(oracle.exported, example)  # their zeros are no rounded numbers
+    for each in _generated(request, oracle, example, statistics):
         jobs.progress("reference on generated inputs", len(tensors))
         try:
             each, answered = _ask_widened(oracle, each, collected)
         except BackendError as error:  # a program may refuse an extreme input
             collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
             continue
-        if reason := _ill_conditioned(request, oracle, each, answered, statistics):
+        magnitudes = {n: 0.0 if n in masks else k.magnitude for n, k in statistics.items()}
+        if reason := _ill_conditioned(request, oracle, each, answered, magnitudes):
             collected.notes.append(f"generated input {each.name!r} left out: {reason}")
             continue
         answer = _answer_to(oracle, each, answered)
@@ -294,7 +298,12 @@ def _over_generated(
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)
-    _note_unvaried(statistics, tensors, collected)
+    collected.notes += [
+        f"the exported program fails on other numbers than those seen in {names}: not tried in"
+        f" generated input {', '.join(kinds)}"
+        for names, kinds in collected.narrowed.items()
+    ]
+    collected.notes += unvaried_notes(statistics, [each.feed for each in tensors])
     _ask_batch(oracle, collected, tensors)
     file, bare = write_synthetic(stage, tensors)
     collected.fillers[:] = [
@@ -320,16 +329,11 @@ def _ill_conditioned(
     oracle: Reference,
     each: GeneratedInput,
     answered: ReferenceAnswer,
-    statistics: dict[str, InputStatistics],
+    magnitudes: dict[str, float],
 ) -> str:
     """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
     if each.natural:
         return ""
-    masks = mask_inputs(oracle.exported)  # zeros of a mask are no rounded numbers
-    magnitudes = {
-        name: 0.0 if name in masks else max(map(abs, known.range))
-        for name, known in statistics.items()
-    }
     try:
         (moved,) = oracle.runner.run([perturb(each.feed, magnitudes, request.seed)])
     except BackendError:
@@ -342,11 +346,13 @@ def _ill_conditioned(
 
 
 def _generated(
-    request: AnswersRequest, oracle: Reference, statistics: dict[str, InputStatistics]
+    request: AnswersRequest,
+    oracle: Reference,
+    example: Feed,
+    statistics: dict[str, InputStatistics],
 ) -> Iterator[GeneratedInput]:
     """Natural inputs first; without data they say what numbers the tensors hold."""
     exported, processor = oracle.exported, oracle.processor
-    example = read_arrays(Path(request.source_folder) / exported.examples.path)
     made = list(media_inputs(exported, processor, request.seed))
     if request.data is None:
         _note_statistics(statistics, [each.feed for each in made if each.natural] or [example])
@@ -362,39 +368,14 @@ def _ask_widened(
     seen = each.within_seen()
     try:
         answered = _ask(oracle, each, collected)
-        if seen is None or not _proves_nothing(answered.outputs, each.natural):
+        if seen is None or not proves_nothing(answered.outputs, each.natural):
             return each, answered
     except BackendError:
         if seen is None:
             raise
-    names = ", ".join(changed_inputs(seen.feed, each.feed))
-    collected.notes.append(
-        f"generated input {each.name!r} holds only numbers as seen in {names}: the exported program"
-        " fails on others"
-    )
+    names = ", ".join(map(repr, changed_inputs(seen.feed, each.feed)))
+    collected.narrowed.setdefault(names, []).append(each.name)
     return seen, _ask(oracle, seen, collected)
-
-
-def _proves_nothing(outputs: Feed, natural: bool) -> bool:
-    """Whether an output is nowhere finite, or holds a NaN on a natural input."""
-    floats = [array for array in outputs.values() if array.dtype.kind == "f" and array.size]
-    return any(
-        not np.isfinite(array).any() or (natural and np.isnan(array).any()) for array in floats
-    )
-
-
-def _note_unvaried(
-    statistics: Mapping[str, InputStatistics],
-    tensors: Sequence[SyntheticTensors],
-    collected: _Collected,
-) -> None:
-    """Name the inputs that held the same number throughout: nothing is known of others."""
-    for name, known in statistics.items():
-        values = {x for each in tensors for x in np.unique(each.feed[name])[:2].tolist()}
-        if known.low == known.high and len(values) == 1:
-            collected.notes.append(
-                f"input {name!r} was not varied: it is {values.pop()} throughout"
-            )
 
 
 def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> ReferenceAnswer:

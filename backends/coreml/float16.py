@@ -20,6 +20,10 @@ from edgeserve.backends.coreml.coremltools_import import coremltools
 #: Beyond this float16 counts in fours: what is added to such a constant loses its digits.
 _EXACT_INTEGER_MAX = 4096.0
 
+#: What coremltools itself adds for attention with truth values: every row of those sees something
+#: (`edgeserve.backends.torch.passes.zero_fully_masked_rows`), so that float16 will do.
+_FUSED_MASK = np.float32(-3e4)
+
 #: Where a huge constant is a bound on values, float16's infinity is as good a bound.
 _BOUNDS = frozenset("clip maximum minimum pad relu6".split())
 
@@ -95,8 +99,10 @@ def _is_out_of_range(value: Any) -> bool:
     """Whether a constant holds a finite number that leaves float16 no digits for others."""
     if value.op is None or value.op.op_type != "const" or not _is_float(value):
         return False
-    array = np.abs(np.asarray(value.val))
-    return bool((np.isfinite(array) & (array > _EXACT_INTEGER_MAX)).any())
+    array = np.asarray(value.val)
+    if array.ndim == 0 and array == _FUSED_MASK:
+        return False
+    return bool((np.isfinite(array) & (np.abs(array) > _EXACT_INTEGER_MAX)).any())
 
 
 def _is_added_mask(value: Any) -> bool:

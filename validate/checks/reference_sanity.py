@@ -165,6 +165,12 @@ def sensitivity(outputs: Feed, moved: Feed) -> float:
     return most
 
 
+def proves_nothing(outputs: Feed, natural: bool) -> bool:
+    """Whether an output of the reference is nowhere finite, or NaN somewhere on a natural input."""
+    floats = [array for array in outputs.values() if array.dtype.kind == "f" and array.size]
+    return any(not np.isfinite(x).any() or (natural and np.isnan(x).any()) for x in floats)
+
+
 #: From so many answers on, one that is always the same is no coincidence.
 MIN_CONSTANT_ANSWERS = 3
 #: The same for answers that are words alone: a sound server says "cat" of many cats.

@@ -161,7 +161,7 @@ def _feeds(oracle: Reference, folder: Path, seed: int) -> Iterator[_Asked]:
     for name, array in example.items():
         statistics[name].add(array)
     yield "example", {s.name: example[s.name] for s in exported.signature.inputs}, ".npz"
-    masks, bounds = mask_inputs(exported), oracle.session.index_bounds()
+    masks, bounds = mask_inputs(exported, example), oracle.session.index_bounds()
     for each in range(seed, seed + _SEEDS):
         made = TensorInputs(exported.signature, example, statistics, each, masks, bounds)
         for name, feed in made.edges():

@@ -32,7 +32,7 @@ from edgeserve.validate.inputs.media import (
     text_edge_cases,
     text_of_length,
 )
-from edgeserve.validate.inputs.ranges import InputRange, InputStatistics, Mask
+from edgeserve.validate.inputs.ranges import InputRange, InputStatistics, Mask, hides_places
 
 #: How many random inputs there are: the natural ones where a model brings no medium.
 RANDOM_INPUTS = 4
@@ -219,11 +219,13 @@ def changed_inputs(one: Feed, other: Feed) -> list[str]:
     return [name for name, array in one.items() if not np.array_equal(array, other[name])]
 
 
-def mask_inputs(exported: Exported) -> frozenset[str]:
-    """Inputs that say which positions count: by the processing, else by their names."""
+def mask_inputs(exported: Exported, example: Mapping[str, np.ndarray]) -> frozenset[str]:
+    """Inputs that say which positions count: by the processing, their names or their numbers."""
     padding = exported.processing.padding
-    named = {s.name for s in exported.signature.inputs if "mask" in s.name.lower()}
-    return frozenset({n for n, step in padding.items() if step.part == "attention_mask"} | named)
+    told = {name for name, step in padding.items() if step.part == "attention_mask"}
+    inputs = exported.signature.inputs
+    masks = {s.name for s in inputs if "mask" in s.name.lower() or hides_places(example[s.name])}
+    return frozenset(told | masks)
 
 
 def media_inputs(exported: Exported, processor: Processor, seed: int) -> Iterator[GeneratedInput]:
@@ -302,7 +304,7 @@ def edge_inputs(
     raw = processor.medium == "tensors"
     known = {spec.name: example[spec.name] for spec in exported.signature.inputs}
     yield GeneratedInput("example", raw, known if raw else None, known)
-    masks = mask_inputs(exported)
+    masks = mask_inputs(exported, example)
     made = TensorInputs(exported.signature, example, statistics, seed, masks, bounds)
     narrow = replace(made, widened=False)
     for (name, feed), (_, seen) in zip(made.edges(), narrow.edges(), strict=True):

@@ -9,10 +9,12 @@ looks them up in, and masks hide places at either end and between, whatever the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from edgeserve.data import Feed
 from edgeserve.tasks.base import HUGE
 from edgeserve.types.tensors import TensorSpec
 
@@ -55,6 +57,11 @@ class InputStatistics:
     def range(self) -> tuple[float, float]:
         """Smallest and largest number; -1 and 1 before anything went in."""
         return (self.low, self.high) if self._count else (-1.0, 1.0)
+
+    @property
+    def magnitude(self) -> float:
+        """Largest |number|; 1 before anything went in."""
+        return max(map(abs, self.range))
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,31 @@ class InputRange:
         return cls(low, high, (low + high) / 2, (high - low) / math.sqrt(12))
 
 
+def unvaried_notes(
+    statistics: Mapping[str, InputStatistics], feeds: Sequence[Feed]
+) -> Iterator[str]:
+    """Name the inputs that held one number in all that was seen and generated.
+
+    Args:
+        statistics: By input name, of what was seen.
+        feeds: Generated inputs.
+    """
+    for name, known in statistics.items():
+        values = {x for feed in feeds for x in np.unique(feed[name])[:2].tolist()}
+        if known.low == known.high and len(values) == 1:
+            yield f"input {name!r} was not varied: it is {values.pop()} in all that was tried"
+
+
+#: A number that is added to scores so that nothing is left of them is this much below zero.
+_HIDING = -1e4
+
+
+def hides_places(example: np.ndarray) -> bool:
+    """Whether an example is a mask by its numbers: zeros, and one large negative number."""
+    values = np.unique(example) if example.dtype.kind == "f" else np.array([])
+    return values.size == 2 and values[1] == 0 and bool(values[0] <= _HIDING)
+
+
 @dataclass(frozen=True)
 class Mask:
     """An input that says which places count, along its last axis.
@@ -141,9 +173,8 @@ class Mask:
         elif name == "lowest":
             shown = places >= size - count  # padding on the left
         elif name == "extremes":
-            shown = (rng.random(size) < 0.5) & (places != size // 2) | (
-                places % (size - 1 or 1) == 0
-            )
+            some = (rng.random(size) < 0.5) & (places != size // 2)
+            shown = some | np.isin(places, (0, size - 1))  # gaps
         elif name in ("highest", "random-0", "smallest"):
             shown = places >= 0
         else:

@@ -182,6 +182,13 @@ def test_scales() -> None:
     assert generated.relative == pytest.approx(0.01 / 4, rel=1e-3), "on the natural scale"
 
 
+def test_a_faint_answer_is_measured_on_the_outputs_scale() -> None:
+    faint = feed(0.4, 0), feed(0.46, 0)
+    assert relative_difference(*faint, 1e-3) == pytest.approx(0.15, rel=1e-4)
+    assert relative_difference(*faint, 1e-3, {"y": 10.0}) == pytest.approx(0.006, rel=1e-4)
+    assert relative_difference(*faint, 1e-3, {"y": 0.1}) == pytest.approx(0.15, rel=1e-4)
+
+
 def test_a_huge_extreme_does_not_hide_ordinary_inputs() -> None:
     compared = TensorComparison(1e-3)
     compared.add("photo", True, feed(1, 0), feed(1.01, 0))
