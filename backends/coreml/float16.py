@@ -10,7 +10,7 @@ float16 reaches stays in float32, up to the softmax, as in ONNX files
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from edgeserve.backends.coreml.coremltools_import import coremltools
 
 #: Beyond this float16 counts in fours: what is added to such a constant loses its digits.
 _EXACT_INTEGER_MAX = 4096.0
+
+#: What a mask that is an input may hold.
+_HUGE = float(np.finfo(np.float32).max)
 
 #: What coremltools itself adds for attention with truth values: every row of those sees something
 #: (`edgeserve.backends.torch.passes.zero_fully_masked_rows`), so that float16 will do.
@@ -57,17 +60,34 @@ def float32_operations(function: Any) -> set[str]:
 
     Sources are constants, and inputs that are nothing but added to what a softmax reads.
     """
-    beyond = {value for value in function.inputs.values() if _is_added_mask(value)}
+    beyond = {v: _HUGE for v in function.inputs.values() if _is_added_mask(v)}
     found = set()
     for operation in _operations(function):
-        own = operation.op_type not in _BOUNDS and any(map(_is_out_of_range, _reads(operation)))
-        if not own and not any(value in beyond for value in _reads(operation)):
+        size = _size(operation, beyond)
+        if size is None:
             continue
         found.add(operation.name)
-        scaled = operation.op_type == "mul" and not own  # by a factor that may bring it back
-        if not scaled and operation.op_type not in _BOUNDED_OUTPUT:
-            beyond.update(filter(_is_float, operation.outputs))
+        if size > _EXACT_INTEGER_MAX:
+            beyond |= dict.fromkeys(filter(_is_float, operation.outputs), size)
     return found
+
+
+def _size(operation: Any, beyond: Mapping[Any, float]) -> float | None:
+    """How large the results of an operation may be; None where it reads nothing out of range.
+
+    A factor may bring numbers back; one that is not constant is taken to do so.
+    """
+    kind, reads = operation.op_type, _reads(operation)
+    constant = max(map(_magnitude, reads), default=0.0)
+    own = constant if constant > _EXACT_INTEGER_MAX and kind not in _BOUNDS else 0.0
+    read = max((beyond.get(value, 0.0) for value in reads), default=0.0)
+    if not own and not read:
+        return None
+    if read and kind == "mul":
+        return read * constant
+    if read and kind == "real_div":
+        return read / constant if constant else 0.0
+    return 0.0 if kind in _BOUNDED_OUTPUT else max(own, read)
 
 
 def _root_block(operation: Any) -> Any:
@@ -95,14 +115,14 @@ def _is_float(value: Any) -> bool:
     return bool(value.is_tensor_or_scalar_of(dtype="fp32"))
 
 
-def _is_out_of_range(value: Any) -> bool:
-    """Whether a constant holds a finite number that leaves float16 no digits for others."""
+def _magnitude(value: Any) -> float:
+    """The largest finite |number| of a float constant; 0 of anything else."""
     if value.op is None or value.op.op_type != "const" or not _is_float(value):
-        return False
+        return 0.0
     array = np.asarray(value.val)
     if array.ndim == 0 and array == _FUSED_MASK:
-        return False
-    return bool((np.isfinite(array) & (np.abs(array) > _EXACT_INTEGER_MAX)).any())
+        return 0.0
+    return float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
 
 
 def _is_added_mask(value: Any) -> bool:

@@ -47,7 +47,12 @@ class Masked(nn.Module):
         )
         q, k, v = (each(x)[:, None] for each in (self.q, self.k, self.v))
         scores = q @ k.mT / WIDTH**0.5
-        masked = (*(scores + each for each in added), scores.masked_fill(~seen, LEAST))
+        masked = (
+            *(scores + each for each in added),
+            scores.masked_fill(~seen, LEAST),
+            (scores + padding) / 8,
+            (scores + padding) * 0.1,
+        )
         attend = nn.functional.scaled_dot_product_attention
         return (
             *(torch.softmax(each, -1) @ v for each in masked),
