@@ -120,7 +120,7 @@ def _magnitude(value: Any) -> float:
     if value.op is None or value.op.op_type != "const" or not _is_float(value):
         return 0.0
     array = np.asarray(value.val)
-    if array.ndim == 0 and array == _FUSED_MASK:
+    if array.size and array.min() == _FUSED_MASK and array.max() <= 0:
         return 0.0
     return float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
 
