@@ -49,13 +49,13 @@ def float16_precision() -> Any:
     def selected(operation: Any) -> bool:
         root = _root_block(operation)
         if id(root) not in kept:  # before the first operation is cast
-            kept[id(root)] = float32_operations(root)
+            kept[id(root)] = _float32_operations(root)
         return operation.name not in kept[id(root)]
 
     return coremltools().transform.FP16ComputePrecision(op_selector=selected)
 
 
-def float32_operations(function: Any) -> set[str]:
+def _float32_operations(function: Any) -> set[str]:
     """Names of the operations of a PyMIL function that read what may be beyond float16.
 
     Sources are constants, and inputs that are nothing but added to what a softmax reads.
