@@ -106,7 +106,7 @@ def _out_of_range(node: ir.Node, beyond: Mapping[ir.Value, float]) -> float | No
     kind = node.op_type
     constant = max(map(_magnitude, _constants(node)), default=0.0)
     own = constant if constant > _EXACT_INTEGER_MAX and kind not in BOUNDS else 0.0
-    read = max((beyond[v] for v in node.inputs if v in beyond), default=0.0)
+    read = max((beyond.get(v, 0.0) for v in node.inputs if v is not None), default=0.0)
     if not own and not read:
         return None
     if read and kind == "Mul":

@@ -48,7 +48,7 @@ def _table_size(user: fx.Node, index: fx.Node) -> Any:
     if user.target is _ATEN.index.Tensor:
         places: Any = user.args[1]
         sizes = [_size(user.args[0], axis) for axis, each in enumerate(places) if each is index]
-        return min(sizes, default=None)
+        return min((size for size in sizes if size is not None), default=None)
     if user.target in (_ATEN.index_select.default, _ATEN.gather.default):
         return _size(user.args[0], user.args[1]) if user.args[2] is index else None
     return None
