@@ -36,10 +36,12 @@ from edgeserve.validate.checks.reference_sanity import (
 )
 from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
 from edgeserve.validate.golden.select import select_by_margin
+from edgeserve.validate.inputs.edges import edge_feeds
 from edgeserve.validate.inputs.generate import (
     GeneratedInput,
     InputStatistics,
     edge_inputs,
+    mask_inputs,
     media_inputs,
 )
 from edgeserve.validate.reference.preprocessing_search import (
@@ -286,8 +288,8 @@ def _over_generated(
             collected.notes.append(f"generated input {each.name!r} left out: {reason}")
             continue
         answer = _answer_to(oracle, each, answered)
-        natural, sized = each.natural, each.of_length
-        collected.fillers.append(SyntheticInput(name=each.name, natural=natural, of_length=sized))
+        kind = {name: getattr(each, name) for name in ("natural", "of_length", "edge")}
+        collected.fillers.append(SyntheticInput(name=each.name, **kind))
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)
@@ -319,7 +321,7 @@ def _ill_conditioned(
     statistics: dict[str, InputStatistics],
 ) -> str:
     """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
-    if each.natural:
+    if each.natural or each.edge:  # edges were chosen where the reference stands firm
         return ""
     magnitudes = {name: max(map(abs, known.range)) for name, known in statistics.items()}
     try:
@@ -344,6 +346,8 @@ def _generated(
         _note_statistics(statistics, [each.feed for each in made if each.natural] or [example])
     yield from made
     yield from edge_inputs(exported, processor, example, statistics, request.seed)
+    for name, feed in edge_feeds(oracle.session, example, mask_inputs(exported), request.seed):
+        yield GeneratedInput(name, natural=False, raw=None, feed=feed, edge=True)
 
 
 def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> ReferenceAnswer:

@@ -223,6 +223,7 @@ class GeneratedInput:
         raw: Its raw form, which a server can be asked about; None: it has none, or is too odd.
         feed: The same, prepared.
         of_length: It is there for its length, which its name says.
+        edge: It lies on a constant of the program (`edgeserve.validate.inputs.edges`).
     """
 
     name: str
@@ -230,6 +231,7 @@ class GeneratedInput:
     raw: RawInput | None
     feed: Feed
     of_length: bool = False
+    edge: bool = False
 
 
 def mask_inputs(exported: Exported) -> frozenset[str]:

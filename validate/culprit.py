@@ -1,0 +1,195 @@
+"""The op at which a wrong float32 file leaves the reference: the first whose result differs.
+
+The inner tensors of the file are run beside those of the exported program on the input that the
+file answers worst. Converters reorder axes and fuse ops, so a tensor counts as right where its
+numbers are those of its source op, or of an op that may be fused into it, in either order of axes.
+No conversion is repeated: two loads and two runs, also of a large model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from edgeserve.backends import Backend
+from edgeserve.backends.batching import BatchRunner
+from edgeserve.backends.graph import Graph, Op
+from edgeserve.backends.reference import reference
+from edgeserve.backends.session import Session
+from edgeserve.data import Feed
+from edgeserve.tasks.base import comparable_floats
+from edgeserve.types.source import Exported
+from edgeserve.user_lines import line_of_text
+from edgeserve.validate.checks.activations import Tap, match_taps
+from edgeserve.validate.requests import JudgeRequest
+
+#: Seconds after which no further tensors are compared.
+MAX_SECONDS = 15.0
+#: Tensors compared in one run: their values lie in memory together.
+_TAPS_PER_RUN = 256
+#: Ops that may be fused into the one before them.
+_MAX_FUSED = 4
+#: Largest difference of a right tensor, as a share of its largest number, and the least of those.
+_MAX_RELATIVE, _FLOOR = 1e-3, 1e-6
+#: How many ops that the file does not show are named beside the first that differs.
+_MAX_HIDDEN = 3
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The ops of the exported program.
+
+    Attributes:
+        ops: By name, in order.
+        users: Names of the ops that read each op.
+        folder: The user's folder.
+    """
+
+    ops: Mapping[str, Op]
+    users: Mapping[str, Sequence[str]]
+    folder: Path
+
+    @classmethod
+    def of(cls, graph: Graph, folder: Path) -> _Program:
+        ops = {op.name: op for op in graph.ops}
+        users: dict[str, list[str]] = {name: [] for name in ops}
+        for op in graph.ops:
+            for name in dict.fromkeys(op.inputs):
+                users.get(name, []).append(op.name)
+        return cls(ops, users, folder)
+
+    def fused(self, name: str) -> Iterator[str]:
+        """The op, and those after it that one tensor of a file may stand for."""
+        for _ in range(_MAX_FUSED + 1):
+            yield name
+            if len(self.users[name]) != 1:
+                return
+            (name,) = self.users[name]
+
+    def hidden(self, name: str, shown: Mapping[str, Tap]) -> list[str]:
+        """What the op reads, as far back as the file shows no tensor of it; nearest first."""
+        found: dict[str, None] = {}
+        queue = [name]
+        while queue and len(found) < _MAX_HIDDEN:
+            for read in self.ops[queue.pop(0)].inputs:
+                if read in self.ops and read not in shown and read not in found:
+                    found[read] = None
+                    queue.append(read)
+        return list(found)[:_MAX_HIDDEN]
+
+    def describe(self, name: str) -> str:
+        """``aten.div.Tensor in clock (model.py:12)``, as far as that is known."""
+        op = self.ops[name]
+        line = line_of_text(op.trace, self.folder)
+        return f"{op.type}{f' in {op.module}' if op.module else ''}{f' ({line})' if line else ''}"
+
+
+def find_culprit(
+    backend: Backend, request: JudgeRequest, exported: Exported, output: str, feed: Feed
+) -> str:
+    """The first op that differs, in words; empty where the file does not name its source ops.
+
+    Args:
+        backend: The artifact's.
+        request: What was judged.
+        exported: The source.
+        output: An output that is wrong.
+        feed: The input that it is wrong on.
+
+    Raises:
+        BackendError: the file or the program could not be run with inner tensors.
+    """
+    end = time.monotonic() + MAX_SECONDS
+    engine, held = reference(exported)
+    source = Path(request.source_folder)
+    program = _Program.of(engine.inspect(held, source), Path(exported.source.folder))
+    graph = backend.inspect(request.artifact, Path(request.root))
+    shown = {tap.source: tap for tap in match_taps(graph, program.ops)}
+    order = [name for name in program.ops if name in shown]
+    for start in range(0, len(order), _TAPS_PER_RUN):
+        names = order[start : start + _TAPS_PER_RUN]
+        if time.monotonic() > end:
+            return ""
+        wanted_names = list(dict.fromkeys(f for name in names for f in program.fused(name)))
+        with engine.load(held, source, taps=wanted_names, threads=1) as session:
+            wanted = session.run(feed)
+        taps = [shown[name].tensor for name in names]
+        got, outputs = _tapped(backend, request, exported, taps, feed)
+        for name in names:
+            tensor = got.get(shown[name].tensor)
+            if tensor is not None and _wrong(tensor, name, wanted, program):
+                return _words(program, name, shown)
+        if _alike(wanted[output], outputs[output]):
+            return "read op by op it is right: the runtime fuses its ops wrongly"
+    last = _giver(graph, exported, output)
+    return _words(program, last, shown) if last in program.ops else ""
+
+
+def _giver(graph: Graph, exported: Exported, output: str) -> str:
+    """The source op of an output."""
+    place = [spec.name for spec in exported.signature.outputs].index(output)
+    name = graph.outputs[place].name
+    return next((op.source or "" for op in reversed(graph.ops) if name in op.outputs), "")
+
+
+def _words(program: _Program, name: str, shown: Mapping[str, Tap]) -> str:
+    hidden = [program.describe(each) for each in program.hidden(name, shown)]
+    rest = f"; the file does not show {', '.join(hidden)} before it" if hidden else ""
+    return f"the first op that differs is {program.describe(name)}{rest}"
+
+
+class _Tapped:
+    """A session that gives its outputs only, and keeps what the taps gave."""
+
+    def __init__(self, session: Session, taps: Sequence[str]) -> None:
+        self._session, self._taps = session, taps
+        self.io, self.buckets = session.io, session.buckets
+        self.found: Feed = {}
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> Feed:
+        outputs = self._session.run(feed)
+        self.found |= {tap: outputs.pop(tap) for tap in self._taps if tap in outputs}
+        return outputs
+
+
+def _tapped(
+    backend: Backend, request: JudgeRequest, exported: Exported, taps: Sequence[str], feed: Feed
+) -> tuple[Feed, Feed]:
+    """These tensors of the file on one feed, and its outputs."""
+    root, delegate = Path(request.root), request.delegate
+    with backend.load(
+        request.artifact, root, delegate=delegate, threads=1, taps=taps, verified=True
+    ) as session:
+        tapped = _Tapped(session, taps)
+        padding = exported.processing.padding
+        (outputs,) = BatchRunner(cast(Session, tapped), exported.signature, padding).run([feed])
+    return tapped.found, outputs
+
+
+def _wrong(got: np.ndarray, name: str, wanted: Feed, program: _Program) -> bool:
+    """Whether a tensor is neither that of its op nor of one that may be fused into it."""
+    own = wanted.get(name)
+    if own is None or own.size != got.size:
+        return False
+    fused = (wanted[each] for each in program.fused(name) if each in wanted)
+    return not any(_alike(each, got) for each in fused if each.size == got.size)
+
+
+def _alike(wanted: np.ndarray, got: np.ndarray) -> bool:
+    """Whether two tensors hold the same numbers, their axes in either order."""
+    ours, theirs = comparable_floats(wanted), comparable_floats(got)
+    if ours.shape != theirs.shape:
+        return _close(np.sort(ours, axis=None), np.sort(theirs, axis=None))
+    orders = [theirs] + [np.moveaxis(theirs, *a) for a in ((-1, 1), (1, -1)) if theirs.ndim > 2]
+    return any(_close(ours, each) for each in orders if each.shape == ours.shape)
+
+
+def _close(wanted: np.ndarray, got: np.ndarray) -> bool:
+    finite = np.abs(wanted[np.isfinite(wanted)], dtype=np.float64)
+    scale = max(float(finite.max(initial=0.0)), _FLOOR)
+    return bool(np.allclose(got, wanted, rtol=0.0, atol=_MAX_RELATIVE * scale, equal_nan=True))
