@@ -66,16 +66,12 @@ def _run(wanted: list[str], workers: int) -> Iterable[Outcome]:
     if not formats:
         return
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        jobs = {pool.submit(_all, name, tuple(some)): name for name, some in formats.items()}
+        jobs = {pool.submit(run_program, n, tuple(some)): n for n, some in formats.items()}
         for job in as_completed(jobs):
             try:
                 yield from job.result()
             except Exception as error:
                 print(f"{jobs[job]}: {error!r:.300}", file=sys.stderr, flush=True)
-
-
-def _all(name: str, formats: tuple[str, ...]) -> list[Outcome]:
-    return list(run_program(name, formats))
 
 
 def _line(outcome: Outcome) -> str:

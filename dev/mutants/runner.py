@@ -21,7 +21,7 @@ from edgeserve.backends.torch.passes import Pass, canonicalize
 from edgeserve.backends.torch.passes.fx_utils import inline, replace_each
 from edgeserve.convert.request import ExportRequest
 from edgeserve.convert.source import export_source
-from edgeserve.types.reports import Report
+from edgeserve.errors import EdgeError
 from edgeserve.types.source import Exported, Source
 from edgeserve.validate.collect import collect_answers
 from edgeserve.validate.judge import judge
@@ -57,9 +57,8 @@ def factory(name: str) -> Any:
     return lambda: (made, (example,), {"input_names": ("x",), "output_names": ("y",)})
 
 
-def run_program(name: str, formats: tuple[str, ...]) -> Iterator[Outcome]:
+def run_program(name: str, formats: tuple[str, ...]) -> list[Outcome]:
     """The outcomes of one mutant in some formats; the program is exported and asked once."""
-    mutant = MUTANTS[name]
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         root = Path(folder)
         source = Source(
@@ -72,25 +71,31 @@ def run_program(name: str, formats: tuple[str, ...]) -> Iterator[Outcome]:
             source_folder=str(root / "source"), out=str(root / "samples"), golden=0
         )
         collect_answers(asked)
-        for format in formats:
-            started = time.monotonic()
-            honest = _judged(exported, root, format, f"{format}-right")
-            with broken(mutant, format):
-                wrong = _judged(exported, root, format, f"{format}-wrong")
-            message = wrong.judgement.reasons[0].message if wrong.judgement.reasons else ""
-            yield Outcome(
-                name=f"{format}/{name}",
-                honest=honest.judgement.verdict,
-                verdict=wrong.judgement.verdict,
-                named=f"aten.{mutant.operator}" in message,
-                message=message,
-                seconds=round(time.monotonic() - started, 1),
-            )
+        return [_outcome(name, exported, root, format) for format in formats]
 
 
-def _judged(exported: Exported, root: Path, format: str, out: str) -> Report:
-    artifact = backends.get(format).export(exported, root / "source", root / out)
-    return judge(
+def _outcome(name: str, exported: Exported, root: Path, format: str) -> Outcome:
+    started, mutant = time.monotonic(), MUTANTS[name]
+    honest, _ = _judged(exported, root, format, f"{format}-right")
+    with broken(mutant, format):
+        verdict, message = _judged(exported, root, format, f"{format}-wrong")
+    return Outcome(
+        name=f"{format}/{name}",
+        honest=honest,
+        verdict=verdict,
+        named=f"aten.{mutant.operator}" in message,
+        message=message,
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+def _judged(exported: Exported, root: Path, format: str, out: str) -> tuple[str, str]:
+    """The verdict and its first reason; of a file that is not made the code and the message."""
+    try:
+        artifact = backends.get(format).export(exported, root / "source", root / out)
+    except EdgeError as error:
+        return error.code, error.message
+    report = judge(
         JudgeRequest(
             artifact=artifact,
             root=str(root / out),
@@ -98,6 +103,8 @@ def _judged(exported: Exported, root: Path, format: str, out: str) -> Report:
             samples=str(root / "samples"),
         )
     )
+    reasons = report.judgement.reasons
+    return report.judgement.verdict, reasons[0].message if reasons else ""
 
 
 @contextlib.contextmanager

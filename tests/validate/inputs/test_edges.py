@@ -47,7 +47,7 @@ def values(function: Callable[[Tensor], Tensor], example: Tensor) -> list[float]
         (lambda x: x > 40, FLOATS, [40.0, AFTER, BEFORE]),
         (lambda x: -x.flip(1)[:, 1:] > 40, FLOATS, [-40.0, -AFTER, -BEFORE]),
         (lambda x: torch.bucketize(x, BOUNDS), FLOATS, BOUNDS.tolist()),
-        (lambda x: x.clamp(-6, max=9).relu6(), FLOATS, [-6.0, 9.0, 0.0, 6.0]),
+        (lambda x: nn.functional.relu6(x.clamp(-6, max=9)), FLOATS, [-6.0, 9.0, 0.0, 6.0]),
         (lambda x: x % 0.5, FLOATS, [0.0, 0.5, -0.5, 1.0, 500.0]),
         (lambda x: torch.round(x), FLOATS, [0.5, -0.5, 1.5]),
         (lambda x: x.to(torch.int32), FLOATS, [0.0, 1.0, -1.0]),
