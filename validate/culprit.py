@@ -183,13 +183,20 @@ def _wrong(got: np.ndarray, name: str, wanted: Feed, program: _Program) -> bool:
 def _alike(wanted: np.ndarray, got: np.ndarray) -> bool:
     """Whether two tensors hold the same numbers, their axes in either order."""
     ours, theirs = comparable_floats(wanted), comparable_floats(got)
+    limit = _limit(wanted)
     if ours.shape != theirs.shape:
-        return _close(np.sort(ours, axis=None), np.sort(theirs, axis=None))
+        return _close(np.sort(ours, axis=None), np.sort(theirs, axis=None), limit)
     orders = [theirs] + [np.moveaxis(theirs, *a) for a in ((-1, 1), (1, -1)) if theirs.ndim > 2]
-    return any(_close(ours, each) for each in orders if each.shape == ours.shape)
+    return any(_close(ours, each, limit) for each in orders if each.shape == ours.shape)
 
 
-def _close(wanted: np.ndarray, got: np.ndarray) -> bool:
+def _limit(wanted: np.ndarray) -> float:
+    """The largest difference of a right tensor; whole numbers are equal."""
+    if wanted.dtype.kind != "f":
+        return 0.0
     finite = np.abs(wanted[np.isfinite(wanted)], dtype=np.float64)
-    scale = max(float(finite.max(initial=0.0)), _FLOOR)
-    return bool(np.allclose(got, wanted, rtol=0.0, atol=_MAX_RELATIVE * scale, equal_nan=True))
+    return _MAX_RELATIVE * max(float(finite.max(initial=0.0)), _FLOOR)
+
+
+def _close(wanted: np.ndarray, got: np.ndarray, limit: float) -> bool:
+    return bool(np.allclose(got, wanted, rtol=0.0, atol=limit, equal_nan=True))

@@ -55,7 +55,7 @@ class Program(nn.Module):
         self.head = nn.Linear(_SIDE, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.head(self.function(x).float() / 8)
+        made: Tensor = self.head(self.function(x).float() * 0.125)
         return made
 
 

@@ -20,8 +20,8 @@ from edgeserve.data import Feed
 from edgeserve.errors import BackendError
 from edgeserve.validate.checks.reference_sanity import MAX_SENSITIVITY, sensitivity
 
-#: Most values of one input that get a feed of their own; the rest stand in the mixed ones only.
-_MAX_ALONE = 48
+#: Most values of one input, and of all inputs together, that get a feed of their own.
+_MAX_ALONE, _MAX_FEEDS = 48, 192
 #: Feeds with all values of each input side by side, shifted against each other.
 _MIXED = 3
 #: Seconds after which no further value is tried: a large program is seen at a few.
@@ -42,12 +42,13 @@ def edge_feeds(
     end = time.monotonic() + _MAX_SECONDS
     known = {spec.name: example[spec.name] for spec in session.io.inputs}
     edges = session.edges()
+    alone = max(1, min(_MAX_ALONE, _MAX_FEEDS // max(1, len(edges))))
     firm: dict[str, list[np.generic]] = {}
     for name, array in known.items():
         values = edge_values(edges.get(name, ()), array.dtype)
-        if name in masks or not array.size or (name not in edges and array.dtype.kind != "i"):
+        if name in masks or not array.size or (name not in edges and array.dtype.kind not in "iu"):
             continue
-        for value in values[:_MAX_ALONE]:
+        for value in values[:alone]:
             feed = {**known, name: np.full_like(array, value)}
             if time.monotonic() < end and _stands_firm(session, feed, seed):
                 firm.setdefault(name, []).append(value)
@@ -70,7 +71,8 @@ def _stands_firm(session: Session, feed: Feed, seed: int) -> bool:
         answer = session.run(feed)
         if not all(np.isfinite(array).all() for array in answer.values()):
             return False
-        return all(_same(answer, other) for other in session.rounded(feed, seed))
+        others = session.rounded(feed, seed)
+        return bool(others) and all(_same(answer, other) for other in others)
     except BackendError:  # an id beyond its table, or a sum beyond 32 bits
         return False
 
