@@ -55,14 +55,14 @@ def edge_values(edges: Iterable[Edge], dtype: np.dtype) -> np.ndarray:
         round; of any other dtype than floats and integers nothing.
     """
     if dtype.kind == "f":
-        ranked = zip_longest(*(_floats(edge, dtype) for edge in edges))
-        return np.array(list(_unique(ranked)), dtype)
+        floats = zip_longest(*(_floats(edge, dtype) for edge in edges))
+        return np.array(list(_unique(floats)), dtype)
     if dtype.kind not in "iu":
         return np.empty(0, dtype)
     info = np.iinfo(dtype)
     low, high = max(info.min, _LOWEST), min(info.max, _HIGHEST)
-    ranked = [*zip_longest(*(_integers(edge) for edge in edges)), _ends(dtype)]
-    fitting = [value for value in _unique(ranked) if low <= value <= high]
+    whole = [*zip_longest(*(_integers(edge) for edge in edges)), _ends(dtype)]
+    fitting = [value for value in _unique(whole) if low <= value <= high]
     return np.array(fitting, dtype)
 
 
