@@ -105,29 +105,82 @@ def find_culprit(
         BackendError: the file or the program could not be run with inner tensors.
     """
     end = time.monotonic() + MAX_SECONDS
-    engine, held = reference(exported)
-    source = Path(request.source_folder)
-    program = _Program.of(engine.inspect(held, source), Path(exported.source.folder))
-    graph = backend.inspect(request.artifact, Path(request.root))
-    shown = {tap.source: tap for tap in match_taps(graph, program.ops)}
-    order = [name for name in program.ops if name in shown]
-    for start in range(0, len(order), _TAPS_PER_RUN):
-        names = order[start : start + _TAPS_PER_RUN]
+    sides = _Sides.of(backend, request, exported)
+    for names in sides.portions():
         if time.monotonic() > end:
             return ""
-        wanted_names = list(dict.fromkeys(f for name in names for f in program.fused(name)))
-        with engine.load(held, source, taps=wanted_names, threads=1) as session:
-            wanted = session.run(feed)
-        taps = [shown[name].tensor for name in names]
-        got, outputs = _tapped(backend, request, exported, taps, feed)
+        wanted, (got, outputs) = sides.wanted(names, feed), sides.got(names, feed)
         for name in names:
-            tensor = got.get(shown[name].tensor)
-            if tensor is not None and _wrong(tensor, name, wanted, program):
-                return _words(program, name, shown)
+            tensor = got.get(sides.shown[name].tensor)
+            if tensor is not None and _wrong(tensor, name, wanted, sides.program):
+                return _words(sides.program, name, sides.shown)
         if _alike(wanted[output], outputs[output]):
             return "read op by op it is right: the runtime fuses its ops wrongly"
-    last = _giver(graph, exported, output)
-    return _words(program, last, shown) if last in program.ops else ""
+    last = _giver(sides.graph, exported, output)
+    return _words(sides.program, last, sides.shown) if last in sides.program.ops else ""
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The exported program and the file, which are run beside each other.
+
+    Attributes:
+        backend: The file's.
+        request: What was judged.
+        exported: The source.
+        program: The ops of the program.
+        graph: The file's.
+        shown: The tensor of the file for each op that it shows.
+    """
+
+    backend: Backend
+    request: JudgeRequest
+    exported: Exported
+    program: _Program
+    graph: Graph
+    shown: Mapping[str, Tap]
+
+    @classmethod
+    def of(cls, backend: Backend, request: JudgeRequest, exported: Exported) -> _Sides:
+        engine, held = reference(exported)
+        ops = engine.inspect(held, Path(request.source_folder))
+        program = _Program.of(ops, Path(exported.source.folder))
+        graph = backend.inspect(request.artifact, Path(request.root))
+        shown = {tap.source: tap for tap in match_taps(graph, program.ops)}
+        return cls(backend, request, exported, program, graph, shown)
+
+    def portions(self) -> Iterator[list[str]]:
+        """The ops that the file shows, in the program's order, as many as one run compares."""
+        order = [name for name in self.program.ops if name in self.shown]
+        for start in range(0, len(order), _TAPS_PER_RUN):
+            yield order[start : start + _TAPS_PER_RUN]
+
+    def wanted(self, names: Sequence[str], feed: Feed) -> Feed:
+        """What the program gives for these ops and those that may be fused into them."""
+        engine, held = reference(self.exported)
+        taps = list(dict.fromkeys(f for name in names for f in self.program.fused(name)))
+        folder = Path(self.request.source_folder)
+        with engine.load(held, folder, taps=taps, threads=1, verified=True) as session:
+            return session.run(feed)
+
+    def got(self, names: Sequence[str], feed: Feed) -> tuple[Feed, Feed]:
+        """The tensors of the file for these ops, and its outputs."""
+        request, exported = self.request, self.exported
+        taps = [self.shown[name].tensor for name in names]
+        with self.backend.load(
+            request.artifact,
+            Path(request.root),
+            delegate=request.delegate,
+            threads=1,
+            taps=taps,
+            verified=True,
+        ) as session:
+            tapped = _Tapped(session, taps)
+            runner = BatchRunner(
+                cast(Session, tapped), exported.signature, exported.processing.padding
+            )
+            (outputs,) = runner.run([feed])
+        return tapped.found, outputs
 
 
 def _giver(graph: Graph, exported: Exported, output: str) -> str:
@@ -157,20 +210,6 @@ class _Tapped:
         return outputs
 
 
-def _tapped(
-    backend: Backend, request: JudgeRequest, exported: Exported, taps: Sequence[str], feed: Feed
-) -> tuple[Feed, Feed]:
-    """These tensors of the file on one feed, and its outputs."""
-    root, delegate = Path(request.root), request.delegate
-    with backend.load(
-        request.artifact, root, delegate=delegate, threads=1, taps=taps, verified=True
-    ) as session:
-        tapped = _Tapped(session, taps)
-        padding = exported.processing.padding
-        (outputs,) = BatchRunner(cast(Session, tapped), exported.signature, padding).run([feed])
-    return tapped.found, outputs
-
-
 def _wrong(got: np.ndarray, name: str, wanted: Feed, program: _Program) -> bool:
     """Whether a tensor is neither that of its op nor of one that may be fused into it."""
     own = wanted.get(name)
@@ -181,12 +220,12 @@ def _wrong(got: np.ndarray, name: str, wanted: Feed, program: _Program) -> bool:
 
 
 def _alike(wanted: np.ndarray, got: np.ndarray) -> bool:
-    """Whether two tensors hold the same numbers, their axes in either order."""
+    """Whether two tensors hold the same numbers; of pictures the channels may come last."""
     ours, theirs = comparable_floats(wanted), comparable_floats(got)
     limit = _limit(wanted)
     if ours.shape != theirs.shape:
         return _close(np.sort(ours, axis=None), np.sort(theirs, axis=None), limit)
-    orders = [theirs] + [np.moveaxis(theirs, *a) for a in ((-1, 1), (1, -1)) if theirs.ndim > 2]
+    orders = [theirs] + [np.moveaxis(theirs, *a) for a in ((-1, 1), (1, -1)) if theirs.ndim > 3]
     return any(_close(ours, each, limit) for each in orders if each.shape == ours.shape)
 
 

@@ -41,22 +41,30 @@ def edge_feeds(
     """
     end = time.monotonic() + _MAX_SECONDS
     known = {spec.name: example[spec.name] for spec in session.io.inputs}
+
+    def firm(feed: Feed) -> bool:
+        return time.monotonic() < end and _stands_firm(session, feed, seed)
+
+    found: dict[str, list[np.generic]] = {}
+    for name, value in _values(session, known, masks):
+        if firm(feed := {**known, name: np.full_like(known[name], value)}):
+            found.setdefault(name, []).append(value)
+            yield f"{name} = {value}", feed
+    for shift in range(_MIXED if found else 0):
+        if firm(feed := {**known, **{n: _filled(known[n], v, shift) for n, v in found.items()}}):
+            yield f"edges of {', '.join(found)}, shifted by {shift}", feed
+
+
+def _values(
+    session: Session, known: Feed, masks: Collection[str]
+) -> Iterator[tuple[str, np.generic]]:
+    """Values to try, each with the name of its input."""
     edges = session.edges()
-    alone = max(1, min(_MAX_ALONE, _MAX_FEEDS // max(1, len(edges))))
-    firm: dict[str, list[np.generic]] = {}
+    count = max(1, min(_MAX_ALONE, _MAX_FEEDS // max(1, len(edges))))
     for name, array in known.items():
-        values = edge_values(edges.get(name, ()), array.dtype)
-        if name in masks or not array.size or (name not in edges and array.dtype.kind not in "iu"):
-            continue
-        for value in values[:alone]:
-            feed = {**known, name: np.full_like(array, value)}
-            if time.monotonic() < end and _stands_firm(session, feed, seed):
-                firm.setdefault(name, []).append(value)
-                yield f"{name} = {value}", feed
-    for shift in range(_MIXED if firm else 0):
-        mixed = {**known, **{n: _filled(known[n], v, shift) for n, v in firm.items()}}
-        if time.monotonic() < end and _stands_firm(session, mixed, seed):
-            yield f"edges of {', '.join(firm)}, shifted by {shift}", mixed
+        if name not in masks and array.size:
+            values = edge_values(edges.get(name, ()), array.dtype)
+            yield from ((name, value) for value in values[:count])
 
 
 def _filled(array: np.ndarray, values: list[np.generic], shift: int) -> np.ndarray:
