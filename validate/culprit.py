@@ -2,7 +2,8 @@
 
 The inner tensors of the file are run beside those of the exported program on the input that the
 file answers worst. Converters reorder axes and fuse ops, so a tensor counts as right where its
-numbers are those of its source op, or of an op that may be fused into it, in either order of axes.
+numbers are those of its source op, or of an op that may be fused into it, with the channels first
+or last.
 No conversion is repeated: two loads and two runs, also of a large model.
 """
 
