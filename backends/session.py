@@ -225,7 +225,10 @@ class Session(ABC):
             raise self._failed(error) from error
 
     def edges(self) -> dict[str, tuple[Edge, ...]]:
-        """Constants that an input meets, by the input's name; empty: not to be had here."""
+        """Constants that an input meets, by name of the inputs for which values may be tried.
+
+        An input of whole numbers may meet none and be tried at their ends. Empty: not to be had.
+        """
         return {}
 
     def rounded(self, feed: Mapping[str, np.ndarray], seed: int) -> list[dict[str, np.ndarray]]:

@@ -61,10 +61,9 @@ def _values(
     """Values to try, each with the name of its input."""
     edges = session.edges()
     count = max(1, min(_MAX_ALONE, _MAX_FEEDS // max(1, len(edges))))
-    for name, array in known.items():
-        if name not in masks and array.size:
-            values = edge_values(edges.get(name, ()), array.dtype)
-            yield from ((name, value) for value in values[:count])
+    for name in (each for each in edges if each not in masks):
+        values = edge_values(edges[name], known[name].dtype) if known[name].size else ()
+        yield from ((name, value) for value in values[:count])
 
 
 def _filled(array: np.ndarray, values: list[np.generic], shift: int) -> np.ndarray:

@@ -12,6 +12,7 @@ constant behind arithmetic on floats is not: on which side of it a value falls i
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,8 @@ from edgeserve.backends.edge_values import Edge
 from edgeserve.backends.torch.passes.fx_utils import tensor_of
 from edgeserve.backends.torch.program.rounding import operator_name
 
+#: torch's symbol for a size that depends on values.
+_UNBACKED = re.compile(r"\bu\d+\b")
 #: Largest constant tensor whose numbers are taken one by one: a table of weights is none.
 _MAX_NUMBERS = 64
 #: Most edges of one program: each costs a few runs.
@@ -82,9 +85,13 @@ class _Reached:
 def find_edges(module: fx.GraphModule) -> dict[int, tuple[Edge, ...]]:
     """The edges of each input, by its place; inputs that meet no constant are left out.
 
+    Nothing of a program with sizes that depend on values (`has_value_sizes`).
+
     Args:
         module: Of a program: its placeholders are the inputs, its nodes know their values' dtypes.
     """
+    if has_value_sizes(module):
+        return {}
     found: dict[tuple[int, Edge], None] = {}
     for each in _Walk(module).edges():
         if math.isfinite(each[1].value) and math.isfinite(each[1].period):
@@ -93,6 +100,12 @@ def find_edges(module: fx.GraphModule) -> dict[int, tuple[Edge, ...]]:
             break
     places = dict.fromkeys(place for place, _ in found)
     return {place: tuple(e for p, e in found if p == place) for place in places}
+
+
+def has_value_sizes(module: fx.GraphModule) -> bool:
+    """Whether a size depends on values, so that a large one could take all memory."""
+    shapes = (getattr(node.meta.get("val"), "shape", ()) for node in module.graph.nodes)
+    return any(_UNBACKED.search(str(size)) for shape in shapes for size in shape)
 
 
 class _Walk:

@@ -39,6 +39,8 @@ _EXACT = frozenset(
     "zeros_like".split()
 )
 
+_SHIFTS = ("__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift")
+
 #: The shares that a draw moves operands by, of a tensor's shape.
 Draw = Callable[[Tensor], Tensor | float]
 
@@ -66,15 +68,19 @@ class RoundingInterpreter(fx.Interpreter):
         """Run one op on moved operands.
 
         Raises:
-            OverflowError: a whole number leaves the 32 bits that some formats give it.
+            OverflowError: a whole number leaves the 32 bits that some formats give it, or is shifted
+                by more.
         """
         if n.op != "call_function":
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if operator_name(n) in _SHIFTS and not _within(args[1], 0, 31):
+            raise OverflowError(f"{n.name} shifts by numbers beyond 0 to 31")
         if not _is_exact(n):
             args, kwargs = pytree.tree_map(self._moved, (args, kwargs))
         value = self.call_function(n.target, args, kwargs)
-        if isinstance(value, Tensor) and value.dtype is torch.int64 and not _fits_32_bits(value):
+        wide = isinstance(value, Tensor) and value.dtype is torch.int64
+        if wide and not _within(value, -(1 << 31), (1 << 31) - 1):
             raise OverflowError(f"{n.name} holds whole numbers beyond 32 bits")
         return value
 
@@ -84,8 +90,9 @@ class RoundingInterpreter(fx.Interpreter):
         return value * (1 + ROUNDING * self._draw(value))
 
 
-def _fits_32_bits(value: Tensor) -> bool:
-    return not value.numel() or max(-int(value.min()) - 1, int(value.max())) < 1 << 31
+def _within(value: Any, low: int, high: int) -> bool:
+    numbers = torch.as_tensor(value)
+    return not numbers.numel() or low <= int(numbers.min()) <= int(numbers.max()) <= high
 
 
 def _is_exact(node: fx.Node) -> bool:

@@ -19,7 +19,7 @@ from edgeserve.backends.edge_values import Edge
 from edgeserve.backends.graph import ActivationRange, channel_axis
 from edgeserve.backends.session import LoadOptions, Session, numpy_dtype
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
-from edgeserve.backends.torch.program.edges import find_edges
+from edgeserve.backends.torch.program.edges import find_edges, has_value_sizes
 from edgeserve.backends.torch.program.io import load_program
 from edgeserve.backends.torch.program.rounding import RoundingInterpreter, draws
 from edgeserve.environment import usable_cores
@@ -149,10 +149,15 @@ class TorchSession(Session):
 
     def edges(self) -> dict[str, tuple[Edge, ...]]:
         """See `Session.edges`."""
-        if self._module is None:
+        if self._module is None or has_value_sizes(self._module):
             return {}
-        names = [spec.name for spec in self.io.inputs]
-        return {names[place]: edges for place, edges in find_edges(self._module).items()}
+        found = find_edges(self._module)
+        whole = [spec.dtype.startswith(("int", "uint")) for spec in self.io.inputs]
+        return {
+            spec.name: found.get(place, ())
+            for place, spec in enumerate(self.io.inputs)
+            if place in found or whole[place]
+        }
 
     def _rounded(self, feed: Mapping[str, np.ndarray], seed: int) -> list[dict[str, np.ndarray]]:
         """See `Session.rounded`."""
