@@ -68,8 +68,8 @@ class RoundingInterpreter(fx.Interpreter):
         """Run one op on moved operands.
 
         Raises:
-            OverflowError: a whole number leaves the 32 bits that some formats give it, or a shift is
-                by other than 0 to 31 of them.
+            OverflowError: a whole number leaves the 32 bits that some formats give it, or a shift
+                is not by 0 to 31 of them.
         """
         if n.op != "call_function":
             return super().run_node(n)
