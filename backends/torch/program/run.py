@@ -19,8 +19,8 @@ from edgeserve.backends.edge_values import Edge
 from edgeserve.backends.graph import ActivationRange, channel_axis
 from edgeserve.backends.session import LoadOptions, Session, numpy_dtype
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
-from edgeserve.backends.torch.program.index_bounds import index_bounds
 from edgeserve.backends.torch.program.edges import find_edges, has_value_sizes
+from edgeserve.backends.torch.program.index_bounds import index_bounds
 from edgeserve.backends.torch.program.io import load_program
 from edgeserve.backends.torch.program.rounding import RoundingInterpreter, draws
 from edgeserve.environment import usable_cores
