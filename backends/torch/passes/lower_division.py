@@ -15,6 +15,7 @@ divisor differ, and rounded.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +25,6 @@ from torch import Tensor, fx
 from edgeserve.backends.torch.passes.fx_utils import (
     arguments_of,
     inline,
-    insert,
     is_float,
     overloads,
     replace_each,
@@ -40,32 +40,36 @@ _TRUE = overloads("div.Tensor div.Scalar true_divide.Tensor true_divide.Scalar")
 def lower_division(module: fx.GraphModule) -> bool:
     """Lower for a format whose float remainder is exact and has the divisor's sign."""
     opened = replace_each(module, _TRUE, lambda node: _true_quotient(module, node))
-    return _lower(module, _fmod_by_remainder, None) or opened
+    return _lower(module, _fmod_by_remainder, None, _opaque) or opened
 
 
 def lower_division_by_fmod(module: fx.GraphModule) -> bool:
-    """Lower for a format whose float ``fmod`` is exact."""
-    return _lower(module, None, _remainder_by_fmod)
+    """Lower for a format whose float ``fmod`` is exact, and which divides by numbers."""
+    return _lower(module, None, _remainder_by_fmod, _tensor)
 
 
-def _lower(module: fx.GraphModule, fmod: Any, remainder: Any) -> bool:
-    """``fmod`` and ``remainder`` replace those of the format for floats; None keeps them."""
-    quotient = functools.partial(_floor_float, fmod or torch.fmod)
+def _lower(module: fx.GraphModule, fmod: Any, remainder: Any, divisor: Any) -> bool:
+    """``fmod`` and ``remainder`` replace the format's own for floats; None keeps them.
 
-    def rule(node: fx.Node) -> Callable[..., Tensor] | None:
-        whole = not is_float(node)
+    ``divisor`` makes a tensor of a constant by which the format has to divide.
+    """
+
+    def rule(node: fx.Node, y: Any) -> Callable[..., Tensor] | None:
+        whole, wide = not is_float(node), functools.partial(_divisor, _is_constant(y), divisor)
         if node.target in _REMAINDERS:
             return None if whole else remainder
         if node.target in _FMODS:
             return _fmod_whole if whole else fmod
-        mode = arguments_of(node).get("rounding_mode", "floor")
-        if mode == "trunc":
-            return _trunc_whole if whole else _trunc_float
-        return (torch.floor_divide if whole else quotient) if mode == "floor" else None
+        if arguments_of(node).get("rounding_mode", "floor") == "floor":
+            floor = functools.partial(_floor_float, fmod or torch.fmod, wide)
+            return torch.floor_divide if whole else floor
+        return _trunc_whole if whole else lambda a, b: torch.trunc(a / wide(a, b))
 
     def lower(node: fx.Node) -> fx.Node | None:
         x, y = list(arguments_of(node).values())[:2]
-        function = rule(node)
+        if node.target in _QUOTIENTS and arguments_of(node).get("rounding_mode", "") is None:
+            return None
+        function = rule(node, y)
         if function is None and isinstance(x, fx.Node):
             return None
         function = function or torch.remainder
@@ -109,9 +113,8 @@ def _remainder_by_fmod(x: Tensor, y: Any) -> Tensor:
     return torch.where(turned, rest + y, rest)
 
 
-def _floor_float(fmod: Callable[..., Tensor], x: Tensor, y: Any) -> Tensor:
-    rest = fmod(x, y)
-    divisor = _opaque(x, y)
+def _floor_float(fmod: Any, wide: Any, x: Tensor, y: Any) -> Tensor:
+    rest, divisor = fmod(x, y), wide(x, y)
     whole = (x - rest) / divisor
     turned = torch.logical_and(rest != 0, _opposed(rest, y))
     whole = torch.where(turned, whole - 1, whole)
@@ -120,15 +123,30 @@ def _floor_float(fmod: Callable[..., Tensor], x: Tensor, y: Any) -> Tensor:
     return torch.where(divisor == 0, x / divisor, made)
 
 
-def _trunc_float(x: Tensor, y: Any) -> Tensor:
-    return torch.trunc(x / _opaque(x, y))
+def _divisor(constant: bool, make: Callable[..., Tensor], x: Tensor, y: Any) -> Tensor:
+    return make(x, y) if constant else y  # type: ignore[no-any-return]
+
+
+def _tensor(x: Tensor, y: Any) -> Tensor:
+    return y if isinstance(y, Tensor) else torch.full_like(x, y)
 
 
 def _opaque(x: Tensor, y: Any) -> Tensor:
-    """The divisor as a tensor that no converter takes for a constant."""
-    if isinstance(y, Tensor):
-        return y
-    return torch.where(x == x, torch.full_like(x, y), x)
+    """A constant divisor as a tensor that no converter takes for a constant."""
+    return torch.where(x == x, _tensor(x, y), x)
+
+
+def _is_constant(divisor: Any) -> bool:
+    """Whether a divisor depends on no input."""
+    seen: set[fx.Node] = set()
+    rest = [divisor] if isinstance(divisor, fx.Node) else []
+    while rest:
+        node = rest.pop()
+        if node.op == "placeholder":
+            return False
+        seen.add(node)
+        rest += [each for each in node.all_input_nodes if each not in seen]
+    return True
 
 
 #: Operators after which the last bit of a quotient decides.
@@ -147,19 +165,13 @@ _CASTS = overloads("to.dtype to.dtype_layout _to_copy type_as")
 
 
 def _true_quotient(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
-    """A quotient by a number with the right last bit, where a decision reads it."""
+    """A quotient by a constant with the right last bit, where a decision reads it."""
     x, y = list(arguments_of(node).values())[:2]
-    number = y if isinstance(y, int | float) else None
-    exact = number is None or not is_float(x) or abs(_mantissa(number)) == 0.5
-    if exact or not any(map(_decides, _readers(node))):
+    exact = isinstance(y, int | float) and abs(math.frexp(y)[0]) == 0.5  # a power of two
+    if exact or not is_float(x) or not any(map(_decides, _readers(node))) or not _is_constant(y):
         return None
-    return insert(node, _ATEN.div.Tensor, x, inline(module, node, _opaque, (x, number)))
-
-
-def _mantissa(number: float) -> float:
-    import math
-
-    return math.frexp(number)[0]
+    made: fx.Node = inline(module, node, lambda a, b: a / _opaque(a, b), (x, y))
+    return made
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from edgeserve.backends.torch.passes.fx_utils import inline, is_float, overloads, replace_each
 
-_POWERS = overloads("pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar")
+_POWERS = overloads("pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar square")
 
 #: Places of an exponent's bits; larger powers of anything but 0, 1 and -1 exceed 64 bits.
 _PLACES = 6
@@ -24,7 +24,7 @@ def lower_integer_powers(module: fx.GraphModule) -> bool:
     """Replace ``pow`` of integers with exponents that are not negative."""
 
     def lower(node: fx.Node) -> fx.Node | None:
-        base, exponent = node.args
+        base, exponent = (*node.args, 2)[:2]  # `square` has none
         negative = isinstance(exponent, int) and exponent < 0
         if is_float(node) or node.meta["val"].dtype is torch.bool or negative:
             return None
