@@ -150,10 +150,15 @@ def _is_constant(divisor: Any) -> bool:
 
 
 #: Operators after which the last bit of a quotient decides.
-_DECIDING = overloads(
-    "floor ceil round round.decimals trunc frac eq.Scalar eq.Tensor ne.Scalar ne.Tensor lt.Scalar "
-    "lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor bucketize.Tensor "
-    "searchsorted.Tensor"
+_DECIDING = (
+    overloads(
+        "floor ceil round round.decimals trunc frac eq.Scalar eq.Tensor ne.Scalar ne.Tensor lt.Scalar "
+        "lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor bucketize.Tensor "
+        "searchsorted.Tensor"
+    )
+    | _QUOTIENTS
+    | _REMAINDERS
+    | _FMODS
 )
 #: Operators that hand the last bit on.
 _PASSING = overloads(
@@ -189,4 +194,4 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
 def _decides(node: fx.Node) -> bool:
     if node.target in _CASTS:
         return not is_float(node)
-    return node.target in _DECIDING | _QUOTIENTS | _REMAINDERS | _FMODS
+    return node.target in _DECIDING

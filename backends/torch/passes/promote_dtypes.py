@@ -32,6 +32,7 @@ _ARITHMETIC = _every(
     "dstack column_stack row_stack"
 )
 _CHOICES = overloads("where.self where.ScalarSelf where.ScalarOther where.Scalar")
+_ARITHMETIC |= _CHOICES
 
 
 def promote_operands(module: fx.GraphModule) -> bool:
@@ -54,7 +55,7 @@ def _computed_in(node: fx.Node) -> torch.dtype | None:
             each.meta["val"] if isinstance(each, fx.Node) else each for each in node.args
         )
         return torch.result_type(first, second)
-    return value.dtype if node.target in _ARITHMETIC | _CHOICES else None
+    return value.dtype if node.target in _ARITHMETIC else None
 
 
 def _cast_operands(node: fx.Node, dtype: torch.dtype) -> bool:
