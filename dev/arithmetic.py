@@ -239,14 +239,12 @@ float16; `p`, `q` bfloat16. `M` is 2^24; `EDGES` are integers, `STEPS` are float
 
 def page(cells: dict[str, dict[tuple[str, str], str]]) -> str:
     """The reference page, from the statuses by format."""
-    lines = [
-        f"| {dtype} | `{code}` | "
-        + " | ".join(cells[each][dtype, code] for each in FORMATS)
-        + " |\n"
+    rows = [
+        [dtype, f"`{code}`", *(cells[each][dtype, code] for each in FORMATS)]
         for dtype in EXPRESSIONS
         for code in expressions(dtype)
     ]
-    return _HEAD + "".join(f"{line} |\n" for line in lines)
+    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 if __name__ == "__main__":

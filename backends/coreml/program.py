@@ -31,7 +31,6 @@ from edgeserve.backends.torch.passes import (
     lower_division,
     lower_narrow_dtypes,
     lower_pooling,
-    lower_powers,
     lower_resize,
     promote_dtypes,
 )
@@ -60,7 +59,7 @@ _ANY_SIZES = (
     lower_narrow_dtypes.lower_casts,
     lower_narrow_dtypes.lower_narrow_dtypes,
     lower_narrow_dtypes.lower_bfloat16,
-    lower_powers.lower_integer_powers,
+    lower_arithmetic.lower_integer_powers,
     lower_division.lower_division,
     lower_pooling.lower_divisor,
     canonicalize.copy_contiguous,

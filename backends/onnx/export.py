@@ -34,7 +34,6 @@ from edgeserve.backends.torch.passes import (
     lower_division,
     lower_narrow_dtypes,
     lower_pooling,
-    lower_powers,
     promote_dtypes,
 )
 from edgeserve.backends.torch.passes.fx_utils import overloads
@@ -102,7 +101,7 @@ _PASSES = (
     canonicalize.canonicalize_ops,
     promote_dtypes.promote_operands,
     lower_narrow_dtypes.lower_narrow_dtypes,
-    lower_powers.lower_integer_powers,
+    lower_arithmetic.lower_integer_powers,
     lower_division.lower_division_by_fmod,
     lower_pooling.lower_divisor,
     lower_pooling.lower_adaptive_pool,

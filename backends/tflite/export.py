@@ -44,7 +44,6 @@ from edgeserve.backends.torch.passes import (
     lower_expand,
     lower_narrow_dtypes,
     lower_pooling,
-    lower_powers,
     lower_resize,
     promote_dtypes,
 )
@@ -98,7 +97,7 @@ _REWRITES = (
     lower_arithmetic.lower_alpha,
     promote_dtypes.promote_operands,
     lower_narrow_dtypes.lower_narrow_dtypes,
-    lower_powers.lower_integer_powers,
+    lower_arithmetic.lower_integer_powers,
     lower_division.lower_division,
     lower_pooling.lower_divisor,
     functionalize.lower_masked_write,

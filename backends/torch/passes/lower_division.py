@@ -152,9 +152,9 @@ def _is_constant(divisor: Any) -> bool:
 #: Operators after which the last bit of a quotient decides.
 _DECIDING = (
     overloads(
-        "floor ceil round round.decimals trunc frac eq.Scalar eq.Tensor ne.Scalar ne.Tensor lt.Scalar "
-        "lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor bucketize.Tensor "
-        "searchsorted.Tensor"
+        "floor ceil round round.decimals trunc frac eq.Scalar eq.Tensor ne.Scalar ne.Tensor "
+        "lt.Scalar lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor "
+        "bucketize.Tensor searchsorted.Tensor"
     )
     | _QUOTIENTS
     | _REMAINDERS

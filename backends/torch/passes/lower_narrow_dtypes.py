@@ -115,7 +115,7 @@ def lower_bfloat16(module: fx.GraphModule) -> bool:
             return None
         wide = node.meta["val"].to(torch.float32)
         made: fx.Node = inline(
-            module, node, lambda x: round_bfloat16(x.to(torch.float32)), (node.args[0],)
+            module, node, lambda x: _round_bfloat16(x.to(torch.float32)), (node.args[0],)
         )
         made.meta["val"] = wide
         return made
@@ -129,7 +129,7 @@ def _leading(x: Tensor, bits: int) -> Tensor:
     return wide - (wide - x)
 
 
-def round_bfloat16(x: Tensor) -> Tensor:
+def _round_bfloat16(x: Tensor) -> Tensor:
     """The nearest bfloat16 number of a float32 one, as float32; not below 2^-126."""
     large = x.abs() > 1e30
     scaled = torch.where(large, x * 2.0**-32, x)
