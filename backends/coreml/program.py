@@ -28,8 +28,11 @@ from edgeserve.backends.torch.passes import (
     lower_arithmetic,
     lower_convolution,
     lower_data_movement,
+    lower_division,
+    lower_narrow_dtypes,
     lower_pooling,
     lower_resize,
+    promote_dtypes,
 )
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import has_complex, lower_complex
@@ -52,6 +55,12 @@ _ANY_SIZES = (
     functionalize.lower_masked_write,
     canonicalize.canonicalize_ops,
     lower_arithmetic.lower_alpha,
+    promote_dtypes.promote_operands,
+    lower_narrow_dtypes.lower_casts,
+    lower_narrow_dtypes.lower_narrow_dtypes,
+    lower_narrow_dtypes.lower_bfloat16,
+    lower_arithmetic.lower_integer_powers,
+    lower_division.lower_division,
     lower_pooling.lower_divisor,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,

@@ -1,12 +1,12 @@
-"""Lower arithmetic that converters get wrong: factors, floor division, constants near 0 and 1.
+"""Lower arithmetic that converters get wrong: factors, powers, constants near 0 and 1.
 
 Addition and subtraction in PyTorch take a factor for the second operand (``a + alpha * b``).
 coremltools leaves it out without a word where it is given by name, which is how exported
 programs give it. It becomes a product and a sum.
 
-LiteRT's converter rounds the quotient of a floor division with an operation that it then cannot
-express. The quotient itself is not enough either: 1 / 0.1 is 10 in float32, and PyTorch says
-that 0.1 goes 9 times into 1. It becomes a division, a remainder and a correction.
+ONNX Runtime computes powers of integers in float64, which has 53 bits, and LiteRT's converter needs
+float64 that LiteRT has not. A power is the product of the squares of squares that the bits of its
+exponent name.
 
 The optimizer behind `torch.onnx.export` takes a number within 1e-8 of 0 for 0 and one within
 1e-5 of 1 for 1, and leaves sums and products with them out: ``x / (norm + 1e-12)`` then divides
@@ -18,9 +18,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert, is_float, overloads, replace_each
+from edgeserve.backends.torch.passes.fx_utils import (
+    inline,
+    insert,
+    is_float,
+    overloads,
+    replace_each,
+)
 
 _ATEN = torch.ops.aten
 _ALPHA_SUMS = overloads("add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar")
@@ -75,42 +81,6 @@ def _lower_scaled_sum(node: fx.Node) -> None:
     node.kwargs = {}
 
 
-_DIVISIONS = overloads("div.Tensor_mode div.Scalar_mode floor_divide floor_divide.Scalar")
-
-
-def lower_division(module: fx.GraphModule) -> bool:
-    """Replace divisions of floating point numbers that round down."""
-    return replace_each(
-        module,
-        _DIVISIONS,
-        lambda node: _floor_quotient(node) if _rounds_down(node) and is_float(node) else None,
-    )
-
-
-def _rounds_down(node: fx.Node) -> bool:
-    if node.target in (_ATEN.floor_divide.default, _ATEN.floor_divide.Scalar):
-        return True
-    return node.kwargs.get("rounding_mode") == "floor"
-
-
-def _floor_quotient(node: fx.Node) -> fx.Node:
-    """As PyTorch itself computes it: ``(x - r) / y``, one less where r and y differ in sign."""
-    x: Any = node.args[0]
-    y: Any = node.args[1]
-
-    def call(name: str, *args: Any) -> fx.Node:
-        packet = getattr(_ATEN, name)
-        scalar = not isinstance(args[-1], fx.Node)
-        overload = "default" if len(args) == 1 else ("Scalar" if scalar else "Tensor")
-        return insert(node, getattr(packet, overload), *args)
-
-    rest = call("fmod", x, y)
-    whole = call("div", call("sub", x, rest), y)
-    turned = call("lt", call("mul", rest, y), 0.0)
-    less = insert(node, _ATEN.to.dtype, turned, node.meta["val"].dtype)
-    return call("round", call("sub", whole, less))
-
-
 _SUMS = overloads("add.Tensor add.Scalar sub.Tensor sub.Scalar")
 _PRODUCTS = overloads("mul.Tensor mul.Scalar div.Tensor div.Scalar")
 _TENSOR = {
@@ -144,3 +114,47 @@ def _is_near(node: fx.Node, idle: float, tolerance: float) -> bool:
     if not isinstance(number, float) or not isinstance(value, torch.Tensor) or value.dim() == 0:
         return False
     return number != idle and abs(number - idle) <= tolerance
+
+
+_POWERS = overloads("pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar square")
+
+#: Places of an exponent's bits; larger powers of anything but 0, 1 and -1 exceed 64 bits.
+_PLACES = 6
+
+
+def lower_integer_powers(module: fx.GraphModule) -> bool:
+    """Replace ``pow`` of integers with exponents that are not negative."""
+
+    def lower(node: fx.Node) -> fx.Node | None:
+        base, exponent = (*node.args, 2)[:2]  # `square` has none
+        negative = isinstance(exponent, int) and exponent < 0
+        if is_float(node) or node.meta["val"].dtype is torch.bool or negative:
+            return None
+        rule = _power if isinstance(exponent, int) else _power_of_tensor
+        made: fx.Node = inline(module, node, rule, (base, exponent))
+        return made
+
+    return replace_each(module, _POWERS, lower)
+
+
+def _power(x: Tensor, exponent: int) -> Tensor:
+    made = None if exponent else torch.ones_like(x)
+    while exponent:
+        if exponent % 2:
+            made = x if made is None else made * x
+        exponent //= 2
+        x = x * x if exponent else x
+    return made.clone() if made is x else made  # type: ignore[union-attr, return-value]
+
+
+def _power_of_tensor(base: Any, exponent: Tensor) -> Tensor:
+    """Larger exponents keep their parity, all that 0, 1 and -1 depend on."""
+    x = base if isinstance(base, Tensor) else torch.full_like(exponent, base)
+    rest = torch.where(exponent >= 1 << _PLACES, 62 + torch.remainder(exponent, 2), exponent)
+    made = torch.ones_like(x)
+    for place in range(_PLACES):
+        bit = torch.remainder(rest, 2)
+        made = made * torch.where(bit > 0, x, torch.ones_like(x))
+        rest = torch.floor_divide(rest, 2)
+        x = x * x if place < _PLACES - 1 else x
+    return made

@@ -53,7 +53,10 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.fmod.Tensor, (X, Y), {}),
     (ATEN.fmod.Scalar, (X, 0.7), {}),
     (ATEN.fmod.Tensor, (WHOLE, DIVISOR), {}),
-    (ATEN.pow.Tensor_Scalar, (WHOLE, 3), {}),
+    (ATEN.abs.default, (WHOLE,), {}),
+    (ATEN.sign.default, (WHOLE,), {}),
+    (ATEN.clamp.default, (BITS, -5, 2**24 + 1), {}),
+    (ATEN.clamp.Tensor, (WHOLE, DIVISOR), {}),
     (ATEN.bitwise_not.default, (WHOLE,), {}),
     (ATEN.bitwise_xor.Tensor, (WHOLE, DIVISOR), {}),
     (ATEN.logical_xor.default, (X > 0, Y > 0), {}),
@@ -102,6 +105,7 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.searchsorted.Tensor, (X.sort(-1).values, Y), {}),
     (ATEN.atan2.default, (X, Y), {}),
     (ATEN.atan2.default, (ODD[:6], ODD[:6].roll(1)), {}),
+    (ATEN.atan2.default, (ODD[:2].repeat(2), torch.tensor([0.0, 0.0, -0.0, -0.0])), {}),
     (ATEN.atan2.default, (ODD[:6], torch.tensor([-1.0, -1.0, 0.0, 0.0, -2.0, 3.0])), {}),
     *[
         (getattr(getattr(ATEN, name), kind), (BITS, other), {})

@@ -9,13 +9,13 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from edgeserve.backends.torch.passes.lower_arithmetic import lower_division
 from edgeserve.backends.torch.passes.lower_convolution import (
     lower_conv_transpose3d,
     lower_output_padded_conv3d,
     lower_padding,
     split_groups,
 )
+from edgeserve.backends.torch.passes.lower_division import lower_division
 from edgeserve.backends.torch.passes.lower_pooling import (
     lower_adaptive_pool,
     lower_divisor,
