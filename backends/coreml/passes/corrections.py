@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
-from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES
 from edgeserve.backends.torch.decompositions.table import RULES
 
 _ATEN = torch.ops.aten
@@ -58,6 +59,7 @@ def _full_like(x: Tensor, value: Any, *, dtype: Any = None, **memory: Any) -> An
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
     **INDEXING_RULES,
+    **PLACING_RULES,
     **SHIFT_RULES,
     **LINALG_RULES,
     _ATEN.atan2.default: RULES[_ATEN.atan2.default],  # theirs is 0 on the negative axis
