@@ -101,6 +101,8 @@ SET: dict[str, Rule] = {
     "smaller index": lambda x, y: x.scatter(0, torch.tensor([[0, 1, 2], [1, 2, 3]]), y),
     "flat": lambda x, y: x.put(torch.tensor([1, 5, 2]), y[0]),
     "diagonal": lambda x, y: x.diagonal_scatter(y[0, :2], 1),
+    "truth": lambda x, y: (x > 0).scatter(0, PLACES, True),
+    "truth of rows": lambda x, y: assigned(x > 0, TWICE, y[:, :1] > 0),
     "masked": lambda x, y: x.masked_scatter(x > 0, y),
     "masked rows": lambda x, y: x.masked_scatter(x[:, :1] > 0, y),
 }
@@ -199,7 +201,7 @@ class Strides(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         boxes = torch.cat([x * torch.full((1, 1), each.item()) for each in self.strides], 1)
         scaled = x * self.scale[0].item() / (self.scale.sum().item() + 1)
-        return boxes, scaled, x.repeat(1, int(self.count.item()))
+        return boxes, scaled, x * self.count.item()
 
 
 @pytest.mark.parametrize("format", FORMATS)

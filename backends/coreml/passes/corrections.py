@@ -55,6 +55,26 @@ def _full_like(x: Tensor, value: Any, *, dtype: Any = None, **memory: Any) -> An
     return torch.full_like(x, float(value), dtype=wanted)
 
 
+def _on_integers(operator: Any, place: int) -> Callable[..., Any]:
+    """A write to truth values as one to integers, the only whole numbers that Core ML scatters.
+
+    Args:
+        operator: Of ATen.
+        place: Which argument after the first is written.
+    """
+    otherwise = PLACING_RULES.get(operator, lambda *_: NotImplemented)
+
+    def rule(x: Tensor, *rest: Any) -> Any:
+        if x.dtype is not torch.bool:
+            return otherwise(x, *rest)
+        given = list(rest)
+        source = given[place]
+        given[place] = source.to(torch.int32) if isinstance(source, Tensor) else int(source)
+        return operator(x.to(torch.int32), *given).to(torch.bool)
+
+    return rule
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
@@ -69,7 +89,10 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.diagonal_copy.default: _diagonal,
     _ATEN.full_like.default: _full_like,
     _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
+    _ATEN.index_put.default: _on_integers(_ATEN.index_put.default, 1),
     _ATEN.lerp.Scalar: _lerp,
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
+    _ATEN.scatter.src: _on_integers(_ATEN.scatter.src, 2),
+    _ATEN.scatter.value: _on_integers(_ATEN.scatter.value, 2),
     _ATEN.scatter_reduce.two: SCATTER_RULES[_ATEN.scatter_reduce.two],
 }

@@ -189,7 +189,8 @@ def _flat_index(indices: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     """The row-major position of indices of some axes, counted from the end where negative."""
     place: Any = 0
     for index, size in zip(indices, sizes, strict=True):
-        place = place * size + torch.where(index < 0, index + size, index)
+        below = torch.clamp(-index, 0, 1)  # LiteRT cannot compare integers made of truth values
+        place = place * size + index + size * below
     return place  # type: ignore[no-any-return]
 
 

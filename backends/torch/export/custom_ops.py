@@ -16,6 +16,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from edgeserve.backends.torch.decompositions.decompose import composite
 from edgeserve.backends.torch.diagnose.unsupported_op import RefusedOp
 from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.errors import UnsupportedOp
@@ -67,13 +68,10 @@ def _custom_calls(program: ExportedProgram) -> Iterator[fx.Node]:
 
 def _body(target: Any) -> Callable[..., Any] | None:
     """What an operator computes, as PyTorch code."""
-    from torch._C import DispatchKey
     from torch._library.custom_ops import OPDEFS
 
-    if target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
-        return target.decompose  # type: ignore[no-any-return]
     definition = OPDEFS.get(target._schema.name)
-    return definition._init_fn if definition is not None else None
+    return definition._init_fn if definition is not None else composite(target)
 
 
 def _refusal(node: fx.Node, folder: Path, got: str) -> UnsupportedOp:
