@@ -22,11 +22,17 @@ class _CorrectedRule(RewriteRule):
     def __init__(self, rule: RewriteRule) -> None:
         vars(self).update(vars(rule))
 
-    def try_rewrite(self, model: ir.Model, graph: Any, node: ir.Node, **how: Any) -> Any:
-        """What takes the place of a node and those before it; None: they stay."""
+    def try_rewrite(self, *place: Any, **how: Any) -> Any:
+        """What takes the place of a node and those before it; None: they stay.
+
+        Args:
+            place: Model, graph, node.
+            how: As it comes.
+        """
+        _, graph, node = place
         if _reduces(node):
             return None
-        made = super().try_rewrite(model, graph, node, **how)
+        made = super().try_rewrite(*place, **how)
         if made is None or any(map(_is_inverted_clip, made.new_nodes)):
             return None
         if isinstance(graph, ir.Graph):

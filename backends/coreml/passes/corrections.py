@@ -62,7 +62,7 @@ def _on_integers(operator: Any, place: int) -> Callable[..., Any]:
         operator: Of ATen.
         place: Which argument after the first is written.
     """
-    otherwise = PLACING_RULES.get(operator, lambda *_: NotImplemented)
+    otherwise: Callable[..., Any] = PLACING_RULES.get(operator, lambda *_: NotImplemented)
 
     def rule(x: Tensor, *rest: Any) -> Any:
         if x.dtype is not torch.bool:

@@ -21,6 +21,8 @@ _ATEN = torch.ops.aten
 #: The value that does not change a reduction, for floats and for integers.
 _NEUTRAL = {"sum": (0.0, 0), "prod": (1.0, 1), "amax": (-3e38, -(2**31)), "amin": (3e38, 2**31 - 1)}
 
+_COMBINE = {"sum": torch.add, "prod": torch.mul, "amax": torch.maximum, "amin": torch.minimum}
+
 
 def vector_along(values: Tensor, rank: int, dim: int) -> Tensor:
     """A vector along one of ``rank`` axes, of size 1 along the others."""
@@ -64,8 +66,8 @@ def _scatter_reduce(
     if not _is_number(x):
         return NotImplemented
     if not x.dim():
-        rows = (each.reshape(1) for each in (index, src))
-        return _scatter_reduce(x.reshape(1), 0, *rows, reduce, include_self).reshape([])
+        row, given = index.reshape(1), src.reshape(1)
+        return _scatter_reduce(x.reshape(1), 0, row, given, reduce, include_self).reshape([])
     if reduce == "mean":
         return _mean_by_sums(_scatter_reduce, x, dim, index, src, include_self)
     neutral = _NEUTRAL[reduce][not x.is_floating_point()]
@@ -74,8 +76,8 @@ def _scatter_reduce(
     dim %= x.dim()
     candidates = _candidates(x, dim, index, _sources(index, src), neutral)
     reduced = getattr(candidates, reduce)(dim + 1).to(x.dtype)
-    combine = {"sum": torch.add, "prod": torch.mul, "amax": torch.maximum, "amin": torch.minimum}
-    return combine[reduce](x, _padded(reduced, x, neutral))
+    combine: Any = _COMBINE[reduce]
+    return combine(x, _padded(reduced, x, neutral))
 
 
 def _cleared(x: Tensor, dim: int, index: Tensor, filler: float) -> Tensor:
@@ -151,7 +153,7 @@ class _Leading(NamedTuple):
 
     moved: Tensor
     axes: list[int]
-    indices: list[Tensor]
+    indices: list[Any]
     values: Tensor
 
     @property
@@ -244,9 +246,9 @@ def _scatter_by_mode(x: Tensor, dim: int, index: Tensor, src: Any, *, reduce: st
 
 
 def _put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    rows = (each.reshape(-1) for each in (index, source))
-    place, values = rows
-    return torch.index_put(x.reshape(-1), [place], values, accumulate).reshape(x.shape)
+    places: list[Any] = [index.reshape(-1)]
+    flat = torch.index_put(x.reshape(-1), places, source.reshape(-1), accumulate)
+    return flat.reshape(x.shape)
 
 
 def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Any:

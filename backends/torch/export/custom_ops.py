@@ -49,7 +49,7 @@ def inline_custom_ops(program: ExportedProgram, folder: Path) -> ExportedProgram
         return program
     first = next(_custom_calls(program))
     try:
-        made = program.run_decompositions(table)
+        made: ExportedProgram = program.run_decompositions(table)
     except Exception as error:  # the library's code raises many kinds
         raise _refusal(first, folder, one_line(error)) from error
     for node in _custom_calls(made):
@@ -88,12 +88,25 @@ def _refusal(node: fx.Node, folder: Path, got: str) -> UnsupportedOp:
 
 
 def use_batched_experts(module: torch.nn.Module) -> list[str]:
-    """Let mixtures of experts of transformers multiply by batches; a note if any was changed."""
+    """Let mixtures of experts of transformers multiply by batches; a note if any was changed.
+
+    Its default, and its loop over experts, read from a tensor how many rows each expert has.
+    """
+    if not any(map(_holds_experts, module.modules())):
+        return []
     changed = False
     for part in module.modules():
         choose = getattr(part, "set_experts_implementation", None)
-        current = getattr(getattr(part, "config", None), "_experts_implementation", None)
-        if callable(choose) and current == "grouped_mm":
+        if callable(choose) and _implementation(part) in ("grouped_mm", "eager"):
             choose("batched_mm")
-            changed = True
+            changed |= _implementation(part) == "batched_mm"
     return ["mixtures of experts are computed by batched products"] if changed else []
+
+
+def _holds_experts(part: torch.nn.Module) -> bool:
+    """Whether a module has what transformers' decorator gives to experts."""
+    return hasattr(part, "has_gate") and hasattr(part, "is_transposed")
+
+
+def _implementation(part: torch.nn.Module) -> Any:
+    return getattr(getattr(part, "config", None), "_experts_implementation", None)

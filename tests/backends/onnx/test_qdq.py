@@ -245,7 +245,9 @@ def test_factors_and_transposes_of_a_gemm_are_taken_out(tmp_path: Path) -> None:
     weights = [onnx.numpy_helper.from_array(array, name) for name, array in held.items()]
     ends = [value("x", 1, [16, 8])], [value("y", 1, [8, 6])]
     graph = onnx.helper.make_graph(nodes, "gemms", *ends, weights)
-    onnx.save(onnx.helper.make_model(graph, ir_version=9), tmp_path / "model.onnx")
+    opset = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=9)
+    onnx.save(model, tmp_path / "model.onnx")
     io = io_of(read(tmp_path / "model.onnx"))
     artifact = Artifact("onnx", "fp32", "model.onnx", (describe(tmp_path, "model.onnx"),), io)
     data = [{"x": rng.normal(size=(16, 8)).astype(np.float32)} for _ in range(24)]

@@ -9,6 +9,7 @@ import torch
 from testkit.nets import Calling
 from torch import Tensor
 
+from edgeserve.backends.torch.export.custom_ops import use_batched_experts
 from edgeserve.backends.torch.export.export import ExportOptions, export_module
 from edgeserve.errors import UnsupportedOp
 
@@ -64,7 +65,8 @@ def test_an_operator_without_one_is_named_with_its_line(operator: str) -> None:
     assert error.value.source_line == f"{HERE.name}:{line}"
 
 
-def test_experts_of_transformers_are_exported_as_they_come() -> None:
+@pytest.mark.parametrize("implementation", ["grouped_mm", "eager"])
+def test_experts_of_transformers_are_exported_as_they_come(implementation: str) -> None:
     """In its default form such a model loops over numbers that it reads from a tensor."""
     from transformers import MixtralConfig, MixtralForCausalLM
 
@@ -72,6 +74,7 @@ def test_experts_of_transformers_are_exported_as_they_come() -> None:
     layers = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
     torch.manual_seed(0)
     model = MixtralForCausalLM(MixtralConfig(**sizes, **layers, num_local_experts=4)).eval()
+    model.set_experts_implementation(implementation)
     ids = torch.randint(0, 40, (1, 6))
     right = model(input_ids=ids, use_cache=False).logits
     calling = Calling(lambda ids: model(input_ids=ids, use_cache=False).logits)
@@ -79,4 +82,13 @@ def test_experts_of_transformers_are_exported_as_they_come() -> None:
     made = export_module(calling, (ids,), ExportOptions(), HERE.parent)
     targets = {str(node.target) for node in made.program.graph.nodes}
     assert not [target for target in targets if target.startswith("transformers")]
+    assert "mixtures of experts are computed by batched products" in made.notes
     torch.testing.assert_close(made.program.module()(ids)[0], right, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_without_experts_has_no_note_of_them() -> None:
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "vocab_size": 40}
+    model = BertModel(BertConfig(**sizes, num_hidden_layers=1, num_attention_heads=2)).eval()
+    assert use_batched_experts(model) == []
