@@ -97,7 +97,7 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.scatter_reduce.two, (X, 1, PLACES, Y, "amax"), {}),
     (ATEN.scatter_reduce.two, (X, 1, PLACES[..., :4], Y, "amin"), {}),
     (ATEN.scatter_reduce.two, (WHOLE, 1, PLACES, DIVISOR, "mean"), {}),
-    (ATEN.scatter_reduce.two, (X, 1, PLACES, Y, "prod", False), {}),
+    (ATEN.scatter_reduce.two, (X, 1, PLACES, Y, "prod"), {"include_self": False}),
     (ATEN.scatter.reduce, (X, 1, PLACES, Y), {"reduce": "add"}),
     (ATEN.scatter.src, (X, 1, PLACES[:, :1], Y), {}),
     (ATEN.scatter.value, (X > 0, 1, PLACES, True), {}),
