@@ -12,10 +12,11 @@ from torch.utils._pytree import tree_leaves
 from edgeserve.backends.coreml.passes.corrections import CORRECTIONS
 from edgeserve.backends.tflite.lowerings import CORRECTIONS as TFLITE
 from edgeserve.backends.tflite.lowerings import SORT_RULES
+from edgeserve.backends.torch.decompositions.scatter import SCATTER_RULES
 from edgeserve.backends.torch.decompositions.table import RULES
 
 ATEN = torch.ops.aten
-ALL: dict[Any, Callable[..., Any]] = {**TFLITE, **CORRECTIONS, **RULES}
+ALL: dict[Any, Callable[..., Any]] = {**TFLITE, **CORRECTIONS, **RULES, **SCATTER_RULES}
 
 torch.manual_seed(0)
 X, Y = torch.randn(3, 4, 5) * 2, torch.randn(3, 4, 5) * 2
@@ -98,6 +99,19 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.scatter_add.default, (X, 1, PLACES[:2, :, :3], Y), {}),
     (ATEN.scatter_reduce.two, (X, 1, PLACES, Y, "amax"), {}),
     (ATEN.scatter_reduce.two, (X, 1, PLACES[..., :4], Y, "amin"), {}),
+    (ATEN.scatter_reduce.two, (WHOLE, 1, PLACES, DIVISOR, "mean"), {}),
+    (ATEN.scatter_reduce.two, (X, 1, PLACES, Y, "prod"), {"include_self": False}),
+    (ATEN.scatter.reduce, (X, 1, PLACES, Y), {"reduce": "add"}),
+    (ATEN.scatter.src, (X, 1, PLACES[:, :1], Y), {}),
+    (ATEN.scatter.value, (X > 0, 1, PLACES, True), {}),
+    (ATEN.scatter.value_reduce, (X, 1, PLACES, 2.0), {"reduce": "multiply"}),
+    (ATEN.index_reduce.default, (X, 1, torch.tensor([2, 0, 2]), Y[:, :3], "prod"), {}),
+    (ATEN.index_put.default, (X, [None, torch.tensor([2, 0])], Y[:, :2]), {}),
+    (ATEN.index_put.default, (X, [None, torch.tensor([2, -2, 2])], Y[:, :3], True), {}),
+    (ATEN.put.default, (X, torch.tensor([1, 5, 1]), Y[0, 0, :3], True), {}),
+    (ATEN.masked_scatter.default, (X, Y > 0, Y), {}),
+    (ATEN.diagonal_scatter.default, (X, Y[0, :3].T), {}),
+    (ATEN.diagonal_scatter.default, (X, Y[..., 0], -1, 2, 1), {}),
     (ATEN.index_fill.int_Scalar, (X, -1, torch.tensor([0, 3]), 7.0), {}),
     (ATEN.index_copy.default, (X, 1, torch.tensor([3, 0]), Y[:, :2]), {}),
     (ATEN.searchsorted.Tensor, (STEPS, torch.cat([STEPS, ODD])), {}),
