@@ -113,8 +113,8 @@ _PASSES = (
 #: Operators with a rule of edgeserve that `torch.onnx.export` does not translate, or translates
 #: without the sign of a zero.
 _UNTRANSLATED = set(SPECIAL_RULES) | overloads(
-    "atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod erfinv fmax fmin hypot "
-    "istft kthvalue linalg_inv linalg_inv_ex median.dim rrelu searchsorted.Tensor signbit"
+    "angle atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod erfinv fmax fmin "
+    "hypot istft kthvalue linalg_inv linalg_inv_ex median.dim rrelu searchsorted.Tensor signbit"
 )
 
 
