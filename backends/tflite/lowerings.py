@@ -70,11 +70,12 @@ def _bitwise_xor(x: Tensor, y: Tensor) -> Any:
 
 def _abs(x: Tensor) -> Any:
     """Of integers; the converter knows floats."""
-    return NotImplemented if x.is_floating_point() else torch.maximum(x, -x)
+    whole = not (x.is_floating_point() or x.is_complex())
+    return torch.maximum(x, -x) if whole else NotImplemented
 
 
 def _sign(x: Tensor) -> Any:
-    if x.is_floating_point():
+    if x.is_floating_point() or x.is_complex():
         return NotImplemented
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
 

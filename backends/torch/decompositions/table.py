@@ -144,6 +144,13 @@ def _atan2(y: Tensor, x: Tensor) -> Tensor:
     return torch.where(turned, made + half, made)
 
 
+def _angle(x: Tensor) -> Tensor:
+    if x.is_complex():
+        return _atan2(x.imag, x.real)
+    turned = torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x))
+    return torch.where(x == x, turned, x)
+
+
 def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     most = torch.maximum(x, y)
     return most + torch.log2(_exp2(x - most) + _exp2(y - most))
@@ -226,6 +233,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     **LINALG_RULES,
     **SPECIAL_RULES,
     _ATEN.acosh.default: lambda x: torch.log(x + torch.sqrt(x * x - 1)),
+    _ATEN.angle.default: _angle,
     _ATEN.asinh.default: _asinh,
     _ATEN._cdist_forward.default: _cdist,
     _ATEN.atan2.default: _atan2,

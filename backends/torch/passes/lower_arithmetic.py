@@ -144,7 +144,7 @@ def _power(x: Tensor, exponent: int) -> Tensor:
             made = x if made is None else made * x
         exponent //= 2
         x = x * x if exponent else x
-    return made.clone() if made is x else made  # type: ignore[union-attr, return-value]
+    return made.clone() if made is x else made  # type: ignore[return-value]
 
 
 def _power_of_tensor(base: Any, exponent: Tensor) -> Tensor:

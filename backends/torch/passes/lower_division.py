@@ -98,7 +98,7 @@ def _trunc_whole(x: Tensor, y: Any) -> Tensor:
 
 
 def _fmod_whole(x: Tensor, y: Any) -> Tensor:
-    return x - _trunc_whole(x, y) * y
+    return x - _trunc_whole(x, y) * y  # type: ignore[no-any-return]
 
 
 def _fmod_by_remainder(x: Tensor, y: Any) -> Tensor:
@@ -124,7 +124,7 @@ def _floor_float(fmod: Any, wide: Any, x: Tensor, y: Any) -> Tensor:
 
 
 def _divisor(constant: bool, make: Callable[..., Tensor], x: Tensor, y: Any) -> Tensor:
-    return make(x, y) if constant else y  # type: ignore[no-any-return]
+    return make(x, y) if constant else y
 
 
 def _tensor(x: Tensor, y: Any) -> Tensor:

@@ -54,7 +54,7 @@ def _computed_in(node: fx.Node) -> torch.dtype | None:
         first, second = (
             each.meta["val"] if isinstance(each, fx.Node) else each for each in node.args
         )
-        return torch.result_type(first, second)
+        return torch.result_type(first, second)  # type: ignore[arg-type]
     return value.dtype if node.target in _ARITHMETIC else None
 
 
@@ -71,6 +71,6 @@ def _cast_operands(node: fx.Node, dtype: torch.dtype) -> bool:
         return made[operand]
 
     kept = 1 if node.target in _CHOICES else 0  # the condition
-    node.args = (*node.args[:kept], *fx.map_arg(node.args[kept:], cast))  # type: ignore[misc]
-    node.kwargs = fx.map_arg(node.kwargs, cast)  # type: ignore[assignment]
+    node.args = (*node.args[:kept], *fx.map_arg(node.args[kept:], cast))
+    node.kwargs = fx.map_arg(node.kwargs, cast)
     return bool(made)

@@ -117,6 +117,8 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.searchsorted.Tensor, (STEPS, torch.cat([STEPS, ODD])), {}),
     (ATEN.searchsorted.Tensor, (STEPS, X), {"right": True}),
     (ATEN.searchsorted.Tensor, (X.sort(-1).values, Y), {}),
+    (ATEN.angle.default, (ODD,), {}),
+    (ATEN.angle.default, (torch.complex(X, Y),), {}),
     (ATEN.atan2.default, (X, Y), {}),
     (ATEN.atan2.default, (ODD[:6], ODD[:6].roll(1)), {}),
     (ATEN.atan2.default, (ODD[:2].repeat(2), torch.tensor([0.0, 0.0, -0.0, -0.0])), {}),
