@@ -13,6 +13,7 @@ that an ordinary convolution gives the same sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,7 +46,8 @@ def lower_padding(module: fx.GraphModule) -> bool:
     padded = [n for n in module.graph.nodes if n.target in _PLAIN and _is_padded_first(n)]
     for node in padded:
         _pad_before(node)
-    return replace_each(module, _TRANSPOSED, _padded_after) or bool(padded)
+    lowered = replace_each(module, _TRANSPOSED, lambda node: _padded_after(module, node))
+    return lowered or bool(padded)
 
 
 def _is_padded_first(node: fx.Node) -> bool:
@@ -73,13 +75,19 @@ def _pad_before(node: fx.Node) -> None:
     node.args = (x, weight, bias, per_axis(stride, len(kernel)), sides, steps, groups)
 
 
-def _padded_after(node: fx.Node) -> fx.Node | None:
-    """What replaces a transposed convolution whose padding the converter gets wrong, else None."""
+def _padded_after(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    """What replaces a transposed convolution that the converter gets wrong, else None."""
     x, weight, bias, *numbers, groups, gaps = arguments_of(node).values()
     sizes, kernel = shape_of(x) or (), (shape_of(weight) or ())[2:]
     rank = len(kernel)
     stride, padding, more, dilation = (per_axis(each, rank) for each in (*numbers, gaps))
-    if not shape_of(node) or _pads_evenly(kernel, stride, padding, more, dilation):
+    if not shape_of(node):
+        return None
+    if max(stride) > 1 and max(dilation) > 1:  # the converter has one of the two
+        weight = _computed(module, node, partial(_spread, steps=dilation), weight)
+        kernel = [step * (k - 1) + 1 for step, k in zip(dilation, kernel, strict=True)]
+        dilation = [1] * rank
+    elif _pads_evenly(kernel, stride, padding, more, dilation):
         return None
     zeros = [0] * rank
     made = insert(node, node.target, x, weight, None, stride, zeros, zeros, groups, dilation)
@@ -166,11 +174,7 @@ def _replaced(module: fx.GraphModule, wanted: Callable[[fx.Node], bool]) -> bool
 def _as_convolution(module: fx.GraphModule, node: fx.Node) -> fx.Node:
     x, weight, bias, *numbers, groups, dilation = arguments_of(node).values()
     steps, sides, extra, gaps = (per_axis(each, 3) for each in (*numbers, dilation))
-    held = tensor_of(module, weight)
-    if held is not None:  # turned around now, not in each run
-        kernel = add_tensor(module, "turned", _flipped(held, groups).contiguous(), node)
-    else:
-        kernel = inline(module, node, lambda w: _flipped(w, groups), (weight,))
+    kernel = _computed(module, node, partial(_flipped, groups=groups), weight)
     size = (shape_of(weight) or ())[2:]
     ends = [gap * (k - 1) - side for gap, k, side in zip(gaps, size, sides, strict=True)]
 
@@ -183,6 +187,17 @@ def _as_convolution(module: fx.GraphModule, node: fx.Node) -> fx.Node:
 
     made: fx.Node = inline(module, node, carried_out, (x, kernel, bias))
     made.meta["val"] = node.meta["val"]
+    return made
+
+
+def _computed(
+    module: fx.GraphModule, node: fx.Node, function: Callable[[Tensor], Tensor], weight: fx.Node
+) -> fx.Node:
+    """A function of a weight: computed now if it is stored, else in each run."""
+    held = tensor_of(module, weight)
+    if held is not None:
+        return add_tensor(module, "kernel", function(held).contiguous(), node)
+    made: fx.Node = inline(module, node, function, (weight,))
     return made
 
 
@@ -220,6 +235,13 @@ def _with_zeros(x: Tensor, axis: int, step: int) -> Tensor:
     wide = torch.constant_pad_nd(flat, [0, 0, 0, step - 1])
     wide = wide.reshape(*before, sizes[axis] * step, *behind)
     return wide.narrow(axis, 0, (sizes[axis] - 1) * step + 1)
+
+
+def _spread(weight: Tensor, steps: list[int]) -> Tensor:
+    """A kernel of gaps as one without, with zeros in the gaps."""
+    for axis, step in enumerate(steps):
+        weight = _with_zeros(weight, 2 + axis, step)
+    return weight
 
 
 def _padded(x: Tensor, before: list[int], behind: list[int]) -> Tensor:

@@ -114,6 +114,7 @@ def test_what_a_transposed_convolution_adds_is_written_out(
         (nn.ConvTranspose2d, {"kernel_size": (5, 2), "stride": (1, 2), "padding": (0, 1)}, True),
         (nn.ConvTranspose2d, {"kernel_size": 3, "padding": 2, "dilation": 2}, True),
         (nn.ConvTranspose1d, {"kernel_size": 5, "stride": 2, "padding": 2}, True),
+        (nn.ConvTranspose1d, {"kernel_size": 3, "stride": 2, "dilation": 3, "groups": 2}, True),
         (nn.ConvTranspose2d, {"kernel_size": 4, "stride": 2, "padding": 1}, False),
         (nn.ConvTranspose2d, {"kernel_size": 3, "stride": 2}, False),
     ],
