@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from edgeserve.backends.coreml.dynamic_ranges import has_dynamic_sizes
 from edgeserve.backends.coreml.inspect import constants_of
 from edgeserve.backends.coreml.spec import block_of, operations_of
-from edgeserve.backends.coreml.dynamic_ranges import has_dynamic_sizes
 from edgeserve.errors import BackendError, QuantizeError
 from edgeserve.types.artifact import Recipe
 
