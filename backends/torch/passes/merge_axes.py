@@ -121,10 +121,14 @@ def _reduce(node: fx.Node, most: int) -> bool:
     listed = isinstance(dims, list | tuple)
     gone = {int(axis) % len(sizes) for axis in (dims if listed else [dims])}
     runs = grouped([axis in gone for axis in range(len(sizes))])
-    if len(runs) > most:
-        return False
-    low = reshaped(node, x, [math.prod(sizes[axis] for axis in axes) for _, axes in runs])
-    places = [place for place, (pattern, _) in enumerate(runs) if pattern]
+    places = [1]
+    if len(runs) > most:  # axes in turns: what is reduced goes behind what stays
+        order = sorted(range(len(sizes)), key=lambda axis: axis in gone)
+        stays = math.prod(size for axis, size in enumerate(sizes) if axis not in gone)
+        low = reshaped(node, permuted(node, x, order, most), [stays, math.prod(sizes) // stays])
+    else:
+        low = reshaped(node, x, [math.prod(sizes[axis] for axis in axes) for _, axes in runs])
+        places = [place for place, (pattern, _) in enumerate(runs) if pattern]
     return hand_on(node, call_again(node, {x: low}, dim=places if listed else places[0]))
 
 
@@ -228,6 +232,11 @@ _VIEWS = tuple(
     "view reshape _unsafe_view unsqueeze squeeze clone contiguous flatten unflatten alias "
     "detach view_copy squeeze_copy unsqueeze_copy lift_fresh_copy".split()
 )
+#: Pointwise operators that PyTorch does not tag as such.
+_UNTAGGED = tuple(
+    "_prelu_kernel _to_copy floor_divide full_like hardswish isclose log_sigmoid ones_like rsub to "
+    "where zeros_like".split()
+)
 _REDUCTIONS = tuple(
     "sum mean amax amin any all var std var_mean std_mean logsumexp linalg_vector_norm norm "
     "nansum count_nonzero".split()
@@ -251,7 +260,7 @@ _TABLE: dict[str, _Lowering] = {
     ),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(_ALONG_ONE, _along_one),
-    **dict.fromkeys(("_to_copy", "to"), _pointwise),
+    **dict.fromkeys(_UNTAGGED, _pointwise),
     **dict.fromkeys(("layer_norm", "native_layer_norm", "linear", "rms_norm"), _last_axes),
     "cat": _cat,
     "flip": _flip,
