@@ -116,6 +116,12 @@ def _fmod(x: Tensor, y: Any) -> Any:
     return x - torch.div(x, y, rounding_mode="trunc") * y
 
 
+def _whole(x: Tensor, size: int | list[int], dim: int = 0) -> Any:
+    """A single part is a list too, which the converter takes for a tensor."""
+    parts = len(size) if isinstance(size, list) else -(-x.shape[dim] // max(size, 1))
+    return [x.clone()] if parts == 1 else NotImplemented
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **SCATTER_RULES,
@@ -138,6 +144,8 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.pow.Tensor_Scalar: _pow,
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
     _ATEN.slice_scatter.default: _slice_scatter,
+    _ATEN.split.Tensor: _whole,
+    _ATEN.split_with_sizes.default: _whole,
 }
 
 
