@@ -41,7 +41,7 @@ def _sort_by_topk(x: Tensor, k: int, dim: int, largest: bool) -> _Pair:
     last = x.movedim(dim, -1) if x.dim() > 1 else x
     _, places = torch.topk(last if largest else -last, k, last.dim() - 1)
     values = torch.gather(last, -1, places)
-    return values.movedim(-1, dim), places.movedim(-1, dim)
+    return values.movedim(-1, dim).contiguous(), places.movedim(-1, dim).contiguous()
 
 
 #: Rules by operator; `NotImplemented` leaves it as it is.

@@ -19,10 +19,17 @@ EXAMPLES: dict[str, tuple[Tensor, int]] = {
     "of_five": (noise(2, 3, 2, 4, 3), -4),
 }
 
+
+def _mixed(found: Any) -> tuple[Tensor, Tensor]:
+    """Values, and their places moved by them: places along an axis of one never move."""
+    values, places = found
+    return values, values * 0.5 + places
+
+
 ALONG: dict[str, Callable[[Tensor, int], Any]] = {
     "sum": lambda x, d: x.sum(d),
     "amax": lambda x, d: x.amax(d, keepdim=True),
-    "max": lambda x, d: tuple(x.max(d)),
+    "max": lambda x, d: _mixed(x.max(d)),
     "argmax": lambda x, d: x.argmax(d),
     "argmin": lambda x, d: x.argmin(d, keepdim=True),
     "prod": lambda x, d: x.prod(d),
@@ -31,16 +38,16 @@ ALONG: dict[str, Callable[[Tensor, int], Any]] = {
     "norm": lambda x, d: x.norm(dim=d),
     "logsumexp": lambda x, d: x.logsumexp(d),
     "any": lambda x, d: (x > 0.5).any(d),
-    "median": lambda x, d: tuple(x.median(d)),
-    "kthvalue": lambda x, d: tuple(x.kthvalue(1, d)),
-    "topk": lambda x, d: tuple(x.topk(1, d)),
-    "topk_smallest": lambda x, d: tuple(x.topk(1, d, largest=False)),
-    "sort": lambda x, d: tuple(x.sort(d)),
+    "median": lambda x, d: _mixed(x.median(d)),
+    "kthvalue": lambda x, d: _mixed(x.kthvalue(1, d)),
+    "topk": lambda x, d: _mixed(x.topk(1, d)),
+    "topk_smallest": lambda x, d: _mixed(x.topk(1, d, largest=False)),
+    "sort": lambda x, d: _mixed(x.sort(d)),
     "argsort": lambda x, d: x.argsort(d, descending=True),
     "cumsum": lambda x, d: x.cumsum(d),
     "cumprod": lambda x, d: x.cumprod(d) * 2,
-    "cummax": lambda x, d: tuple(x.cummax(d)),
-    "cummin": lambda x, d: tuple(x.cummin(d)),
+    "cummax": lambda x, d: _mixed(x.cummax(d)),
+    "cummin": lambda x, d: _mixed(x.cummin(d)),
     "logcumsumexp": lambda x, d: x.logcumsumexp(d) * 2,
     "aminmax": lambda x, d: tuple(x.aminmax(dim=d)),
     "count_nonzero": lambda x, d: (x > 0).count_nonzero(d),

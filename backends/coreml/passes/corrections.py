@@ -68,6 +68,18 @@ def _group_norm(x: Tensor, groups: int, *rest: Any, **named: Any) -> Any:
     return torch.group_norm(x.flatten(3), groups, *rest, **named).reshape(x.shape)
 
 
+def _in_four_axes(shuffle: Callable[..., Tensor]) -> Callable[..., Any]:
+    """A rule that merges the axes before the last three into one, which coremltools wants."""
+
+    def rule(x: Tensor, factor: int) -> Any:
+        if x.dim() == 4:
+            return NotImplemented
+        made = shuffle(x.reshape(-1, *x.shape[-3:]), factor)
+        return made.reshape(*x.shape[:-3], *made.shape[1:])
+
+    return rule
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
@@ -85,6 +97,8 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
     _ATEN.lerp.Scalar: _lerp,
     _ATEN.logcumsumexp.default: RULES[_ATEN.logcumsumexp.default],  # theirs overflows at 89
+    _ATEN.pixel_shuffle.default: _in_four_axes(torch.pixel_shuffle),
+    _ATEN.pixel_unshuffle.default: _in_four_axes(torch.pixel_unshuffle),
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
     _ATEN.scatter_reduce.two: SCATTER_RULES[_ATEN.scatter_reduce.two],
 }

@@ -44,8 +44,11 @@ def _around(x: Tensor, dim: int) -> Tensor:
 
 
 def _back(found: Tensor, x: Tensor) -> Tensor:
-    """[before, behind, n] in the sizes of the tensor that it was found for."""
-    return found.transpose(1, 2).reshape(x.shape)
+    """[before, behind, n] in the sizes of the tensor that it was found for.
+
+    Contiguous, as the operator's own result is: a view of it may follow.
+    """
+    return found.transpose(1, 2).reshape(x.shape).contiguous()
 
 
 def _cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from torch import fx
+from torch.utils._pytree import tree_map
 
 from edgeserve.backends.torch.passes.axis_moves import call_again, hand_on, reshaped
 from edgeserve.backends.torch.passes.fx_utils import shape_of
@@ -22,7 +23,9 @@ def add_batch_axis(module: fx.GraphModule) -> bool:
     found = [node for node in module.graph.nodes if _has_no_batch(node)]
     for node in found:
         x = node.args[0]
-        hand_on(node, call_again(node, {x: reshaped(node, x, [1, *(shape_of(x) or ())])}))
+        made = call_again(node, {x: reshaped(node, x, [1, *(shape_of(x) or ())])})
+        made.meta["val"] = tree_map(lambda value: value.unsqueeze(0), node.meta["val"])
+        hand_on(node, made)
         module.graph.erase_node(node)
     return bool(found)
 
