@@ -23,7 +23,9 @@ def add_batch_axis(module: fx.GraphModule) -> bool:
     found = [node for node in module.graph.nodes if _has_no_batch(node)]
     for node in found:
         x = node.args[0]
-        made = call_again(node, {x: reshaped(node, x, [1, *(shape_of(x) or ())])})
+        low = reshaped(node, x, [1, *(shape_of(x) or ())])
+        low.meta["val"] = x.meta["val"].unsqueeze(0)
+        made = call_again(node, {x: low})
         made.meta["val"] = tree_map(lambda value: value.unsqueeze(0), node.meta["val"])
         hand_on(node, made)
         module.graph.erase_node(node)

@@ -156,6 +156,8 @@ def hand_on(node: fx.Node, made: fx.Node) -> bool:
         with user.graph.inserting_before(user):
             part = user.graph.call_function(operator.getitem, (made, user.args[1]))
         part.meta = {key: value for key, value in user.meta.items() if key != "val"}
+        if "val" in made.meta:
+            part.meta["val"] = made.meta["val"][user.args[1]]
         substitute(user, part)
         user.graph.erase_node(user)
     return True

@@ -78,7 +78,7 @@ def _pad_before(node: fx.Node) -> None:
 def _padded_after(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     """What replaces a transposed convolution that the converter gets wrong, else None."""
     x, weight, bias, *numbers, groups, gaps = arguments_of(node).values()
-    sizes, kernel = shape_of(x) or (), (shape_of(weight) or ())[2:]
+    sizes, kernel = shape_of(x) or (), list((shape_of(weight) or ())[2:])
     rank = len(kernel)
     stride, padding, more, dilation = (per_axis(each, rank) for each in (*numbers, gaps))
     if not shape_of(node):
