@@ -37,6 +37,7 @@ from edgeserve.backends.torch.passes import (
     lower_pooling,
     promote_dtypes,
 )
+from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
 from edgeserve.backends.torch.passes.fx_utils import overloads
 from edgeserve.backends.torch.passes.lower_attention_rank import lower_attention_rank
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
@@ -106,6 +107,7 @@ _PASSES = (
     lower_arithmetic.lower_integer_powers,
     lower_division.lower_division_by_fmod,
     lower_pooling.lower_divisor,
+    add_batch_axis,
     lower_pooling.lower_adaptive_pool,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,

@@ -49,16 +49,28 @@ def remove_asserts(module: fx.GraphModule) -> bool:
 
 _ATEN = torch.ops.aten
 _NOOPS = overloads("alias detach detach_ lift_fresh lift_fresh_copy positive")
+_SQUEEZES = overloads("squeeze.dim squeeze.dims")
 _DROPOUT = overloads("alpha_dropout dropout feature_alpha_dropout feature_dropout")
 
 
 def remove_noops(module: fx.GraphModule) -> bool:
-    """Remove aliases, detachments and dropout outside training; readers take the input instead."""
+    """Remove what returns its input as it is; readers take the input instead.
+
+    Aliases, detachments, dropout outside training, and a squeeze of an axis that is not one, which
+    ONNX does not allow.
+    """
     idle = replace_each(module, _NOOPS, lambda node: node.args[0])
+    idle |= replace_each(
+        module, _SQUEEZES, lambda node: node.args[0] if _rank(node) == _rank(node.args[0]) else None
+    )
     off = replace_each(
         module, _DROPOUT, lambda node: node.args[0] if node.args[2] is False else None
     )
     return idle or off
+
+
+def _rank(node: Any) -> int:
+    return int(node.meta["val"].dim())
 
 
 #: Operators of the same arguments under a name that converters know.

@@ -169,6 +169,7 @@ def test_rewrites_are_noted(digits: Any, text_file: Any) -> None:
         "canonicalize_ops",
         "copy_contiguous",
         "fold_constants",
+        "merge_axes_to_four",
         "zero_fully_masked_rows",
     }
     assert {"litert-torch", "ai-edge-litert", "torch"} <= set(digits.file.artifact.provenance.tools)

@@ -90,6 +90,19 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.sort.default, (X, 1, True), {}),
     (ATEN.sort.stable, (X.round(),), {"stable": True, "dim": 0, "descending": False}),
     (ATEN.argsort.default, (X, 0, True), {}),
+    *[(getattr(ATEN, name).default, (X[:, :1], -2), {}) for name in ("argmax", "argmin")],
+    *[(getattr(ATEN, name).dim, (X[:, :1], 1), {}) for name in ("max", "min")],
+    (ATEN.max.dim, (X[..., :1], -1, True), {}),
+    (ATEN.sort.default, (X[:1], -3), {}),
+    (ATEN.topk.default, (X[..., :1], 1), {}),
+    (ATEN.split.Tensor, (X[:, :1], 1, -2), {}),
+    (ATEN.split_with_sizes.default, (X, [4], 1), {}),
+    (ATEN.flip.default, (X, [0, -1]), {}),
+    (ATEN.slice_scatter.default, (X, Y[:, :2], -2, 1, 3), {}),
+    (ATEN.cumsum.default, (X, -2), {}),
+    (ATEN.group_norm.default, (X.reshape(1, 4, 3, 1, 5), 2), {}),
+    (ATEN.pixel_shuffle.default, (X.transpose(0, 1), 2), {}),
+    (ATEN.pixel_unshuffle.default, (X[None, None, ..., :4], 2), {}),
     (ATEN.constant_pad_nd.default, (X, [-1, 2, 1, -1]), {}),
     (ATEN.constant_pad_nd.default, (X, [-1, -2], 4.0), {}),
     (ATEN.diagonal.default, (X,), {}),
@@ -188,6 +201,9 @@ def test_every_rule_has_a_case() -> None:
 
 def test_rules_leave_what_needs_none() -> None:
     assert SORT_RULES[ATEN.topk.default](X, 2, 2) is NotImplemented
+    assert TFLITE[ATEN.flip.default](X, [-1, 1]) is NotImplemented
+    assert TFLITE[ATEN.max.dim](X, 1) is NotImplemented
+    assert TFLITE[ATEN.split.Tensor](X, 2, 1) is NotImplemented
     assert CORRECTIONS[ATEN.constant_pad_nd.default](X, [1, 0]) is NotImplemented
     assert RULES[ATEN.one_hot.default](DIVISOR) is NotImplemented
     assert RULES[ATEN.linalg_inv.default](torch.eye(5)) is NotImplemented
