@@ -33,6 +33,7 @@ from edgeserve.backends.torch.passes import (
     lower_arithmetic,
     lower_pooling,
 )
+from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import overloads
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
@@ -119,15 +120,22 @@ def export_onnx(
         ConvertError: EDGE-CONVERT-020 the converter failed, -023 the file it made is not valid.
     """
     program = load_program(reference_artifact(exported), root)
-    program = decompose_unsupported(program, lambda target: target not in _UNTRANSLATED)
+    folder = Path(exported.source.folder)
+    rewrites = apply_passes_in_place(program, (add_scalar_axis,))
+    try:
+        with log_warnings():
+            plain = decompose_unsupported(program, lambda target: target not in _UNTRANSLATED)
+    except Exception as error:  # a rule may not hold for some use
+        raise convert_error(error, program, mark_nodes(program), folder) from error
+    program = plain
     modules = {node.name: module_path(node) for node in program.graph.nodes}
     traces = mark_nodes(program)
-    rewrites = apply_passes_in_place(program, _PASSES)
+    rewrites += apply_passes_in_place(program, _PASSES)
     try:
         with log_warnings():
             made = torch.onnx.export(program, dynamo=True, verbose=False, opset_version=OPSET)
     except Exception as error:  # the converter raises many kinds
-        raise convert_error(error, program, traces, Path(exported.source.folder)) from error
+        raise convert_error(error, program, traces, folder) from error
     assert made is not None  # torch returns None only without dynamo
     _restore_folded_names(made.model, program)
     symbols = _symbols(program, exported)

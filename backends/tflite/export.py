@@ -44,6 +44,7 @@ from edgeserve.backends.torch.passes import (
     lower_pooling,
     lower_resize,
 )
+from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import lower_complex
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
@@ -91,6 +92,7 @@ _REWRITES = (
     canonicalize.remove_noops,
     fold.fold_batch_norm,
     canonicalize.canonicalize_ops,
+    add_scalar_axis,
     lower_arithmetic.lower_alpha,
     lower_arithmetic.lower_division,
     lower_pooling.lower_divisor,

@@ -83,6 +83,31 @@ def _fmod(x: Tensor, y: Any) -> Any:
     return x - torch.div(x, y, rounding_mode="trunc") * y
 
 
+def _abs(x: Tensor) -> Any:
+    """The kernel supports 32 bits."""
+    return torch.maximum(x, -x) if x.dtype == torch.int64 else NotImplemented
+
+
+def _first_place(x: Tensor, best: Tensor, dim: int, keepdim: bool) -> Tensor:
+    """Where an element is the best one first, along an axis that ``best`` keeps."""
+    places = torch.arange(x.shape[dim]).reshape([-1] + [1] * (x.dim() - 1 - dim % x.dim()))
+    return torch.where(x == best, places, x.shape[dim]).amin(dim, keepdim)
+
+
+def _arg_reduction(reduce: Callable[..., Tensor]) -> Callable[..., Any]:
+    """``argmax`` or ``argmin`` of 64 bits by comparisons; the kernel supports 32 bits."""
+
+    def rule(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        if x.dtype != torch.int64 or not x.dim():
+            return NotImplemented
+        if dim is not None:
+            return _first_place(x, reduce(x, dim, True), dim, keepdim)
+        place = _first_place(x.reshape(-1), reduce(x.reshape(-1), 0, True), 0, False)
+        return place.reshape([1] * x.dim()) if keepdim else place
+
+    return rule
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **SCATTER_RULES,
@@ -91,10 +116,14 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **SHIFT_RULES,
     **LINALG_RULES,
     **SORT_RULES,
+    _ATEN.abs.default: _abs,
+    _ATEN.argmax.default: _arg_reduction(torch.amax),
+    _ATEN.argmin.default: _arg_reduction(torch.amin),
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
     _ATEN.bitwise_not.default: lambda x: NotImplemented if x.dtype == torch.bool else -1 - x,
     _ATEN.bitwise_xor.Tensor: _bitwise_xor,
     _ATEN.fmod.Tensor: _fmod,
+    _ATEN.kron.default: RULES[_ATEN.kron.default],
     _ATEN.logical_xor.default: _logical_xor,
     _ATEN.one_hot.default: RULES[_ATEN.one_hot.default],
     _ATEN.pow.Tensor_Scalar: _pow,

@@ -67,6 +67,7 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.diagonal_copy.default: _diagonal,
     _ATEN.full_like.default: _full_like,
     _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
+    _ATEN.kron.default: RULES[_ATEN.kron.default],
     _ATEN.lerp.Scalar: _lerp,
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
     _ATEN.scatter_reduce.two: SCATTER_RULES[_ATEN.scatter_reduce.two],
