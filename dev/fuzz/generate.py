@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -29,7 +30,8 @@ _FORMS = {
 _NUMBERS = (0.5, 2.0, -1.5, 0.1, 0.3, -0.7, 3.0)
 _MAKERS = {"w": "weight", "p": "places"}
 _CHOICE = re.compile(r"\{([^{}]*\|[^{}]*)\}")
-_NOISES = (0, 1, 2)
+#: Runs of an input set: in float32, then in float64 without noise and with two kinds of it.
+_NOISES = (None, 0, 1, 2)
 _LARGEST, _LEAST, _ELEMENTS, _RANK = 1e4, 1e-3, 1500, 5
 
 #: Largest effect of rounding, as a share of a result's scale, with which a step is kept.
@@ -144,16 +146,16 @@ class _Growing:
         self.seed, self.random = seed, random.Random(seed)
         self.inputs = tuple(_inputs(self.random))
         self.steps: list[Step] = []
-        self.plain = [{each.name: draw(each, n, seed) for each in self.inputs} for n in range(SETS)]
-        self.noisy = [
-            (noise, {name: wide(value) for name, value in values.items()})
-            for values in self.plain
+        sets = [{each.name: draw(each, n, seed) for each in self.inputs} for n in range(SETS)]
+        self.values = [
+            {n: v if noise is None else wide(v) for n, v in values.items()}
+            for values in sets
             for noise in _NOISES
         ]
 
     def unread(self) -> list[str]:
         read = {name for step in self.steps for name in step.reads}
-        return [name for name in self.plain[0] if name not in read]
+        return [name for name in self.values[0] if name not in read]
 
     def grow(self, name: str, attempt: int) -> None:
         """Add a step of an operator.
@@ -162,51 +164,45 @@ class _Growing:
             Exception: the drawn call raised, or its results are not wanted.
         """
         operator, place = OPERATORS[name], len(self.steps)
-        made = Draw(self.plain[0], self.unread(), f"{self.seed}:{place}:{name}:{attempt}")
-        text = made.written(operator.call)
-        step = Step(name, (), text, operator.rounding, made.state)
-        if operator.ordered and not all(_distinct(values[made.first]) for values in self.plain):
+        drawn = Draw(self.values[0], self.unread(), f"{self.seed}:{place}:{name}:{attempt}")
+        call = drawn.written(operator.call)
+        if operator.ordered and not all(
+            values[drawn.first].unique().numel() == values[drawn.first].numel()
+            for values in self.values
+        ):
             raise Unfit
+        step = Step(name, (), call, operator.rounding, drawn.state)
         state = state_of([step])
-        found = [run_step(step, values, state) for values in self.plain]
-        rough = [
-            run_step(step, v, state, noise and noise * 1000 + place) for noise, v in self.noisy
+        noises = [noise and noise * 1000 + place for noise in _NOISES] * SETS
+        found = [
+            run_step(step, values, state, noise)
+            for values, noise in zip(self.values, noises, strict=True)
         ]
-        for number in range(len(found[0])):
-            results = [each[number] for each in found]
-            _check(results, [each[number] for each in rough])
+        for results in zip(*found, strict=True):
+            _check(results)
         count = sum(len(each.targets) for each in self.steps)
         targets = tuple(f"v{count + number}" for number in range(len(found[0])))
-        self.steps.append(Step(name, targets, text, operator.rounding, made.state))
-        for values, results in zip(self.plain, found, strict=True):
-            values |= zip(targets, results, strict=True)
-        for (_, values), results in zip(self.noisy, rough, strict=True):
+        self.steps.append(msgspec.structs.replace(step, targets=targets))
+        for values, results in zip(self.values, found, strict=True):
             values |= zip(targets, results, strict=True)
 
 
-def _distinct(value: Tensor) -> bool:
-    return value.unique().numel() == value.numel()
-
-
-def _check(found: Sequence[Tensor], rough: Sequence[Tensor]) -> None:
-    """Raise `Unfit` where a result is not wanted; ``rough`` are three for each of ``found``."""
+def _check(found: Sequence[Tensor]) -> None:
+    """Raise `Unfit` where a result is not wanted: of each input set in float32, then with noise."""
     first, each = found[0], len(_NOISES)
     if not 0 < first.numel() <= _ELEMENTS or first.dim() > _RANK or first.dtype not in _FORMS["x"]:
         raise Unfit
-    if all(torch.equal(first, other) for other in found[1:]):
+    if all(torch.equal(first, other) for other in found[each::each]):
         raise Unfit
-    for number, result in enumerate(found):
+    for start in range(0, len(found), each):
+        result, *rough = found[start : start + each]
         largest = result.double().abs().max()
-        least = _LEAST if result.is_floating_point() and number < SETS - 2 else 0.0
+        least = _LEAST if result.is_floating_point() and start < (SETS - 2) * each else 0.0
         if not least <= largest <= (_LARGEST if result.is_floating_point() else 2**31 - 1):
             raise Unfit  # not a number is not in the range either
-        for other in rough[number * each : (number + 1) * each]:
-            limit = _SENSITIVE * largest if result.is_floating_point() else 0
-            if (
-                other.shape != result.shape
-                or (other.double() - result.double()).abs().max() > limit
-            ):
-                raise Unfit
+        limit = _SENSITIVE * largest if result.is_floating_point() else 0
+        if any(abs(other.double() - result.double()).max() > limit for other in rough):
+            raise Unfit
 
 
 def generate(seed: int) -> Program:
@@ -222,6 +218,6 @@ def generate(seed: int) -> Program:
             break
     made = {name for step in growing.steps for name in step.targets}
     read = {name for step in growing.steps for name in step.reads}
-    outputs = tuple(name for name in growing.unread() if name in made)[:6]
+    outputs = tuple(name for name in growing.unread() if name in made)
     inputs = tuple(each for each in growing.inputs if each.name in read)
     return Program(seed, inputs, tuple(growing.steps), outputs)

@@ -32,7 +32,7 @@ from edgeserve.convert.target import try_routes
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.errors import EdgeError
 from edgeserve.types.base import decode
-from edgeserve.types.source import Exported, Source
+from edgeserve.types.source import Source
 
 #: What two correct float32 implementations may differ by: a share of the output's range, and
 #: multiples of the errors seen in PyTorch itself, in float32 and with random rounding.
@@ -88,17 +88,11 @@ def _converted(
         backend = backends.get(format)
         artifact = try_routes(backend, exported, root, out)
         with backend.load(artifact, out, threads=1) as session:
-            return _run(Adapter(session, exported.signature), exported, sets)
-
-
-def _run(
-    adapter: Adapter, exported: Exported, sets: Sequence[tuple[Tensor, ...]]
-) -> list[list[np.ndarray]]:
-    names = [spec.name for spec in exported.signature.inputs]
-    outputs = [spec.name for spec in exported.signature.outputs]
-    feeds = [{n: t.numpy() for n, t in zip(names, each, strict=True)} for each in sets]
-    found = [adapter.run(feed) for feed in feeds]
-    return [[answer[name] for name in outputs] for answer in found]
+            adapter = Adapter(session, exported.signature)
+            names = [spec.name for spec in exported.signature.inputs]
+            outputs = [spec.name for spec in exported.signature.outputs]
+            feeds = [{n: t.numpy() for n, t in zip(names, each, strict=True)} for each in sets]
+            return [[answer[name] for name in outputs] for answer in map(adapter.run, feeds)]
 
 
 def _compared(
@@ -112,12 +106,9 @@ def _compared(
         for place, (name, got) in enumerate(zip(program.outputs, answer, strict=True)):
             rough = [each[place] for each in noisy]
             error = excess(wanted[place], exact[place], rough, torch.from_numpy(np.array(got)))
-            found.append((error, f"set {number}, {name}: {_shown(wanted[place], got)}"))
+            said = f"wanted {_few(wanted[place].numpy())}, got {_few(np.array(got))}"
+            found.append((error, f"set {number}, {name}: {said}"))
     return max(found, key=lambda each: each[0])
-
-
-def _shown(wanted: Tensor, got: np.ndarray) -> str:
-    return f"wanted {_few(wanted.numpy())}, got {_few(np.array(got))}"
 
 
 def _few(values: np.ndarray) -> str:

@@ -32,10 +32,6 @@ def shrink(program: Program, fails: Fails) -> Program:
 def _candidates(program: Program) -> Iterator[Program]:
     if len(program.outputs) > 1:
         yield from (pruned(program, (name,)) for name in program.outputs)
-        half = len(program.outputs) // 2
-        yield from (
-            pruned(program, part) for part in (program.outputs[:half], program.outputs[half:])
-        )
     for place in reversed(range(len(program.steps))):
         yield from _without(program, place)
 
