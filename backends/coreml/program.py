@@ -57,6 +57,7 @@ _ANY_SIZES = (
     move_bools,
     lower_arithmetic.lower_alpha,
     lower_pooling.lower_divisor,
+    lower_pooling.drop_ceil_mode,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,
     canonicalize.canonicalize_clip_bounds,

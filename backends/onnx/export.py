@@ -96,6 +96,7 @@ _PASSES = (
     canonicalize.remove_noops,
     canonicalize.canonicalize_ops,
     lower_pooling.lower_divisor,
+    lower_pooling.drop_ceil_mode,
     lower_pooling.lower_adaptive_pool,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,

@@ -96,6 +96,7 @@ _REWRITES = (
     lower_arithmetic.lower_alpha,
     lower_arithmetic.lower_division,
     lower_pooling.lower_divisor,
+    lower_pooling.drop_ceil_mode,
     functionalize.lower_masked_write,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,

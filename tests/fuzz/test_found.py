@@ -38,7 +38,18 @@ CALLS = (
     "(x1 > 0).unfold(0, 2, 1)",
     "(x1 > 0).slice_scatter((x1 < 0)[:1], 0, 1, 2)",
     "(x1 > 0).index_select(1, torch.tensor([2, 0]))",
-    "torch.nn.functional.pad(x1 > 0, (1, 2), value=True)",
+    "f.pad(x1 > 0, (1, 2), value=True)",
+    # A squeeze that takes no axis away, whole numbers under relu, maxima without their places.
+    "x0.squeeze(1) * 2",
+    "torch.relu(x1)",
+    "f.adaptive_max_pool2d(x0, (2, 2))",
+    "f.adaptive_max_pool2d(x0[0], (1, 2))",
+    # Outputs that are an input, and an earlier output, under another name.
+    "x0.flatten(-1)",
+    "(x0 * 3).to(torch.float32)",
+    # A last window that would start in the padding.
+    "f.max_pool2d(x0[:, :, :1], 2, 2, 1, 1, True)",
+    "f.avg_pool2d(x0[:, :, :1], 2, 2, 1, True, False)",
 )
 STEPS = tuple(Step(call, (f"v{place}",), call, "whole") for place, call in enumerate(CALLS))
 
