@@ -72,7 +72,7 @@ types: $(STAMP)
 
 schemas: $(STAMP)
 	$(BIN)/python -m dev.schemas --check spec/schema
-	$(BIN)/python -m edgeserve.codes --check docs/reference/errors.md
+	$(BIN)/python -m dev.errors_page --check docs/reference/errors.md
 
 dist: $(STAMP)
 	$(BIN)/python -m dev.distribution dist

@@ -27,8 +27,7 @@ from edgeserve.report.formatting import (
 )
 from edgeserve.report.load import WorkspaceContents, load_workspace
 from edgeserve.report.overview import clock, key_figures, matrix
-from edgeserve.report.pareto import size_against_latency
-from edgeserve.report.plotting import Series
+from edgeserve.report.plotting import Series, size_against_latency
 from edgeserve.report.request import Rendered, ReportRequest
 from edgeserve.report.summary import (
     agreement_phrase,
@@ -40,7 +39,7 @@ from edgeserve.report.summary import (
     sentence,
 )
 from edgeserve.report.thumbnails import Thumbnails
-from edgeserve.report.view_model import ArtifactRow, Fact, Page, Plot, RefusedRow
+from edgeserve.report.view_model import ArtifactRow, Fact, Page, Plot
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import plain
 from edgeserve.types.reports import Environment, Measurement, Report
@@ -99,7 +98,7 @@ def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
         headline=headline(loaded),
         tiles=key_figures(loaded, artifacts, rows),
         rows=rows,
-        refused=tuple(_refused(loaded, r) for r in manifest.refused),
+        refused=manifest.refused,
         plots=_plots(loaded, series),
         details=tuple(details),
         compared=evidence_facts(loaded),
@@ -197,17 +196,6 @@ def _difference(report: Report | None) -> dict[str, str]:
     worst = max(found, key=lambda value: math.inf if math.isnan(value) else value)
     limit = f"limit {scientific(report.limits.tensor)}"
     return {"difference": scientific(worst), "difference_note": limit}
-
-
-def _refused(loaded: WorkspaceContents, one: Refused) -> RefusedRow:
-    return RefusedRow(
-        name=artifact_name(one.format, one.precision),
-        code=clean(one.code),
-        message=clean(one.message),
-        hint=clean(one.hint),
-        path=clean(one.path or ""),
-        anchor=f"a-{_key(one)}" if _key(one) in loaded.reports else "",
-    )
 
 
 def _plots(loaded: WorkspaceContents, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
@@ -321,7 +309,10 @@ def _html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=lambda value: clean(value) if type(value) is str else value,
     )
+    environment.globals["artifact_name"] = artifact_name
+    environment.filters["scientific"] = scientific
     css = Markup(_template("report.css"))  # ours alone: no text of the user's is in it
     return environment.get_template("report.html.j2").render(page=page, css=css)
 

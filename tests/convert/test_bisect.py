@@ -15,8 +15,7 @@ from edgeserve import backends
 from edgeserve.backends.torch.diagnose.graph_slicing import CannotSlice, GraphSlice, GraphSlicer
 from edgeserve.backends.torch.export.export import ExportOptions, export_module
 from edgeserve.convert.bisect import BisectRequest, BisectResult, _Search, bisect
-from edgeserve.convert.bisect_failure import Failure
-from edgeserve.convert.bisect_script import MAX_LINES, part_script
+from edgeserve.convert.bisect_failure import MAX_LINES, Failure, part_script
 from edgeserve.convert.request import ExportRequest
 from edgeserve.convert.source import export_source
 from edgeserve.types.source import Source

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeserve.processing.image.plan import ImagePlan
+from edgeserve.processing.image.pipeline import ImagePlan
 from edgeserve.processing.steps.center_crop import CenterCrop
 from edgeserve.processing.steps.resize import Resize
 from edgeserve.types.steps import PixelStep

@@ -22,7 +22,7 @@ import numpy as np
 from edgeserve import tasks
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
-from edgeserve.processing.image.plan import ImagePlan
+from edgeserve.processing.image.pipeline import ImagePlan
 from edgeserve.processing.steps.decode import Decode, decode
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeserve import tasks
-from edgeserve.pipeline.result_table import file_size, result_table
-from edgeserve.terminal_text import escape_controls
+from edgeserve.errors import escape_controls
+from edgeserve.pipeline.result import file_size, result_table
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import encode, plain
 from edgeserve.types.manifest import Manifest

@@ -1,9 +1,9 @@
 """``docs/reference/errors.md``: every code, area by area, as the catalogue tells it.
 
-python -m edgeserve.codes --write docs/reference/errors.md   # after a code or its text changed
-python -m edgeserve.codes --check docs/reference/errors.md   # what CI runs; exit 1 if it is stale
+python -m dev.errors_page --write docs/reference/errors.md   # after a code or its text changed
+python -m dev.errors_page --check docs/reference/errors.md   # what CI runs; exit 1 if it is stale
 
-The page says what the files of this folder say, and nothing else.
+The page says what the files of `edgeserve.codes` say, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Every error has a stable code, one line that names the object, the expected and 
 the line of your own code where there is one, and a hint. `edgeserve explain CODE` prints the same
 text as this page. Exit codes: 1 a check failed, 2 usage, 3 an error.
 
-`python -m edgeserve.codes --write docs/reference/errors.md` generates this page.
+`python -m dev.errors_page --write docs/reference/errors.md` generates this page.
 """
 
 #: What Markdown would take for more than a letter.
