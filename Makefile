@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A package index with CPU-only torch wheels, for machines where the plain pin brings CUDA.
 TORCH_INDEX ?=
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 export HF_HUB_OFFLINE := 1
 
@@ -18,7 +18,7 @@ help:
 	@echo "make demo   convert, prove, measure and package two real models; leaves demo-out/"
 	@echo "make test   run the tests"
 	@echo "make check  lint, types, schemas"
-	@echo "make dist   build wheel and source archive; install and try each in a clean environment"
+	@echo "make dist   build wheel and source archive; try each in a clean environment; test the wheel"
 	@echo "make bench  print the figures of benchmarks/"
 	@echo "make gpu-check  CUDA parity and throughput, where there is a GPU"
 	@echo "make hostile    60,000 hostile requests at a whole endpoint"
@@ -76,6 +76,7 @@ schemas: $(STAMP)
 
 dist: $(STAMP)
 	$(BIN)/python -m dev.distribution dist
+	$(BIN)/python -m pytest -m dist tests/habits
 
 bench: $(STAMP)
 	$(BIN)/python -m dev.benchmarks
@@ -99,7 +100,7 @@ corpus: $(STAMP)
 
 # What is done stands in zoo-out/; what rests on other code is measured again (--keep takes it).
 zoo: $(STAMP)
-	$(BIN)/python -m pytest -m zoo tests/zoo
+	$(BIN)/python -m pytest -m zoo tests/zoo tests/validate tests/corpus
 	$(BIN)/python -m dev.zoo.run --group transformers --group plain
 
 zoo-ops: $(STAMP)

@@ -96,15 +96,12 @@ def searched(tmp_path: Path, factory: str, format: str) -> tuple[BisectResult, s
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "factory", "op"),
-    [
-        ("onnx", "bent", "special_bessel_j0"),
-        ("tflite", "bent", "special_bessel_j0"),
-        ("coreml", "turned", "linalg_qr"),
-    ],
+    [("tflite", "bent", "special_bessel_j0"), ("coreml", "turned", "linalg_qr")],
 )
 def test_a_refused_op_deep_inside_is_found_and_fails_alone(
     format: str, factory: str, op: str, tmp_path: Path
 ) -> None:
+    """The same for ONNX, through the command: tests/pipeline/test_bisect.py."""
     found, script = searched(tmp_path, factory, format)
     assert found.module == "0.1.1.last"
     assert found.operators == (f"aten.{op}.default",)
