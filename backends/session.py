@@ -223,6 +223,10 @@ class Session(ABC):
         except Exception as error:  # the border to the engine
             raise self._failed(error) from error
 
+    def index_bounds(self) -> dict[str, int]:
+        """The largest index that the program can look up, of inputs that it looks up in tables."""
+        return {}
+
     def _bucket(self, feed: Mapping[str, np.ndarray]) -> int:
         """Which of `buckets` has a feed's shapes; the last where none has, whose check says so."""
         if len(self.buckets) == 1:

@@ -32,16 +32,19 @@ from edgeserve.validate.checks.reference_sanity import (
     MAX_SENSITIVITY,
     find_dependent_batch,
     perturb,
+    proves_nothing,
     sensitivity,
 )
 from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
 from edgeserve.validate.golden.select import select_by_margin
 from edgeserve.validate.inputs.generate import (
     GeneratedInput,
-    InputStatistics,
+    changed_inputs,
     edge_inputs,
+    mask_inputs,
     media_inputs,
 )
+from edgeserve.validate.inputs.ranges import InputStatistics, unvaried_notes
 from edgeserve.validate.reference.preprocessing_search import (
     KEPT_INPUTS,
     MEDIA_NAMES,
@@ -91,6 +94,7 @@ class _Collected:
     synthetic: list[AskedInput] = field(default_factory=list)
     differing: list[AskedInput] = field(default_factory=list)  # of the data, the worst first
     labels: Counter[tuple[str, str]] = field(default_factory=Counter)  # server's and program's
+    narrowed: dict[str, list[str]] = field(default_factory=dict)  # generated inputs, by inputs
 
     def note_difference(self, asked: AskedInput) -> None:
         """Note how far the program is from a server's answer to an input of the data."""
@@ -284,14 +288,17 @@ def _over_generated(
 ) -> FileEntry:
     """Ask about generated inputs: natural ones as if they were data, the others as tensors."""
     tensors: list[SyntheticTensors] = []
-    for each in _generated(request, oracle, statistics):
+    example = read_arrays(Path(request.source_folder) / oracle.exported.examples.path)
+    masks = mask_inputs(oracle.exported, example)  # their zeros are no rounded numbers
+    for each in _generated(request, oracle, example, statistics):
         jobs.progress("reference on generated inputs", len(tensors))
         try:
-            answered = _ask(oracle, each, collected)
+            each, answered = _ask_widened(oracle, each, collected)
         except BackendError as error:  # a program may refuse an extreme input
             collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
             continue
-        if reason := _ill_conditioned(request, oracle, each, answered, statistics):
+        magnitudes = {n: 0.0 if n in masks else k.magnitude for n, k in statistics.items()}
+        if reason := _ill_conditioned(request, oracle, each, answered, magnitudes):
             collected.notes.append(f"generated input {each.name!r} left out: {reason}")
             continue
         answer = _answer_to(oracle, each, answered)
@@ -300,6 +307,12 @@ def _over_generated(
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)
+    collected.notes += [
+        f"the exported program fails on other numbers than those seen in {names}: not tried in"
+        f" generated input {', '.join(kinds)}"
+        for names, kinds in collected.narrowed.items()
+    ]
+    collected.notes += unvaried_notes(statistics, [each.feed for each in tensors])
     _ask_batch(oracle, collected, tensors)
     file, bare = write_synthetic(stage, tensors)
     collected.fillers[:] = [
@@ -325,12 +338,11 @@ def _ill_conditioned(
     oracle: Reference,
     each: GeneratedInput,
     answered: ReferenceAnswer,
-    statistics: dict[str, InputStatistics],
+    magnitudes: dict[str, float],
 ) -> str:
     """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
     if each.natural:
         return ""
-    magnitudes = {name: max(map(abs, known.range)) for name, known in statistics.items()}
     try:
         (moved,) = oracle.runner.run([perturb(each.feed, magnitudes, request.seed)])
     except BackendError:
@@ -343,16 +355,36 @@ def _ill_conditioned(
 
 
 def _generated(
-    request: AnswersRequest, oracle: Reference, statistics: dict[str, InputStatistics]
+    request: AnswersRequest,
+    oracle: Reference,
+    example: Feed,
+    statistics: dict[str, InputStatistics],
 ) -> Iterator[GeneratedInput]:
     """Natural inputs first; without data they say what numbers the tensors hold."""
     exported, processor = oracle.exported, oracle.processor
-    example = read_arrays(Path(request.source_folder) / exported.examples.path)
     made = list(media_inputs(exported, processor, request.seed))
     if request.data is None:
         _note_statistics(statistics, [each.feed for each in made if each.natural] or [example])
     yield from made
-    yield from edge_inputs(exported, processor, example, statistics, request.seed)
+    bounds = oracle.session.index_bounds()
+    yield from edge_inputs(exported, processor, example, statistics, request.seed, bounds)
+
+
+def _ask_widened(
+    oracle: Reference, each: GeneratedInput, collected: _Collected
+) -> tuple[GeneratedInput, ReferenceAnswer]:
+    """Ask about an input; about its form within what was seen where the program itself fails."""
+    seen = each.within_seen()
+    try:
+        answered = _ask(oracle, each, collected)
+        if seen is None or not proves_nothing(answered.outputs, each.natural):
+            return each, answered
+    except BackendError:
+        if seen is None:
+            raise
+    names = ", ".join(map(repr, changed_inputs(seen.feed, each.feed)))
+    collected.narrowed.setdefault(names, []).append(each.name)
+    return seen, _ask(oracle, seen, collected)
 
 
 def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> ReferenceAnswer:

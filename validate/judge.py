@@ -157,7 +157,8 @@ def _check_invariants(trial: ArtifactRun, backend: Backend, runner: BatchRunner)
     precision, floor = case.request.artifact.precision, case.limits.scale_floor
     limit = self_consistency_limit(precision, case.limits)
     feeds = [probe.feed for probe in trial.probes]
-    itself = SelfConsistency(runner, feeds, findings, floor, limit)
+    scales = trial.difference.magnitudes()
+    itself = SelfConsistency(runner, feeds, findings, floor, limit, scales)
     itself.check_batch(PaddedBatch.of(case.processor, case.exported), case.answers.mixes)
     itself.check_repeatable()
     reference = [probe.outputs for probe in trial.probes]

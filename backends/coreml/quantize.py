@@ -33,6 +33,7 @@ from edgeserve.backends.coreml.coremltools_import import (
 )
 from edgeserve.backends.coreml.dynamic_ranges import has_dynamic_sizes
 from edgeserve.backends.coreml.export_request import TARGETS
+from edgeserve.backends.coreml.float16 import float16_precision
 from edgeserve.backends.coreml.inspect import constants_of
 from edgeserve.backends.coreml.metadata import SourceMap
 from edgeserve.backends.coreml.package import (
@@ -153,7 +154,7 @@ def _quantized(folder: Path, keeping: _Kept, recipe: Recipe, samples: Samples) -
     with log_warnings(), validate_once():
         model = ct.models.MLModel(str(folder), skip_model_load=True)
         if recipe.options["compute"] == "fp16":
-            model = _reconvert(model, least, ct.PassPipeline(), ct.precision.FLOAT16)
+            model = _reconvert(model, least, ct.PassPipeline(), float16_precision())
         pipeline = ct.PassPipeline.EMPTY
         if recipe.precision == "w8a8":
             pipeline = ct.PassPipeline()  # its passes pull quantized operations together

@@ -50,9 +50,20 @@ def _magnitude(array: np.ndarray) -> float:
     return float(np.max(values, initial=0.0, where=np.isfinite(values)))
 
 
-def relative_difference(reference: Feed, answer: Feed, floor: float) -> float:
-    """Largest difference over all outputs, each relative to this reference's own scale."""
-    return max((_on_scale(reference[name], answer[name], floor) for name in reference), default=0.0)
+def relative_difference(
+    reference: Feed, answer: Feed, floor: float, scales: Mapping[str, float] | None = None
+) -> float:
+    """Largest difference over all outputs, each relative to a scale.
+
+    Args:
+        reference: Outputs by name.
+        answer: The same outputs, of which infinities and NaN must not be lost or gained.
+        floor: No scale counts as smaller.
+        scales: The scale of each output, where this reference's own is not larger.
+    """
+    floors = {name: max(floor, (scales or {}).get(name, 0.0)) for name in reference}
+    each = (_on_scale(reference[name], answer[name], floors[name]) for name in reference)
+    return max(each, default=0.0)
 
 
 def _on_scale(reference: np.ndarray, answer: np.ndarray, floor: float) -> float:
@@ -157,6 +168,10 @@ class TensorComparison:
         output = self._natural.get(name)
         return self._floor if output is None else output.seen.scale(field, self._floor)
 
+    def magnitudes(self) -> dict[str, float]:
+        """The largest magnitude of each output over natural inputs; whole numbers have none."""
+        return {n: o.seen.magnitude for n, o in self._natural.items() if o.seen.is_number}
+
     def of(self, index: int) -> float:
         """Largest relative difference of the ``index``-th natural input, over all fields."""
         return max(
@@ -241,8 +256,7 @@ class TensorComparison:
 
     def below_floor(self) -> dict[str, float]:
         """Outputs whose largest natural magnitude is below the floor, with that magnitude."""
-        largest = {n: o.seen.magnitude for n, o in self._natural.items() if o.seen.is_number}
-        return {name: value for name, value in largest.items() if value < self._floor}
+        return {name: value for name, value in self.magnitudes().items() if value < self._floor}
 
     def _both(self, name: str) -> Sequence[_OutputComparison]:
         return [side[name] for side in (self._natural, self._generated) if name in side]

@@ -18,6 +18,7 @@ from edgeserve.backends.checks import unknown_taps
 from edgeserve.backends.graph import ActivationRange, channel_axis
 from edgeserve.backends.session import LoadOptions, Session, numpy_dtype
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
+from edgeserve.backends.torch.program.index_bounds import index_bounds
 from edgeserve.backends.torch.program.io import load_program
 from edgeserve.environment import usable_cores
 from edgeserve.types.artifact import Artifact
@@ -143,6 +144,13 @@ class TorchSession(Session):
         ranges = {node.name: value for node, value in recorder.records.items()}
         ends = fused_outputs(self._module)
         return {name: ranges[end] for name, end in ends.items() if end in ranges}
+
+    def index_bounds(self) -> dict[str, int]:
+        """See `Session.index_bounds`."""
+        if self._module is None:
+            return {}
+        found = zip(self.io.inputs, index_bounds(self._module), strict=True)
+        return {spec.name: bound for spec, bound in found if bound is not None}
 
     def _tapped(self, node: fx.Node, value: Any) -> torch.Tensor | None:
         if node.name not in self._taps:
