@@ -11,7 +11,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus dist zoo zoo-ops lock venv clean help
+.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus mutants dist zoo zoo-ops lock venv clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make hostile    60,000 hostile requests at a whole endpoint"
 	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/explanation/zoo.md"
 	@echo "make corpus judge hundreds of good and damaged artifacts; resumes; leaves corpus-out/"
+	@echo "make mutants judge sixty wrong lowerings; resumes; leaves mutants-out/"
 
 venv: $(STAMP)
 
@@ -97,6 +98,10 @@ hostile: $(STAMP)
 corpus: $(STAMP)
 	$(BIN)/python -m dev.corpus --docs
 	$(BIN)/python -m dev.corpus.servers
+
+# Exit code 1: a wrong lowering was not refused, or too few are named.
+mutants: $(STAMP)
+	$(BIN)/python -m dev.mutants
 
 # What is done stands in zoo-out/; what rests on other code is measured again (--keep takes it).
 zoo: $(STAMP)

@@ -37,6 +37,7 @@ from edgeserve.validate.checks.reference_sanity import (
 )
 from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
 from edgeserve.validate.golden.select import select_by_margin
+from edgeserve.validate.inputs.edges import edge_feeds
 from edgeserve.validate.inputs.generate import (
     GeneratedInput,
     changed_inputs,
@@ -302,8 +303,8 @@ def _over_generated(
             collected.notes.append(f"generated input {each.name!r} left out: {reason}")
             continue
         answer = _answer_to(oracle, each, answered)
-        natural, sized = each.natural, each.of_length
-        collected.fillers.append(SyntheticInput(name=each.name, natural=natural, of_length=sized))
+        kind = {name: getattr(each, name) for name in ("natural", "of_length", "edge")}
+        collected.fillers.append(SyntheticInput(name=each.name, **kind))
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)
@@ -341,7 +342,7 @@ def _ill_conditioned(
     magnitudes: dict[str, float],
 ) -> str:
     """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
-    if each.natural:
+    if each.natural or each.edge:  # edges were chosen where the reference stands firm
         return ""
     try:
         (moved,) = oracle.runner.run([perturb(each.feed, magnitudes, request.seed)])
@@ -368,6 +369,9 @@ def _generated(
     yield from made
     bounds = oracle.session.index_bounds()
     yield from edge_inputs(exported, processor, example, statistics, request.seed, bounds)
+    masks = mask_inputs(exported, example)
+    for name, feed in edge_feeds(oracle.session, example, masks, request.seed):
+        yield GeneratedInput(name, natural=False, raw=None, feed=feed, edge=True)
 
 
 def _ask_widened(

@@ -67,12 +67,14 @@ class SyntheticInput(Value, frozen=True):
         natural: Like what the model is made for: it sets the outputs' scale where there is no data.
         answer: What the reference decided; None where it was not asked or gave no decision.
         of_length: It is there for its length, which its name says.
+        edge: It lies on a constant of the program (`edgeserve.validate.inputs.edges`).
     """
 
     name: str
     natural: bool
     answer: StoredAnswer | None = None
     of_length: bool = False
+    edge: bool = False
 
 
 class StoredCandidate(Value, frozen=True):

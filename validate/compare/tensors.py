@@ -86,7 +86,7 @@ class _OutputComparison:
         self.seen = OutputStats(split, is_number)
         self.not_finite: list[str] = []
         self.not_infinite: list[str] = []  # the reference is infinite, and the answer is not so
-        self.senseless: list[str] = []  # the reference itself gives NaN, or nothing finite
+        self.senseless: list[str] = []  # the reference gives NaN, or only infinity; and on what
         self.varies = [False, False]  # the reference, the answer
         self.first: list[np.ndarray | None] = [None, None]
         self.count = 0
@@ -99,7 +99,8 @@ class _OutputComparison:
         self.count += 1
         finite = np.isfinite(wanted)
         if not finite.all() and (np.isnan(wanted).any() or not finite.any()):
-            self.senseless.append(thing)
+            what = "NaN" if np.isnan(wanted).any() else "infinite throughout"
+            self.senseless.append(f"{what} on {thing}")
         if (finite & ~np.isfinite(got)).any():
             self.not_finite.append(thing)
         if exact is not None and _lost_infinity(exact, got):
@@ -229,9 +230,9 @@ class TensorComparison:
         found = {n: [t for o in self._both(n) for t in things_of(o)] for n in self._natural}
         return {name: things for name, things in found.items() if things}
 
-    def senseless(self) -> dict[str, list[str]]:
-        """Natural inputs on which the reference itself is NaN or nowhere finite, by output."""
-        return {name: o.senseless for name, o in self._natural.items() if o.senseless}
+    def senseless(self) -> dict[str, str]:
+        """What the reference itself gives, and on which natural input, by output without sense."""
+        return {name: o.senseless[0] for name, o in self._natural.items() if o.senseless}
 
     def still(self) -> list[str]:
         """Outputs that stand still over all inputs though the reference's do not."""

@@ -197,6 +197,7 @@ class GeneratedInput:
         feed: The same, prepared.
         of_length: It is there for its length, which its name says.
         seen: The same with no input beyond what was seen, for a program that fails on ``feed``.
+        edge: It lies on a constant of the program (`edgeserve.validate.inputs.edges`).
     """
 
     name: str
@@ -205,6 +206,7 @@ class GeneratedInput:
     feed: Feed
     of_length: bool = False
     seen: Feed | None = None
+    edge: bool = False
 
     def within_seen(self) -> GeneratedInput | None:
         """The input without what was widened; None where nothing was."""

@@ -17,7 +17,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.diagnose.export_errors import full_stack_traces, module_label
-from edgeserve.backends.torch.export.check_program import check_program
+from edgeserve.backends.torch.export.check_program import check_edges, check_program
 from edgeserve.backends.torch.export.determinism import (
     FirstRun,
     check_deterministic,
@@ -201,6 +201,7 @@ def _checked(
     fitting = [probe for probe in probes if has_fixed_sizes(probe, flat.examples, axes)]
     asked = [*_probes(flat, axes, widened), *fitting]
     check_program(traced.program, flat, first.tensors, asked, folder)
+    check_edges(traced.program, flat, declared.names, folder)
     return traced
 
 
