@@ -26,10 +26,14 @@ from edgeserve.backends.torch.passes import (
     fold,
     functionalize,
     lower_arithmetic,
+    lower_casts,
     lower_convolution,
     lower_data_movement,
+    lower_division,
     lower_pooling,
+    lower_powers,
     lower_resize,
+    promote_dtypes,
 )
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import has_complex, lower_complex
@@ -52,6 +56,10 @@ _ANY_SIZES = (
     functionalize.lower_masked_write,
     canonicalize.canonicalize_ops,
     lower_arithmetic.lower_alpha,
+    promote_dtypes.promote_operands,
+    lower_powers.lower_integer_powers,
+    lower_division.lower_division,
+    lower_casts.lower_casts,
     lower_pooling.lower_divisor,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,

@@ -31,7 +31,10 @@ from edgeserve.backends.torch.passes import (
     apply_passes_in_place,
     canonicalize,
     lower_arithmetic,
+    lower_division,
     lower_pooling,
+    lower_powers,
+    promote_dtypes,
 )
 from edgeserve.backends.torch.passes.fx_utils import overloads
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
@@ -68,7 +71,9 @@ def convert_error(
         source = find_checked_op((n.name, str(n.target)) for n in program.graph.nodes)
     if source is None:
         return converter_error("EDGE-CONVERT-020", "torch.onnx.export", one_line(chain[-1]))
-    node = next(node for node in program.graph.nodes if node.name == source)
+    node = next(  # a pass may have replaced the node itself
+        node for node in program.graph.nodes if source in (node.name, node.meta.get("stack_trace"))
+    )
     line = line_of_text(traces[source], folder)
     unknown = any(words in str(part) for part in chain for words in _NO_TRANSLATION)
     return RefusedOp(str(node.target), module_path(node), line).unsupported(
@@ -94,6 +99,9 @@ _PASSES = (
     canonicalize.remove_asserts,
     canonicalize.remove_noops,
     canonicalize.canonicalize_ops,
+    promote_dtypes.promote_operands,
+    lower_powers.lower_integer_powers,
+    lower_division.lower_division_by_fmod,
     lower_pooling.lower_divisor,
     lower_pooling.lower_adaptive_pool,
     canonicalize.copy_contiguous,
@@ -101,10 +109,11 @@ _PASSES = (
     lower_arithmetic.preserve_tiny_constants,
 )
 
-#: Operators with a rule of edgeserve that `torch.onnx.export` does not translate.
+#: Operators with a rule of edgeserve that `torch.onnx.export` does not translate, or translates
+#: without the sign of a zero.
 _UNTRANSLATED = set(SPECIAL_RULES) | overloads(
-    "cdist copysign.Scalar copysign.Tensor cummax cummin cumprod erfinv fmax fmin hypot istft "
-    "kthvalue linalg_inv linalg_inv_ex median.dim rrelu searchsorted.Tensor"
+    "atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod erfinv fmax fmin hypot "
+    "istft kthvalue linalg_inv linalg_inv_ex median.dim rrelu searchsorted.Tensor signbit"
 )
 
 
@@ -130,6 +139,7 @@ def export_onnx(
         raise convert_error(error, program, traces, Path(exported.source.folder)) from error
     assert made is not None  # torch returns None only without dynamo
     _restore_folded_names(made.model, program)
+    _restore_constants(made.model.graph)
     symbols = _symbols(program, exported)
     clean(made.model, exported.signature, symbols, modules)
     provenance = Provenance(route=route, rewrites=rewrites, tools=tools)
@@ -152,6 +162,21 @@ def _restore_folded_names(model: ir.Model, program: ExportedProgram) -> None:
         source = node.metadata_props.get(TRACE, "")
         if source in layers and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
             node.metadata_props[TRACE] = layers[source]
+
+
+def _restore_constants(graph: ir.Graph) -> None:
+    """Store constants that nodes read and the graph has lost, under names of their own.
+
+    onnxscript's rules for two bounds name the constants after the value that is bounded: the
+    second pair replaces the first.
+    """
+    for node in graph:
+        for value in node.inputs:
+            if value is None or value.const_value is None or value.producer() is not None:
+                continue
+            if graph.initializers.get(str(value.name)) is not value:
+                value.name = f"{value.name}_of_{node.name}"
+                graph.initializers.add(value)
 
 
 def _symbols(program: ExportedProgram, exported: Exported) -> dict[str, str]:

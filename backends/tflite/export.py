@@ -40,9 +40,12 @@ from edgeserve.backends.torch.passes import (
     lower_arithmetic,
     lower_convolution,
     lower_data_movement,
+    lower_division,
     lower_expand,
     lower_pooling,
+    lower_powers,
     lower_resize,
+    promote_dtypes,
 )
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import lower_complex
@@ -92,7 +95,9 @@ _REWRITES = (
     fold.fold_batch_norm,
     canonicalize.canonicalize_ops,
     lower_arithmetic.lower_alpha,
-    lower_arithmetic.lower_division,
+    promote_dtypes.promote_operands,
+    lower_powers.lower_integer_powers,
+    lower_division.lower_division,
     lower_pooling.lower_divisor,
     functionalize.lower_masked_write,
     canonicalize.copy_contiguous,

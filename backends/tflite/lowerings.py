@@ -67,20 +67,15 @@ def _bitwise_xor(x: Tensor, y: Tensor) -> Any:
     return torch.bitwise_xor(x.to(torch.int32), y.to(torch.int32)).to(torch.int64)
 
 
-def _pow(x: Tensor, exponent: Any) -> Any:
-    """Small powers of integers by multiplication; the converter would use 64 bits."""
-    if x.is_floating_point() or type(exponent) is not int or not 1 <= exponent <= 8:
-        return NotImplemented
-    made = x
-    for _ in range(exponent - 1):
-        made = made * x
-    return made if exponent > 1 else x.clone()
+def _abs(x: Tensor) -> Any:
+    """Of integers; the converter knows floats."""
+    return NotImplemented if x.is_floating_point() else torch.maximum(x, -x)
 
 
-def _fmod(x: Tensor, y: Any) -> Any:
-    if x.is_floating_point() or not isinstance(y, Tensor) or y.is_floating_point():
+def _sign(x: Tensor) -> Any:
+    if x.is_floating_point():
         return NotImplemented
-    return x - torch.div(x, y, rounding_mode="trunc") * y
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
 
 
 #: Rules by operator; `NotImplemented` leaves it as it is.
@@ -94,10 +89,10 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
     _ATEN.bitwise_not.default: lambda x: NotImplemented if x.dtype == torch.bool else -1 - x,
     _ATEN.bitwise_xor.Tensor: _bitwise_xor,
-    _ATEN.fmod.Tensor: _fmod,
+    _ATEN.abs.default: _abs,
     _ATEN.logical_xor.default: _logical_xor,
+    _ATEN.sign.default: _sign,
     _ATEN.one_hot.default: RULES[_ATEN.one_hot.default],
-    _ATEN.pow.Tensor_Scalar: _pow,
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
 }
 

@@ -54,6 +54,17 @@ def _full_like(x: Tensor, value: Any, *, dtype: Any = None, **memory: Any) -> An
     return torch.full_like(x, float(value), dtype=wanted)
 
 
+def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
+    """Integers between integers; coremltools takes them through float32."""
+    if x.is_floating_point():
+        return NotImplemented
+    for choose, limit in ((torch.maximum, min), (torch.minimum, max)):
+        if limit is not None:
+            wide = limit if isinstance(limit, Tensor) else torch.full_like(x, limit)
+            x = choose(x, wide)
+    return x
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
@@ -62,6 +73,8 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **LINALG_RULES,
     _ATEN.atan2.default: RULES[_ATEN.atan2.default],  # theirs is 0 on the negative axis
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
+    _ATEN.clamp.default: _clamp,
+    _ATEN.clamp.Tensor: _clamp,
     _ATEN.constant_pad_nd.default: _pad,
     _ATEN.diagonal.default: _diagonal,
     _ATEN.diagonal_copy.default: _diagonal,
