@@ -50,6 +50,7 @@ from edgeserve.user_lines import one_line
 _ANY_SIZES = (
     fold.fold_batch_norm,
     canonicalize.remove_asserts,
+    fold.fold_numbers,
     canonicalize.remove_noops,
     functionalize.functionalize_buffers,
     functionalize.functionalize_inputs,

@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from edgeserve.backends.onnx import OPSET
 from edgeserve.backends.onnx.clean import TRACE, all_nodes, clean
 from edgeserve.backends.onnx.model_file import save, write_artifact
+from edgeserve.backends.onnx.optimizer_rules import register_rules
 from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.decompositions.decompose import decompose_unsupported
 from edgeserve.backends.torch.decompositions.table import SPECIAL_RULES
@@ -37,6 +38,7 @@ from edgeserve.backends.torch.passes import (
     promote_dtypes,
 )
 from edgeserve.backends.torch.passes.fx_utils import overloads
+from edgeserve.backends.torch.passes.lower_attention_rank import lower_attention_rank
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.backends.torch.program.io import load_program, log_warnings
@@ -106,15 +108,26 @@ _PASSES = (
     lower_pooling.lower_adaptive_pool,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,
+    lower_attention_rank,
     lower_arithmetic.preserve_tiny_constants,
 )
 
 #: Operators with a rule of edgeserve that `torch.onnx.export` does not translate, or translates
 #: without the sign of a zero.
 _UNTRANSLATED = set(SPECIAL_RULES) | overloads(
-    "atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod erfinv fmax fmin hypot "
-    "istft kthvalue linalg_inv linalg_inv_ex median.dim rrelu searchsorted.Tensor signbit"
+    "atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod diagonal_scatter erfinv fmax "
+    "fmin hypot index_reduce istft kthvalue linalg_inv linalg_inv_ex median.dim put rrelu "
+    "scatter.reduce scatter.src scatter.value_reduce scatter_add scatter_reduce.two "
+    "searchsorted.Tensor signbit"
 )
+
+#: Operators whose translation makes ONNX sequences, which other precisions cannot be derived from.
+_BY_SEQUENCES = overloads(
+    "atleast_1d.Sequence atleast_2d.Sequence atleast_3d.Sequence column_stack dstack embedding_bag "
+    "embedding_bag.padding_idx hstack vstack"
+)
+
+_REPLACED = _UNTRANSLATED | _BY_SEQUENCES
 
 
 def export_onnx(
@@ -128,10 +141,11 @@ def export_onnx(
         ConvertError: EDGE-CONVERT-020 the converter failed, -023 the file it made is not valid.
     """
     program = load_program(reference_artifact(exported), root)
-    program = decompose_unsupported(program, lambda target: target not in _UNTRANSLATED)
+    program = decompose_unsupported(program, lambda target: target not in _REPLACED)
     modules = {node.name: module_path(node) for node in program.graph.nodes}
     traces = mark_nodes(program)
     rewrites = apply_passes_in_place(program, _PASSES)
+    register_rules()
     try:
         with log_warnings():
             made = torch.onnx.export(program, dynamo=True, verbose=False, opset_version=OPSET)

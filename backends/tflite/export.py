@@ -91,6 +91,7 @@ def _first_source(model: Any, io: IO, type: str) -> str | None:
 #: Passes for any sizes, and passes that need fixed sizes.
 _REWRITES = (
     canonicalize.remove_asserts,
+    fold.fold_numbers,
     canonicalize.remove_noops,
     fold.fold_batch_norm,
     canonicalize.canonicalize_ops,

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
-from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES
 from edgeserve.backends.torch.decompositions.table import RULES
 
 _ATEN = torch.ops.aten
@@ -80,6 +81,7 @@ def _sign(x: Tensor) -> Any:
 
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
+    **PLACING_RULES,
     **SCATTER_RULES,
     **BITWISE_RULES,
     **INDEXING_RULES,

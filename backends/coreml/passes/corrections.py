@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
-from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES
 from edgeserve.backends.torch.decompositions.table import RULES
 
 _ATEN = torch.ops.aten
@@ -65,10 +66,31 @@ def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
     return x
 
 
+def _on_integers(operator: Any, place: int) -> Callable[..., Any]:
+    """A write to truth values as one to integers, the only whole numbers that Core ML scatters.
+
+    Args:
+        operator: Of ATen.
+        place: Which argument after the first is written.
+    """
+    otherwise = PLACING_RULES.get(operator, lambda *_: NotImplemented)
+
+    def rule(x: Tensor, *rest: Any) -> Any:
+        if x.dtype is not torch.bool:
+            return otherwise(x, *rest)
+        given = list(rest)
+        source = given[place]
+        given[place] = source.to(torch.int32) if isinstance(source, Tensor) else int(source)
+        return operator(x.to(torch.int32), *given).to(torch.bool)
+
+    return rule
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
     **INDEXING_RULES,
+    **PLACING_RULES,
     **SHIFT_RULES,
     **LINALG_RULES,
     _ATEN.atan2.default: RULES[_ATEN.atan2.default],  # theirs is 0 on the negative axis
@@ -80,7 +102,10 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.diagonal_copy.default: _diagonal,
     _ATEN.full_like.default: _full_like,
     _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
+    _ATEN.index_put.default: _on_integers(_ATEN.index_put.default, 1),
     _ATEN.lerp.Scalar: _lerp,
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
+    _ATEN.scatter.src: _on_integers(_ATEN.scatter.src, 2),
+    _ATEN.scatter.value: _on_integers(_ATEN.scatter.value, 2),
     _ATEN.scatter_reduce.two: SCATTER_RULES[_ATEN.scatter_reduce.two],
 }

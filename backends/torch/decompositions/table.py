@@ -20,6 +20,7 @@ from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT
 from edgeserve.backends.torch.decompositions.fft import SIGNAL_RULES
 from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, ORDERING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES
 
 _ATEN = torch.ops.aten
 
@@ -219,6 +220,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
     **ORDERING_RULES,
     **INDEXING_RULES,
+    **PLACING_RULES,
     **SHIFT_RULES,
     **SIGNAL_RULES,
     **LINALG_RULES,
