@@ -35,6 +35,7 @@ from edgeserve.backends.torch.passes import (
     lower_resize,
     promote_dtypes,
 )
+from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import has_complex, lower_complex
 from edgeserve.backends.torch.passes.merge_axes import has_many_axes, merge_axes
@@ -70,6 +71,7 @@ _ANY_SIZES = (
 #: The passes that need fixed sizes.
 _FIXED_SIZES = (
     lower_complex,
+    add_batch_axis,
     lower_convolution.lower_output_padded_conv3d,
     lower_pooling.lower_adaptive_pool,
     lower_pooling.pool_by_slices,

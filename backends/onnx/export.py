@@ -115,8 +115,8 @@ _PASSES = (
 #: Operators with a rule of edgeserve that `torch.onnx.export` does not translate, or translates
 #: without the sign of a zero.
 _UNTRANSLATED = set(SPECIAL_RULES) | overloads(
-    "atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod diagonal_scatter erfinv fmax "
-    "fmin hypot index_reduce istft kthvalue linalg_inv linalg_inv_ex median.dim put rrelu "
+    "atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod diagonal_scatter erfinv "
+    "fmax fmin hypot index_reduce istft kthvalue linalg_inv linalg_inv_ex median.dim put rrelu "
     "scatter.reduce scatter.src scatter.value_reduce scatter_add scatter_reduce.two "
     "searchsorted.Tensor signbit"
 )

@@ -27,7 +27,7 @@ _Pair = tuple[Tensor, Tensor]
 
 
 def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if dim == x.dim() - 1 and largest:
+    if dim == x.dim() - 1 and largest and x.shape[dim] != 1:
         return NotImplemented  # in that form: `_sort_by_topk` counts that axis from the front
     return _sort_by_topk(x, k, dim, largest)
 
@@ -37,6 +37,8 @@ def _sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
 
 
 def _sort_by_topk(x: Tensor, k: int, dim: int, largest: bool) -> _Pair:
+    if x.shape[dim] == 1:  # the converter leaves a sort out of which no engine has the operation
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     last = x.movedim(dim, -1) if x.dim() > 1 else x
     _, places = torch.topk(last if largest else -last, k, last.dim() - 1)
     values = torch.gather(last, -1, places)
@@ -52,6 +54,37 @@ SORT_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.sort.stable: lambda x, *, stable=None, **how: _sort(x, **how),
     _ATEN.topk.default: _topk,
 }
+
+
+def _arg_reduction(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The first place along an axis of one, of which the converter makes nothing that runs."""
+    found = NotImplemented if dim is None else _extreme(x, dim, keepdim)
+    return found if found is NotImplemented else found[1]
+
+
+def _extreme(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The largest or smallest along an axis of one, and its place."""
+    if not x.dim() or x.shape[dim] != 1:
+        return NotImplemented
+    kept = x.clone() if keepdim else x.squeeze(dim).clone()
+    return kept, torch.zeros_like(kept, dtype=torch.int64)
+
+
+def _slice_scatter(x: Tensor, part: Tensor, dim: int = 0, *range: Any, **named: Any) -> Any:
+    """The converter counts axes from the front only."""
+    if dim >= 0:
+        return NotImplemented
+    return torch.slice_scatter(x, part, dim % x.dim(), *range, **named)
+
+
+def _flip(x: Tensor, dims: list[int]) -> Any:
+    """One axis after the other where they are not neighbours: the kernel takes neighbours only."""
+    axes = sorted(dim % x.dim() for dim in dims)
+    if len(axes) < 2 or axes[-1] - axes[0] == len(axes) - 1:
+        return NotImplemented
+    for axis in axes:
+        x = torch.flip(x, [axis])
+    return x
 
 
 def _logical_xor(x: Tensor, y: Tensor) -> Any:
@@ -88,14 +121,20 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **SHIFT_RULES,
     **LINALG_RULES,
     **SORT_RULES,
+    _ATEN.argmax.default: _arg_reduction,
+    _ATEN.argmin.default: _arg_reduction,
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
     _ATEN.bitwise_not.default: lambda x: NotImplemented if x.dtype == torch.bool else -1 - x,
     _ATEN.bitwise_xor.Tensor: _bitwise_xor,
     _ATEN.abs.default: _abs,
+    _ATEN.flip.default: _flip,
     _ATEN.logical_xor.default: _logical_xor,
+    _ATEN.max.dim: _extreme,
+    _ATEN.min.dim: _extreme,
     _ATEN.sign.default: _sign,
     _ATEN.one_hot.default: RULES[_ATEN.one_hot.default],
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
+    _ATEN.slice_scatter.default: _slice_scatter,
 }
 
 

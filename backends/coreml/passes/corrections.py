@@ -86,6 +86,20 @@ def _on_integers(operator: Any, place: int) -> Callable[..., Any]:
     return rule
 
 
+def _cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Any:
+    """Of axes counted from the end coremltools takes the last one only."""
+    if dim >= 0 or not x.dim():
+        return NotImplemented
+    return torch.cumsum(x, dim % x.dim(), dtype=dtype)
+
+
+def _group_norm(x: Tensor, groups: int, *rest: Any, **named: Any) -> Any:
+    """With the groups' axis coremltools' own form of five axes would have six."""
+    if x.dim() < 5:
+        return NotImplemented
+    return torch.group_norm(x.flatten(3), groups, *rest, **named).reshape(x.shape)
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
@@ -98,12 +112,15 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.clamp.default: _clamp,
     _ATEN.clamp.Tensor: _clamp,
     _ATEN.constant_pad_nd.default: _pad,
+    _ATEN.cumsum.default: _cumsum,
     _ATEN.diagonal.default: _diagonal,
     _ATEN.diagonal_copy.default: _diagonal,
     _ATEN.full_like.default: _full_like,
+    _ATEN.group_norm.default: _group_norm,
     _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
     _ATEN.index_put.default: _on_integers(_ATEN.index_put.default, 1),
     _ATEN.lerp.Scalar: _lerp,
+    _ATEN.logcumsumexp.default: RULES[_ATEN.logcumsumexp.default],  # theirs overflows at 89
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
     _ATEN.scatter.src: _on_integers(_ATEN.scatter.src, 2),
     _ATEN.scatter.value: _on_integers(_ATEN.scatter.value, 2),

@@ -9,6 +9,7 @@ product with zero hides an infinity.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,16 +28,31 @@ def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[
 
 
 def _prefixes(x: Tensor, dim: int, filler: float) -> Tensor:
-    """[..., n, n]: for each element all up to it, and the filler behind it; the axis goes last."""
-    last = x.movedim(dim, -1)
-    order = torch.arange(last.shape[-1], device=x.device)
+    """[before, behind, n, n]: for each element along an axis all up to it, then the filler.
+
+    Axes before it, and those behind it, are one: formats take few.
+    """
+    rows = _around(x, dim).transpose(1, 2)
+    order = torch.arange(rows.shape[-1], device=x.device)
     seen = order.unsqueeze(1) >= order
-    return torch.where(seen, last.unsqueeze(-2), torch.full_like(last.unsqueeze(-2), filler))
+    return torch.where(seen, rows.unsqueeze(-2), torch.full_like(rows.unsqueeze(-2), filler))
+
+
+def _around(x: Tensor, dim: int) -> Tensor:
+    """[before, n, behind]: the axes before one, and those behind it, each as one axis."""
+    dim %= max(x.dim(), 1)
+    before, behind = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
+    return x.reshape(before, x.shape[dim] if x.dim() else 1, behind)
+
+
+def _back(found: Tensor, x: Tensor) -> Tensor:
+    """[before, behind, n] in the sizes of the tensor that it was found for."""
+    return found.transpose(1, 2).reshape(x.shape)
 
 
 def _cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     given = x if dtype is None else x.to(dtype)
-    return torch.prod(_prefixes(given, dim, 1.0), -1).movedim(-1, dim)
+    return _back(torch.prod(_prefixes(given, dim, 1.0), -1), x)
 
 
 def _running(sign: int) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
@@ -45,10 +61,10 @@ def _running(sign: int) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
     def rule(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         parts = _prefixes(x if sign > 0 else -x, dim, -3e38)
         best = parts.amax(-1)
-        order = torch.arange(x.shape[dim], device=x.device)
+        order = torch.arange(parts.shape[-1], device=x.device)
         places = torch.where(parts == best.unsqueeze(-1), order, torch.zeros_like(order)).amax(-1)
         values = best if sign > 0 else -best
-        return values.movedim(-1, dim), places.movedim(-1, dim)
+        return _back(values, x), _back(places, x)
 
     return rule
 
@@ -59,9 +75,9 @@ ORDERING_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.cummin.default: _running(-1),
     _ATEN.cumprod.default: _cumprod,
     _ATEN.kthvalue.default: _kthvalue,
-    _ATEN.logcumsumexp.default: lambda x, dim: torch.logsumexp(
-        _prefixes(x, dim, -3e38), -1
-    ).movedim(-1, dim),
+    _ATEN.logcumsumexp.default: lambda x, dim: _back(
+        torch.logsumexp(_prefixes(x, dim, -3e38), -1), x
+    ),
     # Of two in the middle the lower one.
     _ATEN.median.dim: lambda x, dim, keepdim=False: _kthvalue(
         x, (x.shape[dim] + 1) // 2, dim, keepdim
