@@ -36,9 +36,11 @@ from edgeserve.backends.torch.passes import (
     promote_dtypes,
 )
 from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
+from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import has_complex, lower_complex
 from edgeserve.backends.torch.passes.merge_axes import has_many_axes, merge_axes
+from edgeserve.backends.torch.passes.move_bools import move_bools
 from edgeserve.backends.torch.passes.specialize import specialize
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
@@ -57,6 +59,8 @@ _ANY_SIZES = (
     functionalize.functionalize_inputs,
     functionalize.lower_masked_write,
     canonicalize.canonicalize_ops,
+    add_scalar_axis,
+    move_bools,
     lower_arithmetic.lower_alpha,
     promote_dtypes.promote_operands,
     lower_powers.lower_integer_powers,
