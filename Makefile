@@ -7,24 +7,25 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A package index with CPU-only torch wheels, for machines where the plain pin brings CUDA.
 TORCH_INDEX ?=
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus dist zoo zoo-ops fuzz-convert lock venv clean help
+.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus mutants dist zoo zoo-ops fuzz-convert lock venv clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   convert, prove, measure and package two real models; leaves demo-out/"
 	@echo "make test   run the tests"
 	@echo "make check  lint, types, schemas"
-	@echo "make dist   build wheel and source archive; install and try each in a clean environment"
+	@echo "make dist   build wheel and source archive; try each in a clean environment; test the wheel"
 	@echo "make bench  print the figures of benchmarks/"
 	@echo "make gpu-check  CUDA parity and throughput, where there is a GPU"
 	@echo "make hostile    60,000 hostile requests at a whole endpoint"
 	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/explanation/zoo.md"
 	@echo "make fuzz-convert  100 random programs in three formats; resumes; leaves fuzz-out/"
 	@echo "make corpus judge hundreds of good and damaged artifacts; resumes; leaves corpus-out/"
+	@echo "make mutants judge sixty wrong lowerings; resumes; leaves mutants-out/"
 
 venv: $(STAMP)
 
@@ -73,10 +74,11 @@ types: $(STAMP)
 
 schemas: $(STAMP)
 	$(BIN)/python -m dev.schemas --check spec/schema
-	$(BIN)/python -m edgeserve.codes --check docs/reference/errors.md
+	$(BIN)/python -m dev.errors_page --check docs/reference/errors.md
 
 dist: $(STAMP)
 	$(BIN)/python -m dev.distribution dist
+	$(BIN)/python -m pytest -m dist tests/habits
 
 bench: $(STAMP)
 	$(BIN)/python -m dev.benchmarks
@@ -98,9 +100,13 @@ corpus: $(STAMP)
 	$(BIN)/python -m dev.corpus --docs
 	$(BIN)/python -m dev.corpus.servers
 
+# Exit code 1: a wrong lowering was not refused, or too few are named.
+mutants: $(STAMP)
+	$(BIN)/python -m dev.mutants
+
 # What is done stands in zoo-out/; what rests on other code is measured again (--keep takes it).
 zoo: $(STAMP)
-	$(BIN)/python -m pytest -m zoo tests/zoo
+	$(BIN)/python -m pytest -m zoo tests/zoo tests/validate tests/corpus
 	$(BIN)/python -m dev.zoo.run --group transformers --group plain
 
 zoo-ops: $(STAMP)

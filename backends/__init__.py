@@ -22,7 +22,8 @@ from edgeserve.backends.base import Backend
 from edgeserve.backends.graph import Graph, Op, WeightInfo
 from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.errors import BackendError
-from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT, check_word
+from edgeserve.types.base import check_word
+from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT
 
 __all__ = [
     "Backend",

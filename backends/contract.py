@@ -35,7 +35,8 @@ from edgeserve.backends.session import Session, numpy_dtype
 from edgeserve.errors import BackendError
 from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact, Recipe
-from edgeserve.types.vocabulary import TARGETS, Precision, check_word
+from edgeserve.types.base import check_word
+from edgeserve.types.vocabulary import TARGETS, Precision
 
 __all__ = ["BackendContract", "Case", "Feed"]
 

@@ -41,6 +41,7 @@ class Op(Value, frozen=True):
         outputs: Names of the tensors it makes: what `taps` of `Backend.load` takes.
         source: Node of the exported program that it came from, where known.
         module: Path of the module that held that node ("features.0"), where known.
+        trace: Of an exported program: the stack trace of the user's code.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Op(Value, frozen=True):
     outputs: tuple[str, ...]
     source: str | None = None
     module: str | None = None
+    trace: str = ""
 
 
 class Graph(Value, frozen=True):

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from edgeserve.backends.edge_values import Edge
 from edgeserve.backends.graph import ActivationRange
 from edgeserve.errors import BackendError, EdgeError
 from edgeserve.types.records import Runtime
@@ -223,6 +224,26 @@ class Session(ABC):
         except Exception as error:  # the border to the engine
             raise self._failed(error) from error
 
+    def index_bounds(self) -> dict[str, int]:
+        """The largest index that the program can look up, of inputs that it looks up in tables."""
+        return {}
+
+    def edges(self) -> dict[str, tuple[Edge, ...]]:
+        """Constants that an input meets, by the input's name; empty: not to be had here."""
+        return {}
+
+    def rounded(self, feed: Mapping[str, np.ndarray], seed: int) -> list[dict[str, np.ndarray]]:
+        """Answers to a feed with operations that round otherwise; empty: not to be had here.
+
+        Raises:
+            BackendError: as `run`; -013 also where whole numbers leave 32 bits on the way.
+        """
+        self._checks[self._bucket(feed)](feed)
+        try:
+            return self._rounded(feed, seed)
+        except Exception as error:  # the border to the engine
+            raise self._failed(error) from error
+
     def _bucket(self, feed: Mapping[str, np.ndarray]) -> int:
         """Which of `buckets` has a feed's shapes; the last where none has, whose check says so."""
         if len(self.buckets) == 1:
@@ -252,6 +273,10 @@ class Session(ABC):
     def _inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, ActivationRange]:
         """See `inner`; the base shows nothing."""
         return {}
+
+    def _rounded(self, feed: Mapping[str, np.ndarray], seed: int) -> list[dict[str, np.ndarray]]:
+        """See `rounded`; the base shows nothing."""
+        return []
 
     @abstractmethod
     def _close(self) -> None:

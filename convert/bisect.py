@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING
 
 from edgeserve import backends
 from edgeserve.backends import Backend
-from edgeserve.convert.bisect_failure import Failure, conversion_failure, part_failure
-from edgeserve.convert.bisect_script import factory_script, part_script, run_script
+from edgeserve.convert.bisect_failure import (
+    Failure,
+    conversion_failure,
+    factory_script,
+    part_failure,
+    part_script,
+    run_script,
+)
 from edgeserve.convert.source import read_export
 from edgeserve.files import write_atomic
 from edgeserve.jobs import progress

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeserve.convert.source_checks import resolve_named_file
+from edgeserve.convert.source import resolve_named_file
 from edgeserve.errors import ConvertError
 from edgeserve.user_lines import one_line
 

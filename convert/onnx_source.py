@@ -20,7 +20,7 @@ from edgeserve.backends.onnx.inspect import dim_word
 from edgeserve.backends.torch import EXAMPLES
 from edgeserve.backends.versions import versions
 from edgeserve.convert.onnx_checks import check_model, check_valid, data_files, read_proto
-from edgeserve.convert.source_checks import check_packages
+from edgeserve.convert.source import check_packages
 from edgeserve.data.npz_io import write_arrays
 from edgeserve.errors import BackendError, ConvertError, FilesError
 from edgeserve.files import LOCAL, describe, sha256_bytes, write_atomic

@@ -6,19 +6,16 @@ run beside ONNX Runtime on inputs of several kinds, and what differs is refused.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from edgeserve.backends import Backend, Session
+from edgeserve.backends import Session
 from edgeserve.backends.reference import reference
 from edgeserve.errors import BackendError, ConvertError, EdgeError, UnsupportedOp
-from edgeserve.jobs import progress
 from edgeserve.types.source import Exported
 
 if TYPE_CHECKING:
@@ -40,24 +37,6 @@ _BELOW = (2, 16, 256)
 _SEEDS = 3
 
 Feed = dict[str, np.ndarray]
-
-
-@contextmanager
-def source_for_backend(
-    backend: Backend, exported: Exported, root: Path, folder: Path
-) -> Iterator[tuple[Exported, Path]]:
-    """The source as a backend takes it, and the folder of its files: itself, or its PyTorch form.
-
-    Raises:
-        UnsupportedOp: see `convert_to_torch`.
-        ConvertError: see `convert_to_torch`.
-    """
-    if exported.format in backend.takes or "torch" not in backend.takes:
-        yield exported, root
-        return
-    with tempfile.TemporaryDirectory(prefix=".tmp-torch-", dir=folder) as made:
-        progress("import the ONNX file into PyTorch")
-        yield convert_to_torch(exported, root, Path(made)), Path(made)
 
 
 def convert_to_torch(exported: Exported, root: Path, out: Path) -> Exported:

@@ -19,9 +19,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from edgeserve.errors import ConvertError
+from edgeserve.errors import ConvertError, first_control
 from edgeserve.files import describe, sha256_bytes, write_atomic
-from edgeserve.terminal_text import first_control
 from edgeserve.types.artifact import FileEntry
 from edgeserve.types.processing import Processing
 from edgeserve.types.vocabulary import TASKS, Task

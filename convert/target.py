@@ -13,7 +13,7 @@ import msgspec
 from edgeserve import backends
 from edgeserve.backends import Backend
 from edgeserve.convert.calibration import calibration
-from edgeserve.convert.onnx_to_torch import IMPORTED, source_for_backend
+from edgeserve.convert.onnx_to_torch import IMPORTED, convert_to_torch
 from edgeserve.convert.request import TargetRequest
 from edgeserve.convert.source import read_export
 from edgeserve.data import Feed
@@ -126,7 +126,7 @@ def try_routes(
     """
     out.mkdir(parents=True, exist_ok=True)
     first: EdgeError | None = None
-    with source_for_backend(backend, exported, root, out) as (taken, folder):
+    with _source_for_backend(backend, exported, root, out) as (taken, folder):
         for route in routes or backend.routes():
             progress(f"convert to {backend.format} by {route}")
             with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as stage:
@@ -150,3 +150,21 @@ def try_routes(
     rewrites = (IMPORTED, *made.provenance.rewrites)
     provenance = msgspec.structs.replace(made.provenance, rewrites=rewrites)
     return msgspec.structs.replace(made, provenance=provenance)
+
+
+@contextmanager
+def _source_for_backend(
+    backend: Backend, exported: Exported, root: Path, folder: Path
+) -> Iterator[tuple[Exported, Path]]:
+    """The source as a backend takes it, and the folder of its files: itself, or its PyTorch form.
+
+    Raises:
+        UnsupportedOp: see `convert_to_torch`.
+        ConvertError: see `convert_to_torch`.
+    """
+    if exported.format in backend.takes or "torch" not in backend.takes:
+        yield exported, root
+        return
+    with tempfile.TemporaryDirectory(prefix=".tmp-torch-", dir=folder) as made:
+        progress("import the ONNX file into PyTorch")
+        yield convert_to_torch(exported, root, Path(made)), Path(made)

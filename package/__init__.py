@@ -7,7 +7,6 @@ samples, logs and everything else of the workspace stay where they are.
 
 from __future__ import annotations
 
-from edgeserve.package.select import Packaged
-from edgeserve.package.writer import package
+from edgeserve.package.writer import Packaged, package
 
 __all__ = ["Packaged", "package"]

@@ -28,7 +28,6 @@ from edgeserve.report.load import WorkspaceContents
 from edgeserve.report.thumbnails import Thumbnails
 from edgeserve.report.view_model import (
     BoxOverlay,
-    CheckRow,
     Detail,
     Fact,
     OverlayBox,
@@ -38,7 +37,6 @@ from edgeserve.report.view_model import (
 from edgeserve.types.artifact import Artifact, Provenance, Reason, Refused
 from edgeserve.types.base import plain
 from edgeserve.types.reports import (
-    Check,
     EmbeddingStats,
     Mark,
     Measurement,
@@ -64,7 +62,7 @@ def detail(loaded: WorkspaceContents, one: Artifact | Refused, thumbnails: Thumb
         verdict=verdict,
         word=VERDICT_WORD[verdict],
         reasons=_reasons(artifact, report),
-        checks=tuple(_check(c) for c in report.checks) if report else (),
+        checks=report.checks if report else (),
         outputs=_outputs(report) if report else (),
         worst=tuple(_worst(w, thumbnails) for w in report.worst[:_WORST]) if report else (),
         worst_note=_worst_note(report),
@@ -83,15 +81,6 @@ def _reasons(artifact: Artifact | None, report: Report | None) -> tuple[Fact, ..
     elif report:
         found = report.judgement.reasons
     return tuple(Fact(clean(r.code), clean(r.message)) for r in found)
-
-
-def _check(check: Check) -> CheckRow:
-    figure = ""
-    if check.value is not None:
-        figure = scientific(check.value)
-        if check.limit is not None:
-            figure += f" (limit {scientific(check.limit)})"
-    return CheckRow(clean(check.name), check.ok, clean(check.detail), figure)
 
 
 def _outputs(report: Report) -> tuple[Fact, ...]:

@@ -27,8 +27,7 @@ from edgeserve.report.formatting import (
 )
 from edgeserve.report.load import WorkspaceContents, load_workspace
 from edgeserve.report.overview import clock, key_figures, matrix
-from edgeserve.report.pareto import size_against_latency
-from edgeserve.report.plotting import Series
+from edgeserve.report.plotting import Series, size_against_latency
 from edgeserve.report.request import Rendered, ReportRequest
 from edgeserve.report.summary import (
     agreement_phrase,
@@ -37,9 +36,10 @@ from edgeserve.report.summary import (
     judged_by_tensors,
     limitation_facts,
     not_run_here,
+    sentence,
 )
 from edgeserve.report.thumbnails import Thumbnails
-from edgeserve.report.view_model import ArtifactRow, Fact, Page, Plot, RefusedRow
+from edgeserve.report.view_model import ArtifactRow, Fact, Page, Plot
 from edgeserve.types.artifact import Artifact, Refused
 from edgeserve.types.base import plain
 from edgeserve.types.reports import Environment, Measurement, Report
@@ -47,6 +47,8 @@ from edgeserve.types.vocabulary import Verdict
 
 _VERDICT_ORDER: tuple[Verdict, ...] = ("pass", "degraded", "unproven", "fail")
 _MB = 1024.0 * 1024.0
+#: Remarks on the server, which are the same beside every artifact.
+_SERVER_FINDINGS = ("EDGE-CHECK-073", "EDGE-CHECK-074")
 
 _BOUNDS_CAPTION = (
     "Flip rate of decided answers: the dot is the observed rate, the bar its 95 % bounds. The "
@@ -96,7 +98,7 @@ def build_page(loaded: WorkspaceContents, thumbnails: Thumbnails) -> Page:
         headline=headline(loaded),
         tiles=key_figures(loaded, artifacts, rows),
         rows=rows,
-        refused=tuple(_refused(loaded, r) for r in manifest.refused),
+        refused=manifest.refused,
         plots=_plots(loaded, series),
         details=tuple(details),
         compared=evidence_facts(loaded),
@@ -196,17 +198,6 @@ def _difference(report: Report | None) -> dict[str, str]:
     return {"difference": scientific(worst), "difference_note": limit}
 
 
-def _refused(loaded: WorkspaceContents, one: Refused) -> RefusedRow:
-    return RefusedRow(
-        name=artifact_name(one.format, one.precision),
-        code=clean(one.code),
-        message=clean(one.message),
-        hint=clean(one.hint),
-        path=clean(one.path or ""),
-        anchor=f"a-{_key(one)}" if _key(one) in loaded.reports else "",
-    )
-
-
 def _plots(loaded: WorkspaceContents, series: list[Series]) -> tuple[tuple[Plot, ...], ...]:
     """The other plots in up to two columns, without plots of a single mark."""
     refused = [r for r in loaded.manifest.refused if _key(r) in loaded.reports]
@@ -256,7 +247,9 @@ def _environment(loaded: WorkspaceContents) -> tuple[Fact, ...]:
 
 def _warnings(loaded: WorkspaceContents) -> tuple[str, ...]:
     noisy = [m for some in loaded.measurements.values() for m in some if m.noisy]
-    warnings = []
+    reasons = (reason for r in loaded.reports.values() for reason in r.judgement.reasons)
+    found = dict.fromkeys(r.message for r in reasons if r.code in _SERVER_FINDINGS)
+    warnings = [sentence(clean(message)) for message in found]
     if len(noisy) > 1:
         some = list(dict.fromkeys(artifact_name(m.format, m.precision) for m in noisy))
         of = "" if len(some) == len(loaded.measurements) else f" of {join_phrase(some)}"
@@ -316,7 +309,10 @@ def _html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=lambda value: clean(value) if type(value) is str else value,
     )
+    environment.globals["artifact_name"] = artifact_name
+    environment.filters["scientific"] = scientific
     css = Markup(_template("report.css"))  # ours alone: no text of the user's is in it
     return environment.get_template("report.html.j2").render(page=page, css=css)
 

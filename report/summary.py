@@ -241,12 +241,13 @@ def _unproven(loaded: WorkspaceContents, artifacts: list[Artifact], also: str) -
         "unproven",
         "Unproven",
         f"{_subject(loaded, artifacts)} {verb} unproven.",
-        _sentence(reasons[0]) if reasons else "The evidence is insufficient for a verdict.",
+        sentence(reasons[0]) if reasons else "The evidence is insufficient for a verdict.",
         f"{then} {also}".strip(),
     )
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """A message as a sentence: with a capital and a full stop."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 

@@ -1,9 +1,11 @@
-"""The values of the report's template: finished texts and figures."""
+"""The values of the report's template: finished texts, figures, and the checks and refusals."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgeserve.types.artifact import Refused
+from edgeserve.types.reports import Check
 from edgeserve.types.vocabulary import Verdict
 
 if TYPE_CHECKING:
@@ -91,26 +93,6 @@ class ArtifactRow(NamedTuple):
     eight_bit: str = ""
 
 
-class RefusedRow(NamedTuple):
-    """A rejected artifact: name, reason and suggested action."""
-
-    name: str
-    code: str
-    message: str
-    hint: str
-    path: str
-    anchor: str = ""
-
-
-class CheckRow(NamedTuple):
-    """One check of the validation gate."""
-
-    name: str
-    ok: bool
-    detail: str
-    figure: str
-
-
 class OverlayBox(NamedTuple):
     """A box to be drawn over a picture, in the photo's own pixels."""
 
@@ -176,7 +158,7 @@ class Detail(NamedTuple):
     verdict: Verdict
     word: str
     reasons: tuple[Fact, ...]
-    checks: tuple[CheckRow, ...]
+    checks: tuple[Check, ...]
     outputs: tuple[Fact, ...]
     worst: tuple[WorstInputRow, ...]
     worst_note: str
@@ -196,7 +178,7 @@ class Page(NamedTuple):
     headline: Headline
     tiles: tuple[Tile, ...]
     rows: tuple[ArtifactRow, ...]
-    refused: tuple[RefusedRow, ...]
+    refused: tuple[Refused, ...]
     plots: tuple[tuple[Plot, ...], ...]
     details: tuple[Detail, ...]
     compared: tuple[Fact, ...]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import itertools
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +16,47 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Threads that wait in a loop take most of a busy machine; workers are started like this too.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+_numbers = itertools.count()
 #: (test, reason) of each test that was skipped.
 _skipped: list[tuple[str, str]] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no worker begins one when the others are done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> None:
+    """The collector passes over what earlier files imported: millions of objects, each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_registry() -> Iterator[None]:
+    """torch.onnx reads its translations once, not for each export: a small net takes less time."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        read = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
+        patch.setattr(ONNXRegistry, "from_torchlib", read)
+        yield
 
 
 @pytest.fixture(autouse=True)
 def _private_cache(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+) -> None:
     """Each test has its own edgeserve cache, never the user's."""
-    cache = tmp_path_factory.mktemp("cache")
+    # `mktemp` would read all names of its folder each time, of which there are thousands.
+    cache = tmp_path_factory.getbasetemp() / "caches" / str(next(_numbers))
+    cache.mkdir(parents=True)
     monkeypatch.setenv("EDGESERVE_CACHE", str(cache))
-    return cache
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from edgeserve.files import sha256_bytes, staged
 from edgeserve.processing.processor import load_processor
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
-from edgeserve.types.artifact import FileEntry
+from edgeserve.types.artifact import FileEntry, Reason
 from edgeserve.types.base import encode, number
 from edgeserve.types.samples import Sample, StoredAnswer
 from edgeserve.types.source import Exported
@@ -32,20 +32,25 @@ from edgeserve.validate.checks.reference_sanity import (
     MAX_SENSITIVITY,
     find_dependent_batch,
     perturb,
+    proves_nothing,
     sensitivity,
 )
 from edgeserve.validate.golden.candidates import generate_candidates, save_candidates
 from edgeserve.validate.golden.select import select_by_margin
+from edgeserve.validate.inputs.edges import edge_feeds
 from edgeserve.validate.inputs.generate import (
     GeneratedInput,
-    InputStatistics,
+    changed_inputs,
     edge_inputs,
+    mask_inputs,
     media_inputs,
 )
+from edgeserve.validate.inputs.ranges import InputStatistics, unvaried_notes
 from edgeserve.validate.reference.preprocessing_search import (
-    AskedPicture,
+    KEPT_INPUTS,
+    MEDIA_NAMES,
+    AskedInput,
     describe_difference,
-    distance,
     swapped_labels,
 )
 from edgeserve.validate.reference.python_callable import PT2, check_reference, reference_key
@@ -65,8 +70,6 @@ from edgeserve.validate.verdict import drift_limit
 
 #: Golden candidates are drawn until there are enough that are this many times as sure as needed.
 _MARGIN_FACTOR = 4.0
-
-_MEDIA_NAMES = {"image": "pictures", "audio": "sounds", "text": "texts"}
 
 
 @dataclass(frozen=True)
@@ -89,16 +92,17 @@ class _Collected:
     notes: list[str] = field(default_factory=list)
     natural: list[Feed] = field(default_factory=list)  # the first of them
     mixes: bool = False
-    pictures: list[AskedPicture] = field(default_factory=list)  # synthetic ones
-    apart: float = 0.0  # largest difference of the program from the server on the data
+    synthetic: list[AskedInput] = field(default_factory=list)
+    differing: list[AskedInput] = field(default_factory=list)  # of the data, the worst first
     labels: Counter[tuple[str, str]] = field(default_factory=Counter)  # server's and program's
+    narrowed: dict[str, list[str]] = field(default_factory=dict)  # generated inputs, by inputs
 
-    def note_difference(self, oracle: Reference, answered: ReferenceAnswer) -> None:
-        """Note how far the program is from a server's decision on an input of the data."""
-        record, program = answered.record, answered.program
-        if answered.own or record is None or program is None:
-            return
-        self.apart = max(self.apart, distance(oracle, answered, answered))
+    def note_difference(self, asked: AskedInput) -> None:
+        """Note how far the program is from a server's answer to an input of the data."""
+        self.differing.append(asked)
+        self.differing.sort(key=lambda each: -each.difference)
+        del self.differing[KEPT_INPUTS:]
+        record, program = asked.answer.record, asked.answer.program
         if isinstance(record, Classification) and isinstance(program, Classification):
             self.labels[record.label, program.label] += 1
 
@@ -192,11 +196,7 @@ def _collect(
     apart = time.process_time() - started
     answers, vectors = split_arrays(stage, collected.answers)
     candidates, candidates_file = _candidates(request, oracle, stage)
-    agrees = bool(data.samples) and collected.apart <= drift_limit(oracle.exported.task)
-    findings = (
-        swapped_labels(collected.labels),
-        describe_difference(oracle, collected.pictures, agrees),
-    )
+    findings = _findings(oracle, collected)
     return Answers(
         program_key=keys[0],
         reference_key=keys[2],
@@ -211,7 +211,7 @@ def _collect(
         chunks=tuple(writer.chunks),
         fillers=tuple(collected.fillers),
         fillers_file=file,
-        notes=(*filter(None, findings), *collected.notes),
+        notes=tuple(collected.notes),
         vectors=vectors,
         candidates=candidates,
         candidates_file=candidates_file,
@@ -219,8 +219,20 @@ def _collect(
         invariant_seconds=number(apart),
         least_score=None if oracle.least_score is None else number(oracle.least_score),
         mixes=collected.mixes,
-        findings=tuple(filter(None, findings)),
+        findings=findings,
     )
+
+
+def _findings(oracle: Reference, collected: _Collected) -> tuple[Reason, ...]:
+    """What the user has to know of the server beside the program."""
+    limit = drift_limit(oracle.exported.task)
+    texts = {
+        "EDGE-CHECK-074": swapped_labels(collected.labels),
+        "EDGE-CHECK-073": describe_difference(
+            oracle, collected.synthetic, collected.differing, limit
+        ),
+    }
+    return tuple(Reason(code=code, message=text) for code, text in texts.items() if text)
 
 
 def _over_data(
@@ -235,9 +247,11 @@ def _over_data(
             _note_statistics(statistics, feeds)
             collected.natural += feeds[: max(0, ACTIVATION_INPUTS - len(collected.natural))]
             answers = oracle.answer([s.id for s in samples], raws, feeds)
-            for i, answered in zip(batch, answers, strict=True):
+            asked = zip(batch, raws, feeds, answers, strict=True)
+            for i, raw, feed, answered in asked:
                 _check_decides(oracle, answered, data.samples[i].id)
-                collected.note_difference(oracle, answered)
+                if oracle.is_server:
+                    collected.note_difference(AskedInput.of(oracle, raw, feed, answered))
                 yield answered, data.hashes[i]
             jobs.progress("reference", batch.stop, len(data.samples))
 
@@ -275,22 +289,31 @@ def _over_generated(
 ) -> FileEntry:
     """Ask about generated inputs: natural ones as if they were data, the others as tensors."""
     tensors: list[SyntheticTensors] = []
-    for each in _generated(request, oracle, statistics):
+    example = read_arrays(Path(request.source_folder) / oracle.exported.examples.path)
+    masks = mask_inputs(oracle.exported, example)  # their zeros are no rounded numbers
+    for each in _generated(request, oracle, example, statistics):
         jobs.progress("reference on generated inputs", len(tensors))
         try:
-            answered = _ask(oracle, each, collected)
+            each, answered = _ask_widened(oracle, each, collected)
         except BackendError as error:  # a program may refuse an extreme input
             collected.notes.append(f"generated input {each.name!r} left out: {error.message}")
             continue
-        if reason := _ill_conditioned(request, oracle, each, answered, statistics):
+        magnitudes = {n: 0.0 if n in masks else k.magnitude for n, k in statistics.items()}
+        if reason := _ill_conditioned(request, oracle, each, answered, magnitudes):
             collected.notes.append(f"generated input {each.name!r} left out: {reason}")
             continue
         answer = _answer_to(oracle, each, answered)
-        natural, sized = each.natural, each.of_length
-        collected.fillers.append(SyntheticInput(name=each.name, natural=natural, of_length=sized))
+        kind = {name: getattr(each, name) for name in ("natural", "of_length", "edge")}
+        collected.fillers.append(SyntheticInput(name=each.name, **kind))
         tensors.append(SyntheticTensors(feed=each.feed, outputs=answered.outputs, answer=answer))
         if each.natural and request.data is None:
             collected.natural.append(each.feed)
+    collected.notes += [
+        f"the exported program fails on other numbers than those seen in {names}: not tried in"
+        f" generated input {', '.join(kinds)}"
+        for names, kinds in collected.narrowed.items()
+    ]
+    collected.notes += unvaried_notes(statistics, [each.feed for each in tensors])
     _ask_batch(oracle, collected, tensors)
     file, bare = write_synthetic(stage, tensors)
     collected.fillers[:] = [
@@ -316,12 +339,11 @@ def _ill_conditioned(
     oracle: Reference,
     each: GeneratedInput,
     answered: ReferenceAnswer,
-    statistics: dict[str, InputStatistics],
+    magnitudes: dict[str, float],
 ) -> str:
     """Why an extreme input proves nothing: on it the reference answers mostly rounding errors."""
-    if each.natural:
+    if each.natural or each.edge:  # edges were chosen where the reference stands firm
         return ""
-    magnitudes = {name: max(map(abs, known.range)) for name, known in statistics.items()}
     try:
         (moved,) = oracle.runner.run([perturb(each.feed, magnitudes, request.seed)])
     except BackendError:
@@ -334,23 +356,47 @@ def _ill_conditioned(
 
 
 def _generated(
-    request: AnswersRequest, oracle: Reference, statistics: dict[str, InputStatistics]
+    request: AnswersRequest,
+    oracle: Reference,
+    example: Feed,
+    statistics: dict[str, InputStatistics],
 ) -> Iterator[GeneratedInput]:
     """Natural inputs first; without data they say what numbers the tensors hold."""
     exported, processor = oracle.exported, oracle.processor
-    example = read_arrays(Path(request.source_folder) / exported.examples.path)
     made = list(media_inputs(exported, processor, request.seed))
     if request.data is None:
         _note_statistics(statistics, [each.feed for each in made if each.natural] or [example])
     yield from made
-    yield from edge_inputs(exported, processor, example, statistics, request.seed)
+    bounds = oracle.session.index_bounds()
+    yield from edge_inputs(exported, processor, example, statistics, request.seed, bounds)
+    masks = mask_inputs(exported, example)
+    for name, feed in edge_feeds(oracle.session, example, masks, request.seed):
+        yield GeneratedInput(name, natural=False, raw=None, feed=feed, edge=True)
+
+
+def _ask_widened(
+    oracle: Reference, each: GeneratedInput, collected: _Collected
+) -> tuple[GeneratedInput, ReferenceAnswer]:
+    """Ask about an input; about its form within what was seen where the program itself fails."""
+    seen = each.within_seen()
+    try:
+        answered = _ask(oracle, each, collected)
+        if seen is None or not proves_nothing(answered.outputs, each.natural):
+            return each, answered
+    except BackendError:
+        if seen is None:
+            raise
+    names = ", ".join(map(repr, changed_inputs(seen.feed, each.feed)))
+    collected.narrowed.setdefault(names, []).append(each.name)
+    return seen, _ask(oracle, seen, collected)
 
 
 def _ask(oracle: Reference, each: GeneratedInput, collected: _Collected) -> ReferenceAnswer:
     if each.natural and each.raw is not None:
         (answered,) = oracle.answer([each.name], [each.raw], [each.feed])
         collected.own.add(answered.own)
-        collected.pictures.append(AskedPicture(each.raw, each.feed, answered))
+        if oracle.is_server:
+            collected.synthetic.append(AskedInput.of(oracle, each.raw, each.feed, answered))
         return answered
     return oracle.program_answer(oracle.runner.run([each.feed])[0], each.feed)
 
@@ -410,5 +456,5 @@ def _preprocessing(oracle: Reference, data: _Data, collected: _Collected) -> str
     if not oracle.takes_raw_inputs:
         return "declared, not compared: the packaged processing made the endpoint's tensors"
     through = "tensors" if collected.own == {True} else "decisions"
-    on = "" if data.samples else f" on generated {_MEDIA_NAMES[oracle.processor.medium]} only"
+    on = "" if data.samples else f" on generated {MEDIA_NAMES[oracle.processor.medium]} only"
     return f"compared{on} (through the reference's {through})"

@@ -22,7 +22,7 @@ from edgeserve.processing.processor import load_processor
 from edgeserve.tasks import decision_rule
 from edgeserve.types.artifact import Judgement, Reason
 from edgeserve.types.base import number, plain
-from edgeserve.types.reports import Report
+from edgeserve.types.reports import OutputDiff, Report
 from edgeserve.validate.accuracy.evaluators import perplexity
 from edgeserve.validate.checks.activations import (
     check_activations,
@@ -33,6 +33,7 @@ from edgeserve.validate.checks.activations import (
 from edgeserve.validate.checks.declared_io import check_declared_io, check_size, check_weights
 from edgeserve.validate.checks.invariants import CheckLog, SelfConsistency, self_consistency_limit
 from edgeserve.validate.checks.reference_sanity import MIN_CONSTANT_ANSWERS, threshold_note
+from edgeserve.validate.culprit import find_culprit
 from edgeserve.validate.flips.counter import worst_tensors
 from edgeserve.validate.reference.python_callable import PT2
 from edgeserve.validate.reference_store import (
@@ -136,9 +137,36 @@ def _judge_session(
             pass  # its finding says why
         except BackendError as error:
             findings.check("runs", False, f"fails on inputs it has answered: {error.got}")
-    judgement = decide(_evidence(trial), _executed_by(session))
+    evidence = _evidence(trial)
+    judgement = decide(evidence, _executed_by(session))
+    if judgement.verdict == "fail" and evidence.precision == "fp32":
+        judgement = _with_culprit(judgement, trial, backend, evidence.worst)
     report = _report(trial, judgement, started)
     return msgspec.structs.replace(report, runtime=session.runtime)
+
+
+#: Reasons whose cause is a value, which some op computed.
+_OF_VALUES = frozenset(f"EDGE-CHECK-{n}" for n in "005 006 008 030 040 045 060 061 062".split())
+
+
+def _with_culprit(
+    judgement: Judgement, trial: ArtifactRun, backend: Backend, worst: OutputDiff | None
+) -> Judgement:
+    """The same, its first reason with the op that the wrong values come from."""
+    first, *rest = judgement.reasons
+    feed = trial.feed_of(worst.worst) if worst and first.code in _OF_VALUES else None
+    if worst is None or feed is None:
+        return judgement
+    case = trial.case
+    try:
+        found = find_culprit(backend, case.request, case.exported, worst.output, feed)
+    except BackendError as error:
+        trial.findings.notes.append(f"the op at fault was not looked for: {error.message}")
+        return judgement
+    if not found:
+        return judgement
+    named = msgspec.structs.replace(first, message=f"{first.message}; {found}")
+    return msgspec.structs.replace(judgement, reasons=(named, *rest))
 
 
 def _examine(trial: ArtifactRun, backend: Backend, session: Session) -> None:
@@ -157,7 +185,8 @@ def _check_invariants(trial: ArtifactRun, backend: Backend, runner: BatchRunner)
     precision, floor = case.request.artifact.precision, case.limits.scale_floor
     limit = self_consistency_limit(precision, case.limits)
     feeds = [probe.feed for probe in trial.probes]
-    itself = SelfConsistency(runner, feeds, findings, floor, limit)
+    scales = trial.difference.magnitudes()
+    itself = SelfConsistency(runner, feeds, findings, floor, limit, scales)
     itself.check_batch(PaddedBatch.of(case.processor, case.exported), case.answers.mixes)
     itself.check_repeatable()
     reference = [probe.outputs for probe in trial.probes]
@@ -175,7 +204,7 @@ def _check_values(trial: ArtifactRun) -> None:
     faults += [f"output {n!r} lacks the reference's infinity on {t[0]}" for n, t in lacking.items()]
     findings.check("finite", not faults, "; ".join(faults) or "finite wherever the reference is")
     lost = difference.senseless()
-    message = "; ".join(f"output {n!r} of the reference is NaN on {t[0]}" for n, t in lost.items())
+    message = "; ".join(f"output {n!r} of the reference is {what}" for n, what in lost.items())
     findings.check("reference-finite", not lost, message or "the reference gives numbers")
     names = ", ".join(repr(name) for name in difference.still())
     message = f"output {names} is constant over all inputs" if names else ""
@@ -247,8 +276,9 @@ def _evidence(trial: ArtifactRun) -> Evidence:
         drift=trial.tally.drift(),
         broken=tuple(trial.findings.broken),
         vacuous=tuple(trial.findings.vacuous),
-        remarks=tuple(trial.findings.remarks),
+        remarks=(*case.answers.findings, *trial.findings.remarks),
         whole=tuple(diff for diff in difference.natural() if diff.snr is None),
+        edges=frozenset(filler.name for filler in case.answers.fillers if filler.edge),
     )
 
 

@@ -12,7 +12,7 @@ from edgeserve import tasks
 from edgeserve.data import Feed, read_arrays, write_arrays
 from edgeserve.errors import ValidateError
 from edgeserve.files import LOCAL, describe, sha256_bytes, sha256_file, write_atomic
-from edgeserve.processing.batch import ORIGIN, origins_to_arrays, with_origins
+from edgeserve.processing.arrays import ORIGIN, origins_to_arrays, with_origins
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.tasks.embedding.device import nearest_neighbours
 from edgeserve.types.artifact import FileEntry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeserve.tasks.values import AnyRecord
-from edgeserve.types.artifact import Artifact, FileEntry
+from edgeserve.types.artifact import Artifact, FileEntry, Reason
 from edgeserve.types.base import Number, Value
 from edgeserve.types.records import Runtime
 from edgeserve.types.reports import Limits
@@ -67,12 +67,14 @@ class SyntheticInput(Value, frozen=True):
         natural: Like what the model is made for: it sets the outputs' scale where there is no data.
         answer: What the reference decided; None where it was not asked or gave no decision.
         of_length: It is there for its length, which its name says.
+        edge: It lies on a constant of the program (`edgeserve.validate.inputs.edges`).
     """
 
     name: str
     natural: bool
     answer: StoredAnswer | None = None
     of_length: bool = False
+    edge: bool = False
 
 
 class StoredCandidate(Value, frozen=True):
@@ -128,7 +130,8 @@ class Answers(Value, frozen=True):
         invariant_seconds: CPU seconds that generated inputs and inner tensors took.
         least_score: Of a detector with a server: the least score of a box that it listed.
         mixes: A row gets another answer within a batch than alone, from the reference itself.
-        findings: What the user has to know of the server beside the program, a sentence each.
+        findings: What the user has to know of the server beside the program: remarks on every
+            artifact.
     """
 
     program_key: str
@@ -153,7 +156,7 @@ class Answers(Value, frozen=True):
     invariant_seconds: Number = 0.0
     least_score: Number | None = None
     mixes: bool = False
-    findings: tuple[str, ...] = ()
+    findings: tuple[Reason, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.answers):

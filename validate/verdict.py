@@ -74,6 +74,7 @@ class Evidence:
         vacuous: Why the reference's outputs prove nothing.
         remarks: Reasons that change no verdict and stand last beside it.
         whole: Those of ``outputs`` on natural inputs that are whole numbers.
+        edges: Names of the inputs on constants of the program, where its answer is well defined.
     """
 
     precision: Precision
@@ -88,6 +89,7 @@ class Evidence:
     vacuous: tuple[Reason, ...] = ()
     remarks: tuple[Reason, ...] = ()
     whole: tuple[OutputDiff, ...] = ()
+    edges: frozenset[str] = frozenset()
 
     @property
     def drifts(self) -> bool:
@@ -151,8 +153,10 @@ def _tensors(evidence: Evidence) -> _Outcome | None:
     beyond = (_beyond(evidence),)
     if evidence.task == "tensors":
         return "fail", beyond
-    gross = evidence.worst is None or _distance(evidence.worst) > GROSS_ERROR
-    return ("fail", beyond) if gross and evidence.decisions is None else None
+    worst = evidence.worst
+    gross = worst is None or _distance(worst) > GROSS_ERROR
+    on_edge = worst is not None and worst.worst in evidence.edges
+    return ("fail", beyond) if gross and (evidence.decisions is None or on_edge) else None
 
 
 def _within(evidence: Evidence) -> _Outcome | None:

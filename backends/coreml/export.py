@@ -35,6 +35,7 @@ from edgeserve.backends.coreml.export_request import (
     input_types,
     output_types,
 )
+from edgeserve.backends.coreml.float16 import float16_precision
 from edgeserve.backends.coreml.metadata import describe_package, sources_of
 from edgeserve.backends.coreml.package import ENTRY, merge_functions, read_package, write_package
 from edgeserve.backends.coreml.passes import register_lowerings
@@ -157,7 +158,8 @@ def _call(
 ) -> Any:
     """Run the converter, again if an op needs a newer system; returns a PyMIL program."""
     ct = coremltools()
-    precision = ct.precision.FLOAT16 if request.precision == "fp16" else ct.precision.FLOAT32
+    half = request.precision == "fp16"
+    precision = float16_precision() if half else ct.precision.FLOAT32
     try:
         with log_warnings(), validate_once(), remove_weight_folders():
             model = ct.convert(

@@ -26,11 +26,16 @@ from edgeserve.backends.torch.passes import (
     fold,
     functionalize,
     lower_arithmetic,
+    lower_casts,
     lower_convolution,
     lower_data_movement,
+    lower_division,
     lower_pooling,
+    lower_powers,
     lower_resize,
+    promote_dtypes,
 )
+from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
 from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import has_complex, lower_complex
@@ -48,6 +53,7 @@ from edgeserve.user_lines import one_line
 _ANY_SIZES = (
     fold.fold_batch_norm,
     canonicalize.remove_asserts,
+    fold.fold_numbers,
     canonicalize.remove_noops,
     functionalize.functionalize_buffers,
     functionalize.functionalize_inputs,
@@ -56,6 +62,10 @@ _ANY_SIZES = (
     add_scalar_axis,
     move_bools,
     lower_arithmetic.lower_alpha,
+    promote_dtypes.promote_operands,
+    lower_powers.lower_integer_powers,
+    lower_division.lower_division,
+    lower_casts.lower_casts,
     lower_pooling.lower_divisor,
     lower_pooling.drop_ceil_mode,
     canonicalize.copy_contiguous,
@@ -66,6 +76,7 @@ _ANY_SIZES = (
 #: The passes that need fixed sizes.
 _FIXED_SIZES = (
     lower_complex,
+    add_batch_axis,
     lower_convolution.lower_output_padded_conv3d,
     lower_pooling.lower_adaptive_pool,
     lower_pooling.pool_by_slices,

@@ -33,6 +33,7 @@ from edgeserve.backends.coreml.coremltools_import import (
 )
 from edgeserve.backends.coreml.dynamic_ranges import has_dynamic_sizes
 from edgeserve.backends.coreml.export_request import TARGETS
+from edgeserve.backends.coreml.float16 import float16_precision
 from edgeserve.backends.coreml.inspect import constants_of
 from edgeserve.backends.coreml.metadata import SourceMap
 from edgeserve.backends.coreml.package import (
@@ -44,6 +45,7 @@ from edgeserve.backends.coreml.package import (
 )
 from edgeserve.backends.coreml.spec import (
     DATA,
+    MODEL,
     WEIGHTS,
     block_of,
     name_of,
@@ -153,15 +155,23 @@ def _quantized(folder: Path, keeping: _Kept, recipe: Recipe, samples: Samples) -
     with log_warnings(), validate_once():
         model = ct.models.MLModel(str(folder), skip_model_load=True)
         if recipe.options["compute"] == "fp16":
-            model = _reconvert(model, least, ct.PassPipeline(), ct.precision.FLOAT16)
+            model = _reconvert(model, least, ct.PassPipeline(), float16_precision())
         pipeline = ct.PassPipeline.EMPTY
         if recipe.precision == "w8a8":
             pipeline = ct.PassPipeline()  # its passes pull quantized operations together
+            _describe_as(Path(model.package_path), folder)
             ranges = measure_ranges(Path(model.package_path), samples)
             _quantize_activations(pipeline, model, keeping, recipe, ranges)
         _quantize_weights(pipeline, model, keeping)
         model = _reconvert(model, least, pipeline, ct.precision.FLOAT32)
     return Path(model.package_path)
+
+
+def _describe_as(package: Path, parent: Path) -> None:
+    """Give a package its parent's description: a conversion forgets the ranges of sizes."""
+    spec, _ = read_package(package)
+    spec.description.CopyFrom(read_package(parent)[0].description)
+    (package / DATA / MODEL).write_bytes(spec.SerializeToString())
 
 
 def _reconvert(model: Any, least: int, pipeline: Any, precision: Any) -> Any:

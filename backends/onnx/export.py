@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from edgeserve.backends.onnx import OPSET
 from edgeserve.backends.onnx.clean import TRACE, all_nodes, clean
 from edgeserve.backends.onnx.model_file import save, write_artifact
+from edgeserve.backends.onnx.optimizer_rules import register_rules
 from edgeserve.backends.torch import reference_artifact
 from edgeserve.backends.torch.decompositions.decompose import decompose_unsupported
 from edgeserve.backends.torch.decompositions.table import SPECIAL_RULES
@@ -31,10 +32,14 @@ from edgeserve.backends.torch.passes import (
     apply_passes_in_place,
     canonicalize,
     lower_arithmetic,
+    lower_division,
     lower_pooling,
+    lower_powers,
+    promote_dtypes,
 )
 from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import overloads
+from edgeserve.backends.torch.passes.lower_attention_rank import lower_attention_rank
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
 from edgeserve.backends.torch.program.io import load_program, log_warnings
@@ -69,7 +74,9 @@ def convert_error(
         source = find_checked_op((n.name, str(n.target)) for n in program.graph.nodes)
     if source is None:
         return converter_error("EDGE-CONVERT-020", "torch.onnx.export", one_line(chain[-1]))
-    node = next(node for node in program.graph.nodes if node.name == source)
+    node = next(  # a pass may have replaced the node itself
+        node for node in program.graph.nodes if source in (node.name, node.meta.get("stack_trace"))
+    )
     line = line_of_text(traces[source], folder)
     unknown = any(words in str(part) for part in chain for words in _NO_TRANSLATION)
     return RefusedOp(str(node.target), module_path(node), line).unsupported(
@@ -95,19 +102,34 @@ _PASSES = (
     canonicalize.remove_asserts,
     canonicalize.remove_noops,
     canonicalize.canonicalize_ops,
+    promote_dtypes.promote_operands,
+    lower_powers.lower_integer_powers,
+    lower_division.lower_division_by_fmod,
     lower_pooling.lower_divisor,
     lower_pooling.drop_ceil_mode,
     lower_pooling.lower_adaptive_pool,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,
+    lower_attention_rank,
     lower_arithmetic.preserve_tiny_constants,
 )
 
-#: Operators with a rule of edgeserve that `torch.onnx.export` does not translate.
+#: Operators with a rule of edgeserve that `torch.onnx.export` does not translate, or translates
+#: without the sign of a zero.
 _UNTRANSLATED = set(SPECIAL_RULES) | overloads(
-    "cdist copysign.Scalar copysign.Tensor cummax cummin cumprod erfinv fmax fmin hypot istft "
-    "kthvalue linalg_inv linalg_inv_ex median.dim rrelu searchsorted.Tensor"
+    "atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod diagonal_scatter erfinv "
+    "fmax fmin hypot index_reduce istft kthvalue linalg_inv linalg_inv_ex median.dim put rrelu "
+    "scatter.reduce scatter.src scatter.value_reduce scatter_add scatter_reduce.two "
+    "searchsorted.Tensor signbit"
 )
+
+#: Operators whose translation makes ONNX sequences, which other precisions cannot be derived from.
+_BY_SEQUENCES = overloads(
+    "atleast_1d.Sequence atleast_2d.Sequence atleast_3d.Sequence column_stack dstack embedding_bag "
+    "embedding_bag.padding_idx hstack vstack"
+)
+
+_REPLACED = _UNTRANSLATED | _BY_SEQUENCES
 
 
 def export_onnx(
@@ -125,13 +147,14 @@ def export_onnx(
     rewrites = apply_passes_in_place(program, (add_scalar_axis,))
     try:
         with log_warnings():
-            plain = decompose_unsupported(program, lambda target: target not in _UNTRANSLATED)
+            plain = decompose_unsupported(program, lambda target: target not in _REPLACED)
     except Exception as error:  # a rule may not hold for some use
         raise convert_error(error, program, mark_nodes(program), folder) from error
     program = plain
     modules = {node.name: module_path(node) for node in program.graph.nodes}
     traces = mark_nodes(program)
     rewrites += apply_passes_in_place(program, _PASSES)
+    register_rules()
     try:
         with log_warnings():
             made = torch.onnx.export(program, dynamo=True, verbose=False, opset_version=OPSET)
@@ -139,6 +162,7 @@ def export_onnx(
         raise convert_error(error, program, traces, folder) from error
     assert made is not None  # torch returns None only without dynamo
     _restore_folded_names(made.model, program)
+    _restore_constants(made.model.graph)
     symbols = _symbols(program, exported)
     clean(made.model, exported.signature, symbols, modules)
     provenance = Provenance(route=route, rewrites=rewrites, tools=tools)
@@ -161,6 +185,21 @@ def _restore_folded_names(model: ir.Model, program: ExportedProgram) -> None:
         source = node.metadata_props.get(TRACE, "")
         if source in layers and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
             node.metadata_props[TRACE] = layers[source]
+
+
+def _restore_constants(graph: ir.Graph) -> None:
+    """Store constants that nodes read and the graph has lost, under names of their own.
+
+    onnxscript's rules for two bounds name the constants after the value that is bounded: the
+    second pair replaces the first.
+    """
+    for node in graph:
+        for value in node.inputs:
+            if value is None or value.const_value is None or value.producer() is not None:
+                continue
+            if graph.initializers.get(str(value.name)) is not value:
+                value.name = f"{value.name}_of_{node.name}"
+                graph.initializers.add(value)
 
 
 def _symbols(program: ExportedProgram, exported: Exported) -> dict[str, str]:

@@ -10,6 +10,8 @@ or some digits more. So what such a constant reaches stays in float32, up to the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -43,6 +45,12 @@ _BOUNDED_OUTPUT = frozenset(
     "RMSNormalization Reciprocal Sigmoid Sign Softmax Softsign Tanh".split()
 )
 
+#: What a mask that is an input may hold.
+_HUGE = float(np.finfo(np.float32).max)
+
+#: What a mask that is an input passes through before it is added to scores.
+_VIEWS = frozenset("Cast Expand Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
+
 #: Elements up to which each number of a constant matters by itself (an epsilon, a factor).
 _FEW = 16
 
@@ -60,10 +68,12 @@ def fp32_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
     """
     found: set[ir.Node] = set()
     exact: set[ir.Value] = set()
-    beyond: set[ir.Value] = set()
+    beyond = {v: _HUGE for v in model.graph.inputs if is_float(v) and _is_added_mask(v)}
     for node in model.graph:
-        if _reads_out_of_range(node, beyond):
+        if (size := _out_of_range(node, beyond)) is not None:
             found.add(node)
+            if size > _EXACT_INTEGER_MAX:
+                beyond |= dict.fromkeys(filter(is_float, node.outputs), size)
         if _is_integer_arithmetic(node, exact):
             exact.update(node.outputs)
             found.add(node)
@@ -76,22 +86,41 @@ def fp32_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
     return found
 
 
-def _reads_out_of_range(node: ir.Node, beyond: set[ir.Value]) -> bool:
-    """Whether a node reads what may be large beyond float16; notes the results that may be, too."""
-    own = any(map(_is_out_of_range, _constants(node))) and node.op_type not in BOUNDS
-    if not own and not any(value in beyond for value in node.inputs):
-        return False
-    scaled = node.op_type == "Mul" and not own  # by a factor that may bring it back
-    if not scaled and node.op_type not in _BOUNDED_OUTPUT:
-        beyond.update(value for value in node.outputs if is_float(value))
-    return True
+def _is_added_mask(value: ir.Value, added: bool = False) -> bool:
+    """Whether all that reads a value adds it to what a softmax reads: it may hold such numbers."""
+    return bool(value.uses()) and all(
+        (added and node.op_type == "Softmax")
+        or (
+            node.op_type in _VIEWS | {"Add"}
+            and _is_added_mask(node.outputs[0], added or node.op_type == "Add")
+        )
+        for node, _ in value.uses()
+    )
 
 
-def _is_out_of_range(value: ir.Value) -> bool:
-    """Whether a constant holds a finite number that leaves float16 no digits for others."""
+def _out_of_range(node: ir.Node, beyond: Mapping[ir.Value, float]) -> float | None:
+    """How large the results of a node may be; None where it reads nothing out of range.
+
+    A factor may bring numbers back; one that is not constant is taken to do so.
+    """
+    kind = node.op_type
+    constant = max(map(_magnitude, _constants(node)), default=0.0)
+    own = constant if constant > _EXACT_INTEGER_MAX and kind not in BOUNDS else 0.0
+    read = max((beyond.get(v, 0.0) for v in node.inputs if v is not None), default=0.0)
+    if not own and not read:
+        return None
+    if read and kind == "Mul":
+        return read * constant
+    if read and kind == "Div":
+        return read / constant if constant else 0.0
+    return 0.0 if kind in _BOUNDED_OUTPUT else max(own, read)
+
+
+def _magnitude(value: ir.Value) -> float:
+    """The largest finite |number| of a constant: beyond 4096 float16 has no digits for others."""
     assert value.const_value is not None
-    array = np.abs(value.const_value.numpy())
-    return bool((np.isfinite(array) & (array > _EXACT_INTEGER_MAX)).any())
+    array = value.const_value.numpy()
+    return float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
 
 
 def _loses_precision(node: ir.Node, found: set[ir.Node]) -> bool:

@@ -6,6 +6,7 @@ Taps are added in memory only.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -119,6 +120,27 @@ def _weights(model: ir.Model) -> tuple[WeightInfo, ...]:
                     shape=tuple(int(size) for size in tensor.shape.numpy()),
                 )
     return tuple(sorted(found.values(), key=lambda weight: weight.name))
+
+
+#: Ops that give the same numbers, of other shape or type.
+_VIEWS = frozenset("Cast Expand Flatten Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
+
+
+def index_bounds(model: ir.Model) -> dict[str, int]:
+    """The largest index that a model can look up, of inputs that lead to tables unchanged."""
+    found = {value.name or "": list(_bounds(value)) for value in model.graph.inputs}
+    return {name: min(bounds) for name, bounds in found.items() if bounds}
+
+
+def _bounds(value: ir.Value) -> Iterator[int]:
+    for node, index in value.uses():
+        if node.op_type in _VIEWS and index == 0:
+            yield from _bounds(node.outputs[0])
+        elif node.op_type in ("Gather", "GatherElements") and index == 1:
+            axis, table = node.attributes.get_int("axis", 0), node.inputs[0]
+            size = table.shape[axis] if table is not None and table.shape is not None else None
+            if isinstance(size, int):
+                yield size - 1
 
 
 def with_taps(path: Path, taps: tuple[str, ...]) -> bytes:

@@ -77,9 +77,12 @@ def _is_layer(node: ir.Node) -> bool:
         return False
     rank = len(weight.shape or ())
     if node.op_type == "Gemm":
-        plain = node.attributes.get_float("alpha", 1.0) == 1.0
-        return plain and not node.attributes.get_int("transA", 0)
-    return rank == 2 if node.op_type == "MatMul" else rank >= 3
+        return True
+    if node.op_type == "MatMul":
+        return rank == 2
+    # The quantizer's scales for each channel of a group have no form for the bias of all groups.
+    grouped = node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) > 1
+    return rank >= 3 and not grouped
 
 
 def _constant(value: ir.Value) -> bool:
@@ -178,15 +181,56 @@ def quantize_static(
         hint = "export the model again with a newer operator set, or ask for --precision w8"
         raise QuantizeError("EDGE-QUANTIZE-012", "model", wanted=wanted, got=got, hint=hint)
     nodes = quantizable_nodes(model, kept)
+    transposed = dict(filter(None, [_make_plain(node) for node in nodes if node.op_type == "Gemm"]))
     if not nodes:
         raise nothing_to_quantize(
             "a convolution or linear layer with constant weights", "ask for --precision fp16"
         )
-    ranges = collect_ranges(artifact, root, _activations(nodes), samples)
+    names = _activations(nodes)
+    found = collect_ranges(
+        artifact, root, [*dict.fromkeys(transposed.get(name, name) for name in names)], samples
+    )
+    ranges = {name: found[transposed.get(name, name)] for name in names}
     made = _quantized(model, nodes, ranges, recipe)
     _restore_float_readers(made, {node.name or "" for node in nodes})
     _prevent_requantization(made)
     return made
+
+
+def _make_plain(node: ir.Node) -> tuple[str, str] | None:
+    """Give a Gemm the form of integer kernels: no factors, no transposed activation.
+
+    Returns:
+        The name of a transposed activation and that of the one in the model's file; None where
+        nothing is transposed.
+    """
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    for place, factor in ((1, "alpha"), (2, "beta")):
+        _multiply_in(graph, node, place, factor)
+    if not node.attributes.get_int("transA", 0):
+        return None
+    value = node.inputs[0]
+    assert value is not None
+    turn = ir.node("Transpose", [value], {"perm": [1, 0]}, name=f"{node.name}_transpose")
+    turn.metadata_props.update(node.metadata_props)
+    made = turn.outputs[0]
+    made.name, made.type = f"{node.name}_transposed", value.type
+    graph.insert_before(node, turn)
+    node.replace_input_with(0, made)
+    node.attributes.add(ir.AttrInt64("transA", 0))
+    return made.name, str(value.name)
+
+
+def _multiply_in(graph: ir.Graph, node: ir.Node, place: int, name: str) -> None:
+    """Multiply a constant input by the factor that the node has for it."""
+    factor = node.attributes.get_float(name, 1.0)
+    value = node.inputs[place] if place < len(node.inputs) else None
+    if factor == 1.0 or value is None or not _constant(value) or value.const_value is None:
+        return
+    array = (value.const_value.numpy() * np.float32(factor)).astype(np.float32)
+    node.replace_input_with(place, add_constant(graph, f"{value.name}_{name}", array))
+    node.attributes.add(ir.AttrFloat32(name, 1.0))
 
 
 def _activations(nodes: Iterable[ir.Node]) -> list[str]:

@@ -45,6 +45,7 @@ class OnnxSession(Session):
         count, version = how.threads or usable_cores(), onnxruntime.__version__
         runtime = Runtime(name="onnxruntime", version=version, delegate=how.delegate)
         super().__init__(artifact.io, runtime, count)
+        self._path = root / artifact.entry
         self._names = [*(spec.name for spec in artifact.io.outputs), *how.taps]
         options = _options(count, how.optimize)
         model = _model(artifact, root, how.taps, options)
@@ -56,6 +57,12 @@ class OnnxSession(Session):
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs = self._engine.run(self._names, feed)
         return dict(zip(self._names, outputs, strict=True))
+
+    def index_bounds(self) -> dict[str, int]:
+        """See `Session.index_bounds`."""
+        from edgeserve.backends.onnx.inspect import index_bounds, read
+
+        return index_bounds(read(self._path))
 
     def _close(self) -> None:
         self._engine = None

@@ -28,6 +28,7 @@ from edgeserve.backends.tflite.inspect import (
     fit_to_spec,
     read_signatures,
 )
+from edgeserve.backends.tflite.kernel_limits import check_kernels
 from edgeserve.backends.tflite.lowerings import register_decompositions
 from edgeserve.backends.tflite.schema import op_type, read_bytes, write_artifact, write_model
 from edgeserve.backends.tflite.tensor_names import SINGLE, path_of, rename, source_of, tag_sources
@@ -40,13 +41,18 @@ from edgeserve.backends.torch.passes import (
     lower_arithmetic,
     lower_convolution,
     lower_data_movement,
+    lower_division,
     lower_expand,
     lower_pooling,
+    lower_powers,
     lower_resize,
+    promote_dtypes,
 )
+from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
 from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import lower_complex
+from edgeserve.backends.torch.passes.merge_axes import FOUR_AXES, has_many_axes, merge_axes_to_four
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.io import load_program, log_warnings
 from edgeserve.types.artifact import Artifact, Provenance
@@ -89,12 +95,15 @@ def _first_source(model: Any, io: IO, type: str) -> str | None:
 #: Passes for any sizes, and passes that need fixed sizes.
 _REWRITES = (
     canonicalize.remove_asserts,
+    fold.fold_numbers,
     canonicalize.remove_noops,
     fold.fold_batch_norm,
     canonicalize.canonicalize_ops,
     add_scalar_axis,
     lower_arithmetic.lower_alpha,
-    lower_arithmetic.lower_division,
+    promote_dtypes.promote_operands,
+    lower_powers.lower_integer_powers,
+    lower_division.lower_division,
     lower_pooling.lower_divisor,
     lower_pooling.drop_ceil_mode,
     functionalize.lower_masked_write,
@@ -103,6 +112,7 @@ _REWRITES = (
 )
 _SIZED = (
     lower_complex,
+    add_batch_axis,
     lower_convolution.lower_conv_transpose3d,
     lower_convolution.split_groups,
     lower_convolution.lower_padding,
@@ -113,7 +123,6 @@ _SIZED = (
     lower_resize.resize_by_matrices,
     fold.fold_constants,
     lower_expand.remove_expand,
-    lower_expand.expand_to_cat,
 )
 
 
@@ -146,6 +155,7 @@ def export_tflite(
     sources = list(zip(outputs, converted.outputs, strict=True))
     rename(model, sizes[-1].name or SINGLE, inputs, sources)
     buckets = check_converted_io(read_signatures(model), exported.signature, sizes)
+    check_kernels(model, translator)
     data = write_model(model)
     smoke_run(data, model, buckets[0], examples, translator)
     provenance = Provenance(route=route, rewrites=converted.rewrites, tools=tools)
@@ -197,6 +207,9 @@ def _sized(
     plain = functional(module, inputs)
     sized = with_sizes(plain, inputs)
     rewrites = apply_passes(sized, _SIZED if plain is module else (*_REWRITES, *_SIZED))
+    if has_many_axes(sized, FOUR_AXES):
+        sized = with_sizes(sized, inputs)  # of what the passes have put in as well
+    rewrites += apply_passes(sized, (merge_axes_to_four, lower_expand.expand_to_cat))
     for part in sized.modules():
         part.training = False  # an exported module has no eval(); its trace is fixed anyway
     return sized, rewrites

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
-from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES
 from edgeserve.backends.torch.decompositions.table import RULES
 
 _ATEN = torch.ops.aten
@@ -26,7 +27,7 @@ _Pair = tuple[Tensor, Tensor]
 
 
 def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if dim == x.dim() - 1 and largest:
+    if dim == x.dim() - 1 and largest and x.shape[dim] != 1:
         return NotImplemented  # in that form: `_sort_by_topk` counts that axis from the front
     return _sort_by_topk(x, k, dim, largest)
 
@@ -36,6 +37,8 @@ def _sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
 
 
 def _sort_by_topk(x: Tensor, k: int, dim: int, largest: bool) -> _Pair:
+    if x.shape[dim] == 1:  # the converter leaves a sort out of which no engine has the operation
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     last = x.movedim(dim, -1) if x.dim() > 1 else x
     _, places = torch.topk(last if largest else -last, k, last.dim() - 1)
     values = torch.gather(last, -1, places)
@@ -53,6 +56,31 @@ SORT_RULES: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _extreme(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The largest or smallest along an axis of one, and its place."""
+    if not x.dim() or x.shape[dim] != 1:
+        return NotImplemented
+    kept = x.clone() if keepdim else x.squeeze(dim).clone()
+    return kept, torch.zeros_like(kept, dtype=torch.int64)
+
+
+def _slice_scatter(x: Tensor, part: Tensor, dim: int = 0, *range: Any, **named: Any) -> Any:
+    """The converter counts axes from the front only."""
+    if dim >= 0:
+        return NotImplemented
+    return torch.slice_scatter(x, part, dim % x.dim(), *range, **named)
+
+
+def _flip(x: Tensor, dims: list[int]) -> Any:
+    """One axis after the other where they are not neighbours: the kernel takes neighbours only."""
+    axes = sorted(dim % x.dim() for dim in dims)
+    if len(axes) < 2 or axes[-1] - axes[0] == len(axes) - 1:
+        return NotImplemented
+    for axis in axes:
+        x = torch.flip(x, [axis])
+    return x
+
+
 def _logical_xor(x: Tensor, y: Tensor) -> Any:
     """Exclusive or as an inequality."""
     if x.dtype != torch.bool or y.dtype != torch.bool:
@@ -67,25 +95,15 @@ def _bitwise_xor(x: Tensor, y: Tensor) -> Any:
     return torch.bitwise_xor(x.to(torch.int32), y.to(torch.int32)).to(torch.int64)
 
 
-def _pow(x: Tensor, exponent: Any) -> Any:
-    """Small powers of integers by multiplication; the converter would use 64 bits."""
-    if x.is_floating_point() or type(exponent) is not int or not 1 <= exponent <= 8:
-        return NotImplemented
-    made = x
-    for _ in range(exponent - 1):
-        made = made * x
-    return made if exponent > 1 else x.clone()
-
-
-def _fmod(x: Tensor, y: Any) -> Any:
-    if x.is_floating_point() or not isinstance(y, Tensor) or y.is_floating_point():
-        return NotImplemented
-    return x - torch.div(x, y, rounding_mode="trunc") * y
-
-
 def _abs(x: Tensor) -> Any:
-    """The kernel supports 32 bits."""
-    return torch.maximum(x, -x) if x.dtype == torch.int64 else NotImplemented
+    """Of integers; the converter knows floats."""
+    return NotImplemented if x.is_floating_point() else torch.maximum(x, -x)
+
+
+def _sign(x: Tensor) -> Any:
+    if x.is_floating_point():
+        return NotImplemented
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
 
 
 def _first_place(x: Tensor, best: Tensor, dim: int, keepdim: bool) -> Tensor:
@@ -95,9 +113,14 @@ def _first_place(x: Tensor, best: Tensor, dim: int, keepdim: bool) -> Tensor:
 
 
 def _arg_reduction(reduce: Callable[..., Tensor]) -> Callable[..., Any]:
-    """``argmax`` or ``argmin`` of 64 bits by comparisons; the kernel supports 32 bits."""
+    """``argmax`` or ``argmin`` of 64 bits by comparisons, as the kernel supports 32 bits.
+
+    Along an axis of one it is the first place: the converter makes nothing that runs of that.
+    """
 
     def rule(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is not None and (found := _extreme(x, dim, keepdim)) is not NotImplemented:
+            return found[1]
         if x.dtype != torch.int64 or not x.dim():
             return NotImplemented
         if dim is not None:
@@ -110,6 +133,7 @@ def _arg_reduction(reduce: Callable[..., Tensor]) -> Callable[..., Any]:
 
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
+    **PLACING_RULES,
     **SCATTER_RULES,
     **BITWISE_RULES,
     **INDEXING_RULES,
@@ -122,12 +146,15 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
     _ATEN.bitwise_not.default: lambda x: NotImplemented if x.dtype == torch.bool else -1 - x,
     _ATEN.bitwise_xor.Tensor: _bitwise_xor,
-    _ATEN.fmod.Tensor: _fmod,
+    _ATEN.flip.default: _flip,
     _ATEN.kron.default: RULES[_ATEN.kron.default],
     _ATEN.logical_xor.default: _logical_xor,
+    _ATEN.max.dim: _extreme,
+    _ATEN.min.dim: _extreme,
+    _ATEN.sign.default: _sign,
     _ATEN.one_hot.default: RULES[_ATEN.one_hot.default],
-    _ATEN.pow.Tensor_Scalar: _pow,
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
+    _ATEN.slice_scatter.default: _slice_scatter,
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeserve.convert.huggingface.model import ATTENTIONS
-from edgeserve.convert.source_checks import check_packages
+from edgeserve.convert.source import check_packages
 from edgeserve.convert.torch_source import SourceModule
 from edgeserve.types.vocabulary import Task
 

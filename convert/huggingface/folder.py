@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeserve.convert.source_checks import check_links, resolve_named_file
+from edgeserve.convert.source import check_links, resolve_named_file
 from edgeserve.errors import ConvertError
 from edgeserve.processing import Processor, Raw
 from edgeserve.types.processing import InputProcessing, Processing

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from edgeserve.convert.huggingface.folder import ModelFolder, from_files
-from edgeserve.convert.source_checks import resolve_named_file
+from edgeserve.convert.source import resolve_named_file
 from edgeserve.errors import ConvertError
 from edgeserve.files import sha256_bytes
 from edgeserve.processing.steps.tokenize import Encoder, Tokenize, TokenizePart

@@ -3,7 +3,7 @@
     python -m dev.corpus.servers            # all; one line a server, then the figures
     python -m dev.corpus.servers luma bgr   # some
 
-A small network with fixed weights answers behind thirty-odd preprocessings: as the package
+A small network with fixed weights answers behind some forty preprocessings: as the package
 declares them but for one step (five have two), done as Pillow, OpenCV or torchvision do it. The
 right answers are those of Pillow itself and `torch.nn.functional.interpolate`, not of the code that
 searches. Of every server the step is to be named, and what `convert` keeps has to hold its golden
@@ -86,6 +86,31 @@ def area(array: np.ndarray, height: int, width: int) -> np.ndarray:
     return np.rint(array)
 
 
+def opened(raw: bytes) -> Image.Image:
+    """As Pillow decodes, without a look at the EXIF orientation."""
+    return Image.open(io.BytesIO(raw)).convert("RGB")
+
+
+def shrunk(raw: bytes) -> Image.Image:
+    """A JPEG decoded at half its size, which saves a server time."""
+    image = Image.open(io.BytesIO(raw))
+    image.draft("RGB", (image.width // 2, image.height // 2))
+    return image.convert("RGB")
+
+
+def repeated_chroma(raw: bytes) -> Image.Image:
+    """As JPEG decoders that repeat the chroma of 2 x 2 pixels instead of interpolating it."""
+    image = Image.open(io.BytesIO(raw))
+    if image.format != "JPEG":
+        return image.convert("RGB")
+    levels = np.array(image.convert("YCbCr"))
+    height, width = levels.shape[0] // 2 * 2, levels.shape[1] // 2 * 2
+    blocks = levels[:height, :width, 1:].reshape(height // 2, 2, width // 2, 2, 2)
+    mean = np.rint(blocks.mean((1, 3), keepdims=True)).astype(np.uint8)
+    levels[:height, :width, 1:] = np.broadcast_to(mean, blocks.shape).reshape(height, width, 2)
+    return Image.fromarray(levels, "YCbCr").convert("RGB")
+
+
 def _as_is(levels: np.ndarray) -> np.ndarray:
     return levels
 
@@ -109,6 +134,8 @@ class Server:
         mean: Of each channel, on levels divided.
         std: Likewise.
         at_size: The user's photos have the model's size already.
+        files: The user's photos: "png", "jpeg", or "turned" (JPEG with an EXIF orientation).
+        decode: A file to a picture.
     """
 
     name: str
@@ -122,6 +149,8 @@ class Server:
     mean: _Channels = _MEAN
     std: _Channels = _STD
     at_size: bool = False
+    files: str = "png"
+    decode: Callable[[bytes], Image.Image] = opened
 
     def tensor(self, image: Image.Image) -> np.ndarray:
         """Float32 [1, 3, 64, 64] of a decoded picture."""
@@ -220,6 +249,9 @@ _SERVERS = (
         "cut off instead of rounded",
         resize=interpolated("bilinear", antialias=True, bits=np.floor),
     ),
+    Server("orientation ignored", "EXIF orientation ignored", files="turned"),
+    Server("jpeg at half size", "JPEG decoded at 1/2", files="jpeg", decode=shrunk),
+    Server("other jpeg decoder", "another decoder", files="jpeg", decode=repeated_chroma),
 )
 _TWO = (
     Server("bgr and bicubic", "several", resize=pillow(Image.Resampling.NEAREST), order="late"),
@@ -238,8 +270,12 @@ _TWO = (
 RIGHT = Server("right", "")
 
 
-def photos(folder: Path, at_size: bool) -> None:
-    """48 drawn pictures of many sizes, or of the model's."""
+def photos(folder: Path, at_size: bool, files: str = "png") -> None:
+    """48 drawn pictures of many sizes, or of the model's; see `Server.files`."""
+    orientation = Image.Exif()
+    orientation[0x0112] = 6 if files == "turned" else 1
+    options: dict[str, Any] = {} if files == "png" else {"exif": orientation, "quality": 95}
+    ending = "png" if files == "png" else "jpg"
     draw = np.random.default_rng(5)
     folder.mkdir()
     for i in range(48):
@@ -248,7 +284,7 @@ def photos(folder: Path, at_size: bool) -> None:
         image = Image.fromarray(coarse).resize((int(width), int(height)), Image.Resampling.BICUBIC)
         noise = draw.normal(0, 18, (int(height), int(width), 3))
         levels = np.clip(np.asarray(image) + noise, 0, 255).astype(np.uint8)
-        Image.fromarray(levels).save(folder / f"{i:02d}.png")
+        Image.fromarray(levels).save(folder / f"{i:02d}.{ending}", **options)
 
 
 def _processing(declared: str) -> dict[str, Any]:
@@ -297,15 +333,15 @@ def run(server: Server) -> Outcome:
     net = Net().eval()
 
     def reference(raw: bytes) -> dict[str, Any]:
-        with Image.open(io.BytesIO(raw)) as image, torch.inference_mode():
-            scores = net(torch.from_numpy(server.tensor(image.convert("RGB")))).softmax(-1)[0]
+        with torch.inference_mode():
+            scores = net(torch.from_numpy(server.tensor(server.decode(raw)))).softmax(-1)[0]
         top = sorted(zip(LABELS, scores.tolist(), strict=True), key=lambda pair: -pair[1])
         return {"label": top[0][0], "score": top[0][1], "top": top}
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         data, out = Path(scratch) / "data", Path(scratch) / "out"
-        photos(data, server.at_size)
+        photos(data, server.at_size, server.files)
         workspace = api.convert(
             net,
             torch.zeros(1, 3, SIZE, SIZE),
@@ -321,7 +357,7 @@ def run(server: Server) -> Outcome:
         answers = decode((out / "samples/answers.json").read_bytes(), Answers)
         kept = len(workspace.manifest.artifacts)
         proven = not kept or verify(out).verdict != "fail"
-        finding = " | ".join(answers.findings)
+        finding = " | ".join(finding.message for finding in answers.findings)
     return Outcome(server, finding, kept, proven, time.monotonic() - began)
 
 

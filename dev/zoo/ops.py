@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dev.zoo import ops_axes, ops_layers, ops_spectra, ops_values
+from dev.zoo import ops_axes, ops_dims, ops_layers, ops_ranks, ops_spectra, ops_values
 from dev.zoo.model_helpers import Function, Made, pack_of, randomize_weights
 from dev.zoo.ops_inputs import ABOVE, WITHIN, X, Y
 
@@ -38,6 +38,8 @@ def _table() -> dict[str, Callable[[], Made]]:
             name: _of(function, *examples) for name, function in group.items() if name not in made
         }
     made |= {name: _of(function, a, b) for name, (function, a, b) in ops_values.WHOLE.items()}
+    made |= {name: _of(function, x) for name, (function, x) in ops_dims.DIMS.items()}
+    made |= {name: _of(function, *xs) for name, (function, *xs) in ops_ranks.RANKS.items()}
     layers = {
         (f"{name}_layer" if name in made else name): pair
         for name, pair in (ops_layers.LAYERS | ops_spectra.SPECTRA).items()

@@ -32,7 +32,7 @@ from edgeserve.pipeline import measure as stage_measure
 from edgeserve.pipeline import publish as stage_publish
 from edgeserve.pipeline import validate as stage_validate
 from edgeserve.pipeline.judge import stored_report
-from edgeserve.pipeline.result_table import ResultTable, result_table
+from edgeserve.pipeline.result import ResultTable, result_table
 from edgeserve.pipeline.stage_context import QUIET, PlainProgress, Ui
 from edgeserve.types.options import (
     ConvertOptions,

@@ -29,8 +29,8 @@ _SERVER = (sys.executable, "-P", "-m", "edgeserve.fork_server")
 _NUMBER = struct.Struct("<q")
 #: Seconds within which a worker is forked, imports included; past them it is started alone.
 _PATIENCE = 120.0
-#: Variables that a test runner changes with each test; no package reads them at its import.
-_PASSING = "PYTEST_"
+#: Variables that no package reads at its import; each worker has them as they are when it starts.
+_PASSING = ("EDGESERVE_CACHE", "PYTEST_")
 
 
 class ForkRequest(Value, frozen=True):
@@ -198,8 +198,10 @@ def start(
     """
     if imports is not None and sys.platform == "linux":
         name, descriptor = channel or ("", None)
-        request = ForkRequest(str(job), dict(added), name, tuple(imports))
-        worker = _fork(request, environment, () if descriptor is None else (descriptor,))
+        passing = {k: v for k, v in environment.items() if k.startswith(_PASSING)}
+        request = ForkRequest(str(job), {**passing, **added}, name, tuple(imports))
+        kept = {k: v for k, v in environment.items() if k not in passing}
+        worker = _fork(request, kept, () if descriptor is None else (descriptor,))
         if worker:
             return worker
     told = {channel[0]: str(channel[1])} if channel else {}
@@ -232,8 +234,7 @@ def _fork(
 def _server(environment: Mapping[str, str]) -> ForkServer:
     """This process's server; a new one where what a library reads at its import has changed."""
     global _current
-    kept = {name: text for name, text in environment.items() if not name.startswith(_PASSING)}
-    key = (os.getpid(), _SERVER, kept, sorted(os.sched_getaffinity(0)))
+    key = (os.getpid(), _SERVER, dict(environment), sorted(os.sched_getaffinity(0)))
     with _lock:
         if _current and _current[0] == key:
             return _current[1]

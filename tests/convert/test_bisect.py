@@ -15,8 +15,7 @@ from edgeserve import backends
 from edgeserve.backends.torch.diagnose.graph_slicing import CannotSlice, GraphSlice, GraphSlicer
 from edgeserve.backends.torch.export.export import ExportOptions, export_module
 from edgeserve.convert.bisect import BisectRequest, BisectResult, _Search, bisect
-from edgeserve.convert.bisect_failure import Failure
-from edgeserve.convert.bisect_script import MAX_LINES, part_script
+from edgeserve.convert.bisect_failure import MAX_LINES, Failure, part_script
 from edgeserve.convert.request import ExportRequest
 from edgeserve.convert.source import export_source
 from edgeserve.types.source import Source
@@ -97,15 +96,12 @@ def searched(tmp_path: Path, factory: str, format: str) -> tuple[BisectResult, s
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "factory", "op"),
-    [
-        ("onnx", "bent", "special_bessel_j0"),
-        ("tflite", "bent", "special_bessel_j0"),
-        ("coreml", "turned", "linalg_qr"),
-    ],
+    [("tflite", "bent", "special_bessel_j0"), ("coreml", "turned", "linalg_qr")],
 )
 def test_a_refused_op_deep_inside_is_found_and_fails_alone(
     format: str, factory: str, op: str, tmp_path: Path
 ) -> None:
+    """The same for ONNX, through the command: tests/pipeline/test_bisect.py."""
     found, script = searched(tmp_path, factory, format)
     assert found.module == "0.1.1.last"
     assert found.operators == (f"aten.{op}.default",)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgeserve.convert.options import check_labels, read_options
-from edgeserve.errors import ConvertError
-from edgeserve.terminal_text import escape_controls
+from edgeserve.errors import ConvertError, escape_controls
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,21 @@ def test_another_environment_gets_another_server(
     assert (text, other != before) == ("True 3", True)
 
 
+def test_the_cache_may_change_between_two_workers_of_one_server(
+    verbs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = set()
+    for cache in ("one", "other", None):
+        monkeypatch.delenv("EDGESERVE_CACHE")
+        if cache:
+            monkeypatch.setenv("EDGESERVE_CACHE", cache)
+        verb, ask = "edgeserve.verbs_for_tests:variable", verbs.Ask(folder="EDGESERVE_CACHE")
+        found = jobs.run(verb, ask, verbs.Answer, tmp_path / "job", imports=())
+        assert found.text == str(cache)
+        servers.update(found.numbers)
+    assert len(servers) == 1
+
+
 def test_a_server_that_died_is_replaced(loaded: Loaded) -> None:
     _, server = loaded()
     os.kill(server, signal.SIGKILL)

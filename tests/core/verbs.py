@@ -57,6 +57,11 @@ def loaded(ask: Ask) -> Answer:
     return Answer(text=text, numbers=(os.getppid(),))
 
 
+def variable(ask: Ask) -> Answer:
+    """A variable of this process's environment, named by ``folder``, and who started it."""
+    return Answer(text=str(os.environ.get(ask.folder)), numbers=(os.getppid(),))
+
+
 def ask_often(ask: Ask) -> Answer:
     """Ask the parent about each number; the last message is large."""
     answers = tuple(int(ask_parent(str(i).encode())) for i in range(ask.number))

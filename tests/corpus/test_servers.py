@@ -8,7 +8,7 @@ from dev.corpus.servers import RIGHT, run, servers
 
 
 @pytest.mark.parametrize(
-    "name", ["right", "luma", "filter at size", "crop rounding", "corner and mean"]
+    "name", ["right", "luma", "orientation ignored", "crop rounding", "corner and mean"]
 )
 def test_the_step_is_named_and_the_proof_holds(name: str) -> None:
     (server,) = [each for each in (RIGHT, *servers()) if each.name == name]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dev.errors_page import main, page
 from edgeserve.codes import catalogue
-from edgeserve.codes.__main__ import main, page
 
 
 def test_the_page_is_what_the_catalogue_says(root: Path) -> None:

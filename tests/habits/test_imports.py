@@ -29,7 +29,6 @@ CORE = {
     "oip",
     "processing",
     "tasks",
-    "terminal_text",
     "types",
     "user_lines",
     "worker_process",

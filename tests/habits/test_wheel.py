@@ -106,6 +106,7 @@ def test_a_hint_names_the_wheel_and_works(python: Path, built: Archives, tmp_pat
     assert "error" not in said.lower()
 
 
+@pytest.mark.dist
 def test_the_tests_pass_against_the_wheel(python: Path, built: Archives, tmp_path: Path) -> None:
     """The source archive's tests, in a folder where no checkout can be imported by accident."""
     wanted = re.compile(r"[^/]+/(?:tests/|docs/|dev/|spec/|pyproject\.toml)")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeserve import oip
-from edgeserve.oip import fast_json, flat
+from edgeserve.oip import fast_json
 
 MOST = {"x": 1000, "y": 10}
 #: Shorter texts are not worth simdjson's while.
@@ -47,7 +47,7 @@ def of(**tensor: Any) -> bytes:
 def test_it_is_what_reads_the_usual_request() -> None:
     x = np.random.default_rng(1).normal(size=(4, 50)).astype(np.float32)
     body, _ = oip.write_request([oip.Tensor("x", x)], binary=False)
-    found = flat._by_simd(body)
+    found = fast_json._by_simd(body)
     assert found is not None
     assert isinstance(found.inputs[0].numbers, np.ndarray)
     np.testing.assert_array_equal(oip.read_request(body, None, MOST).inputs[0].array, x)

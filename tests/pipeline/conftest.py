@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
+import functools
 import shutil
-import signal
-import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from testkit.command import Done, command, command_process
 
 TOY = textwrap.dedent('''
     """A picture of one colour in, its colour out: three classes by mean colour."""
@@ -103,20 +98,6 @@ TOY = textwrap.dedent('''
 ''')
 
 
-@dataclass(frozen=True)
-class Done:
-    """A finished command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Standard output as JSON."""
-        return json.loads(self.out)
-
-
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: toy.py and 40 one-colour photos with noise, each its own group."""
@@ -131,40 +112,20 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-Run = Callable[..., Done]
+@pytest.fixture(scope="session")
+def edgeserve(project: Path) -> Callable[..., Done]:
+    """``edgeserve(WORDS, cwd=...)``: the command in this process, in the project folder."""
+    return functools.partial(command, cwd=project)
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """Start the command in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "edgeserve", *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"PYTHONWARNINGS": "default"},
-    )
+@pytest.fixture
+def edgeserve_process(project: Path) -> Callable[..., Done]:
+    """The same in a process of its own, as a user starts it."""
+    return functools.partial(command_process, cwd=project)
 
 
 @pytest.fixture(scope="session")
-def edgeserve(project: Path) -> Run:
-    """Run ``edgeserve WORDS`` in the project folder."""
-
-    def run(*words: str, cwd: Path = project) -> Done:
-        process = start(cwd, *words)
-        try:
-            out, err = process.communicate(timeout=300)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        return Done(process.returncode, out, err)
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def _converted(project: Path, edgeserve: Run) -> tuple[Path, Done]:
+def _converted(project: Path, edgeserve: Callable[..., Done]) -> tuple[Path, Done]:
     done = edgeserve("convert", "toy:build", "-o", "made", "--data", "photos", "--json")
     assert done.code == 0, done.err + done.out
     return project / "made", done

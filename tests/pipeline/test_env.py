@@ -10,7 +10,7 @@ import pytest
 
 from edgeserve.backends.onnx import optimum
 from edgeserve.errors import ConvertError, UsageError
-from edgeserve.pipeline import env
+from edgeserve.pipeline import doctor as env
 from edgeserve.pipeline.convert import convert
 from edgeserve.types.options import ConvertOptions
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
 PHOTOS, GOLDEN = 48, 6
 SIZE = (128, 96)  # of a photo, width and height; the net sees it as 64 x 64
-STEPS = 240  # about half a minute on two cores
+STEPS = 240  # some 13 seconds of a core
 
 #: The user's own code: both models, and a server that reads each with loops of its own.
 POSE = textwrap.dedent(
@@ -172,18 +172,19 @@ def average_precision(pairs: list[tuple[float, float]], least: float) -> float:
     )
 
 
-@pytest.mark.parametrize(("factory", "least"), [("maps", 0.75), ("rows", 0.55)])
+@pytest.mark.parametrize(
+    ("factory", "least", "formats"), [("maps", 0.75, ["onnx", "tflite"]), ("rows", 0.55, ["onnx"])]
+)
 def test_from_the_trained_net_to_a_prediction(
-    edgeserve: Run, studio: Path, factory: str, least: float
+    edgeserve: Run, studio: Path, factory: str, least: float, formats: list[str]
 ) -> None:
     out, bundle = studio / factory, studio / f"{factory}.edge"
-    told = ("--to", "onnx,tflite", "--data", "data.jsonl", "--reference", f"pose:serve_{factory}")
+    server = f"pose:serve_{factory}"
+    told = ("--to", ",".join(formats), "--data", "data.jsonl", "--reference", server)
     made = edgeserve("convert", f"pose:{factory}", "-o", str(out), *told, "--json", cwd=studio)
     assert made.code == 0, made.err + made.out
-    assert {(a["format"], a["verdict"]) for a in made.json["artifacts"]} == {
-        ("onnx", "pass"),
-        ("tflite", "pass"),
-    }
+    verdicts = {a["format"]: a["verdict"] for a in made.json["artifacts"]}
+    assert verdicts == dict.fromkeys(formats, "pass")
     again = edgeserve("validate", str(out), "--golden", "golden", cwd=studio)
     assert again.code == 0, again.err + again.out
     report = json.loads((out / "reports" / "onnx-fp32.validate.json").read_bytes())

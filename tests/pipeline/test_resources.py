@@ -9,12 +9,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from edgeserve.errors import FilesError, WorkerError
+from edgeserve.errors import EdgeError, FilesError, WorkerError
+from edgeserve.pipeline.build import ArtifactBuilder
 from edgeserve.pipeline.scheduler import LARGE, check_resources
+from edgeserve.pipeline.stage_context import Variant
 
 
 def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
@@ -33,6 +36,25 @@ def test_a_memory_that_is_too_small(tmp_path: Path) -> None:
 def test_what_fits_is_not_refused(tmp_path: Path) -> None:
     check_resources(tmp_path, 1000, lambda: 1000, large=0)
     check_resources(tmp_path, LARGE - 1, lambda: 0)
+
+
+@pytest.mark.parametrize(
+    ("got", "code"),
+    [("signal SIGSEGV; it last said: run", "EDGE-CONVERT-031"), ("signal SIGKILL", None)],
+)
+def test_a_crash_is_a_refusal_that_names_format_and_signal(
+    tmp_path: Path, got: str, code: str | None
+) -> None:
+    def work(*_: Any, **__: Any) -> Any:
+        raise WorkerError("EDGE-WORKER-002", "verb", wanted="a result", got=got, hint="log.txt")
+
+    bench: Any = SimpleNamespace(root=tmp_path, work=work)
+    exported: Any = SimpleNamespace(program=SimpleNamespace(size=1))
+    builder = ArtifactBuilder(bench, exported, "model", None)
+    with pytest.raises(EdgeError) as error:
+        builder._convert(Variant("tflite", "fp32"), tmp_path / "stage", None)
+    assert error.value.code == (code or "EDGE-WORKER-002")
+    assert code is None or ("tflite-fp32" in error.value.message and got in error.value.message)
 
 
 def test_a_killed_command_goes_on_from_its_last_stage(

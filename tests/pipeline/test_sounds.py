@@ -219,7 +219,7 @@ def test_the_command_hears_a_file(pitches: Path, edgeserve: Run, studio: Path) -
     assert done.code == 0, done.err
     labels = [each["answer"]["label"] for each in done.json["answers"]]
     assert labels == ["low", "middle"]
-    done = edgeserve("measure", str(studio / "build"), "--json", cwd=studio)
+    done = edgeserve("measure", str(studio / "build"), "--seconds", "0.2", "--json", cwd=studio)
     assert done.code == 0, done.err
 
 

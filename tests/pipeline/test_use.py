@@ -154,7 +154,9 @@ def test_inspect_reads_every_hash_and_the_graph(bundle: Path, edgeserve: Run) ->
     assert "golden cases" in plain.out
 
 
-def test_run_does_what_the_file_declares(project: Path, edgeserve: Run, tmp_path: Path) -> None:
+def test_run_does_what_the_file_declares(
+    project: Path, edgeserve_process: Run, tmp_path: Path
+) -> None:
     config = tmp_path / "edgeserve.toml"
     config.write_text(
         f"""
@@ -171,7 +173,7 @@ def test_run_does_what_the_file_declares(project: Path, edgeserve: Run, tmp_path
         report = "report.html"
         """
     )
-    done = edgeserve("run", str(config), "--json")
+    done = edgeserve_process("run", str(config), "--json")
     assert done.code == 0, done.err
     assert (tmp_path / "toy.edge").exists()
     assert (tmp_path / "report.html").exists()
@@ -206,10 +208,10 @@ def test_doctor_profiles_and_explain(edgeserve: Run) -> None:
     assert "EDGE-USAGE-001" in edgeserve("explain").out
 
 
-def test_help_and_version(edgeserve: Run) -> None:
-    assert "convert" in edgeserve("--help").out
-    assert edgeserve("--version").out.startswith("edgeserve 0.")
-    assert edgeserve("no-such-command").code == 2
+def test_help_and_version(edgeserve_process: Run) -> None:
+    assert "convert" in edgeserve_process("--help").out
+    assert edgeserve_process("--version").out.startswith("edgeserve 0.")
+    assert edgeserve_process("no-such-command").code == 2
 
 
 def test_the_list_of_commands_says_what_the_commands_say() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from edgeserve.report.load import load_workspace
 from edgeserve.report.overview import matrix
-from edgeserve.report.pareto import Point, pareto_front
+from edgeserve.report.plotting import Point, pareto_front
 from edgeserve.report.summary import headline
 from edgeserve.types.reports import EmbeddingStats, WorstInput
 

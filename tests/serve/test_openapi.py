@@ -56,6 +56,7 @@ def test_answers_are_as_the_document_says(
         operation = found.ok()
         if not operation.path.endswith(_SLOW):
             ask(operation, 20 if operation.method == "post" else 4)
-    assert 200 in seen["/v2/repository/index"] | seen.get("/v2", set())
+    # Whether a wrong question about the index is answered hangs on what is drawn.
+    assert mode is GenerationMode.NEGATIVE or 200 in seen["/v2"]
     assert 400 in seen["/v2/models/{model}/infer"]
     assert '"fault"' not in end.log.getvalue()

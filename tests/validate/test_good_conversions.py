@@ -142,17 +142,24 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], np.ndarray]]
 }
 
 
-@pytest.fixture(scope="module", params=[(n, f) for n in NETS for f in ("onnx", "tflite")], ids=str)
-def converted(request: Any, build: Any, tmp_path_factory: pytest.TempPathFactory) -> Converted:
-    name, format = request.param
-    net, draw = NETS[name]
+@pytest.fixture(scope="module", params=NETS)
+def asked(request: Any, build: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """A model with its reference's answers, and samples to calibrate with."""
+    net, draw = NETS[request.param]
     torch.manual_seed(3)
+    data = tmp_path_factory.mktemp("data") / "data.npz"
     module = net()
-    folder = tmp_path_factory.mktemp("honest")
-    np.savez(folder / "data.npz", x=draw(60, 1))
+    np.savez(data, x=draw(60, 1))
     model = build(module, torch.from_numpy(draw(1, 0)), input_names=("x",))
-    model.answers(data=str(folder / "data.npz"))
-    backend, samples = backends.get(format), [{"x": row[None]} for row in draw(24, 2)]
+    model.answers(data=str(data))
+    return model, [{"x": row[None]} for row in draw(24, 2)]
+
+
+@pytest.fixture(scope="module", params=("onnx", "tflite"))
+def converted(request: Any, asked: Any, tmp_path_factory: pytest.TempPathFactory) -> Converted:
+    model, samples = asked
+    folder = tmp_path_factory.mktemp("honest")
+    backend = backends.get(request.param)
     made = backend.export(model.exported, model.source, folder / "fp32")
     files = {"fp32": (made, folder / "fp32")}
     for precision in PRECISIONS[1:]:

@@ -31,7 +31,7 @@ from edgeserve.validate.golden.make import make_golden
 from edgeserve.validate.judge import judge
 from edgeserve.validate.reference_store import read_answers
 from edgeserve.validate.requests import GoldenRequest, JudgeRequest
-from edgeserve.wrapper.probe import read_arrays
+from edgeserve.wrapper.engine import read_arrays
 
 PHOTOS = 24
 LABELS = ("ground", "red", "green")

@@ -242,14 +242,15 @@ def test_an_optimiser_that_changes_answers(pair: Any, sabotaged: Any) -> None:
     onnx_ = backends.get("onnx")
     feed = {n: np.ones((1, 5), np.float32) for n in ("left", "right")}
     signature = pair.exported.signature
-    for artifact, root, ok in (
-        (other, path.parent, False),
-        (pair.artifact, pair.root / "candidate", True),
+    for artifact, root, scales, ok in (
+        (other, path.parent, {}, False),
+        (other, path.parent, {"a": 1e3, "b": 1e3}, True),  # of answers to other inputs
+        (pair.artifact, pair.root / "candidate", {}, True),
     ):
         findings = CheckLog()
         with onnx_.load(pair.artifact, pair.root / "candidate") as session:
             runner = BatchRunner(session, signature)
-            SelfConsistency(runner, [feed], findings, 1e-3, 1e-3).check_optimizer(
+            SelfConsistency(runner, [feed], findings, 1e-3, 1e-3, scales).check_optimizer(
                 lambda a=artifact, r=root: onnx_.load(a, r),
                 lambda opened: BatchRunner(opened, signature),
             )

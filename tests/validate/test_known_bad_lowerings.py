@@ -175,6 +175,7 @@ def test_row_21_a_transpose_that_became_a_reshape(build: Any, tmp_path: Path, sp
 
 
 @pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("location", "format"), [("encoders:t5_encoder", "onnx"), ("pictures:mobilevitv2", "tflite")]

@@ -111,6 +111,8 @@ def test_fp32_beyond_the_tensor_limit_is_judged_by_decisions() -> None:
         ["EDGE-CHECK-041", "EDGE-CHECK-030"],
     )
     assert verdict(**far, decisions=flips(20, 40))[0] == "fail"
+    on_edge = frozenset({diff(0.5).worst})
+    assert verdict(**far, decisions=flips(0, 200), edges=on_edge) == ("fail", ["EDGE-CHECK-030"])
 
 
 def test_a_reference_that_only_decides_must_be_reproduced() -> None:

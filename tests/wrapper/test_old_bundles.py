@@ -19,7 +19,7 @@ from edgeserve.bundle import open_model
 from edgeserve.profiles import devices
 from edgeserve.types.vocabulary import TASKS
 from edgeserve.wrapper.certificate import certify
-from edgeserve.wrapper.probe import processor
+from edgeserve.wrapper.engine import processor
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "bundles"
 BUNDLES = sorted(FOLDER.rglob("*.edge"))

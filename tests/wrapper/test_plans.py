@@ -14,6 +14,7 @@ from edgeserve.bundle import open_model
 from edgeserve.errors import ProfileError, WrapperError
 from edgeserve.profiles import device, devices, workloads
 from edgeserve.types.manifest import Manifest
+from edgeserve.wrapper.engine import ProbeOutcome
 from edgeserve.wrapper.plans import (
     Constraints,
     ExecutionPlan,
@@ -24,7 +25,6 @@ from edgeserve.wrapper.plans import (
     plan_tiers,
     thread_counts,
 )
-from edgeserve.wrapper.probe_store import ProbeOutcome
 
 CORES = 6
 

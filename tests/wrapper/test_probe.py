@@ -20,8 +20,7 @@ from edgeserve.processing import Processor
 from edgeserve.types.processing import Processing
 from edgeserve.types.samples import Golden, GoldenCase
 from edgeserve.types.tensors import Signature, TensorSpec
-from edgeserve.wrapper.engine import Engine
-from edgeserve.wrapper.probe import GoldenResult, check_golden, read_arrays
+from edgeserve.wrapper.engine import Engine, GoldenResult, check_golden, read_arrays
 
 
 def proof_of(root: Path) -> GoldenResult:

@@ -10,7 +10,8 @@ import pytest
 
 from edgeserve.files import Fs
 from edgeserve.types.records import Runtime
-from edgeserve.wrapper.probe_store import ProbeCache, ProbeOutcome
+from edgeserve.wrapper.engine import ProbeOutcome
+from edgeserve.wrapper.probe import ProbeCache
 
 OUTCOME = ProbeOutcome(
     key="ab12",

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from edgeserve.files import Fs
-from edgeserve.wrapper.probe_store import ProbeBusy, ProbeJournal
+from edgeserve.wrapper.probe import ProbeBusy, ProbeJournal
 
 _TRY = """
 import sys, time
 from pathlib import Path
-from edgeserve.wrapper.probe_store import ProbeJournal
+from edgeserve.wrapper.probe import ProbeJournal
 
 with ProbeJournal(Path(sys.argv[1])).attempt("key", "onnx-fp32 on npu", 5):
     print("trying", flush=True)

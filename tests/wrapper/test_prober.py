@@ -20,8 +20,9 @@ import pytest
 
 from edgeserve import backends, jobs
 from edgeserve.bundle import open_model
+from edgeserve.wrapper.engine import ProbeOutcome
 from edgeserve.wrapper.plans import Constraints, ExecutionPlan, device_digest, plan_tiers
-from edgeserve.wrapper.probe_store import ProbeCache, ProbeJournal, ProbeOutcome
+from edgeserve.wrapper.probe import ProbeCache, ProbeJournal
 from edgeserve.wrapper.prober import Prober
 
 Npu = Callable[..., Any]

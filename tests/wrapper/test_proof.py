@@ -12,7 +12,7 @@ from edgeserve.bundle import Workspace
 from edgeserve.errors import BundleError, PackageError
 from edgeserve.pipeline.publish import package
 from edgeserve.types.options import PackageOptions
-from edgeserve.wrapper.proof import Proof, ProofRequest, prove
+from edgeserve.wrapper.certificate import Proof, ProofRequest, prove
 
 
 def request_for(root: Path) -> ProofRequest:

@@ -20,8 +20,8 @@ import numpy as np
 
 from edgeserve import tasks
 from edgeserve.data import Feed, LabelSchema
-from edgeserve.processing.batch import SampleOrigin, origins_of
-from edgeserve.processing.outputs.positions import positions
+from edgeserve.processing.arrays import SampleOrigin, origins_of
+from edgeserve.processing.outputs.places import positions
 from edgeserve.processing.steps.decode import Decode
 from edgeserve.tasks.metrics import TaskMetrics, TruthPlace
 from edgeserve.types.processing import Processing

@@ -10,7 +10,7 @@ reference's need not mean the same tensor to the last step.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -111,7 +111,7 @@ class Tap:
         return f"{self.source} (module {self.module})" if self.module else self.source
 
 
-def match_taps(graph: Graph, reference: Mapping[str, ActivationRange]) -> list[Tap]:
+def match_taps(graph: Graph, reference: Container[str]) -> list[Tap]:
     """The tensor of each source op: what the last of the file's ops that came from it gives."""
     origin: dict[str, Op] = {}
     found: dict[str, Tap] = {}

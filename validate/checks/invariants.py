@@ -7,7 +7,7 @@ of an artifact and the reasons behind them: one name, one code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -112,6 +112,8 @@ class SelfConsistency:
         findings: Where to note what was found.
         floor: No scale counts as smaller.
         limit: Largest difference allowed.
+        scales: Largest magnitude of each output over all natural inputs, where known: a faint
+            answer, to noise, is as rounded as any other.
     """
 
     runner: BatchRunner
@@ -119,6 +121,7 @@ class SelfConsistency:
     findings: CheckLog
     floor: float
     limit: float
+    scales: Mapping[str, float] = field(default_factory=dict)
 
     def check_repeatable(self) -> None:
         """The same input twice gives the same answer."""
@@ -197,7 +200,8 @@ class SelfConsistency:
 
     def _largest_difference(self, reference: Sequence[Feed], answers: Sequence[Feed]) -> float:
         pairs = zip(reference, answers, strict=True)
-        return max((relative_difference(a, b, self.floor) for a, b in pairs), default=0.0)
+        differences = (relative_difference(a, b, self.floor, self.scales) for a, b in pairs)
+        return max(differences, default=0.0)
 
 
 def _batchable(feeds: Sequence[Feed], together: PaddedBatch | None) -> list[Feed]:

@@ -38,6 +38,7 @@ from edgeserve.backends.batching import BatchRunner
 from edgeserve.data import Feed
 from edgeserve.errors import BackendError
 from edgeserve.tasks import DecisionRule
+from edgeserve.tasks.base import HUGE
 from edgeserve.types.base import encode, plain
 from edgeserve.types.records import Record
 from edgeserve.types.samples import StoredAnswer
@@ -126,7 +127,9 @@ MAX_SENSITIVITY = 1e-3
 
 
 def perturb(feed: Feed, magnitudes: Mapping[str, float], seed: int) -> Feed:
-    """The feed with every float moved by up to a part in a million; whole numbers as they are.
+    """The feed with every float moved by up to a part in a million.
+
+    Whole numbers stay as they are, and so do the infinities and huge numbers that masks hold.
 
     Args:
         feed: The input.
@@ -138,9 +141,12 @@ def perturb(feed: Feed, magnitudes: Mapping[str, float], seed: int) -> Feed:
     moved = dict(feed)
     for name, array in feed.items():
         if array.dtype.kind == "f":
-            by = _PERTURBATION * np.maximum(np.abs(array), magnitudes[name])
+            numbers = np.where(np.abs(array) < HUGE, array, 0)
+            by = _PERTURBATION * np.maximum(np.abs(numbers), magnitudes[name])
             noise = draw.uniform(-1, 1, array.shape)
-            moved[name] = np.asarray(array + by * noise).astype(array.dtype)
+            moved[name] = np.where(numbers == array, numbers + by * noise, array).astype(
+                array.dtype
+            )
     return moved
 
 
@@ -157,6 +163,12 @@ def sensitivity(outputs: Feed, moved: Feed) -> float:
         if difference:
             most = max(most, difference / scale if scale else np.inf)
     return most
+
+
+def proves_nothing(outputs: Feed, natural: bool) -> bool:
+    """Whether an output of the reference is nowhere finite, or NaN somewhere on a natural input."""
+    floats = [array for array in outputs.values() if array.dtype.kind == "f" and array.size]
+    return any(not np.isfinite(x).any() or (natural and np.isnan(x).any()) for x in floats)
 
 
 #: From so many answers on, one that is always the same is no coincidence.

@@ -50,9 +50,20 @@ def _magnitude(array: np.ndarray) -> float:
     return float(np.max(values, initial=0.0, where=np.isfinite(values)))
 
 
-def relative_difference(reference: Feed, answer: Feed, floor: float) -> float:
-    """Largest difference over all outputs, each relative to this reference's own scale."""
-    return max((_on_scale(reference[name], answer[name], floor) for name in reference), default=0.0)
+def relative_difference(
+    reference: Feed, answer: Feed, floor: float, scales: Mapping[str, float] | None = None
+) -> float:
+    """Largest difference over all outputs, each relative to a scale.
+
+    Args:
+        reference: Outputs by name.
+        answer: The same outputs, of which infinities and NaN must not be lost or gained.
+        floor: No scale counts as smaller.
+        scales: The scale of each output, where this reference's own is not larger.
+    """
+    floors = {name: max(floor, (scales or {}).get(name, 0.0)) for name in reference}
+    each = (_on_scale(reference[name], answer[name], floors[name]) for name in reference)
+    return max(each, default=0.0)
 
 
 def _on_scale(reference: np.ndarray, answer: np.ndarray, floor: float) -> float:
@@ -75,7 +86,7 @@ class _OutputComparison:
         self.seen = OutputStats(split, is_number)
         self.not_finite: list[str] = []
         self.not_infinite: list[str] = []  # the reference is infinite, and the answer is not so
-        self.senseless: list[str] = []  # the reference itself gives NaN, or nothing finite
+        self.senseless: list[str] = []  # the reference gives NaN, or only infinity; and on what
         self.varies = [False, False]  # the reference, the answer
         self.first: list[np.ndarray | None] = [None, None]
         self.count = 0
@@ -88,7 +99,8 @@ class _OutputComparison:
         self.count += 1
         finite = np.isfinite(wanted)
         if not finite.all() and (np.isnan(wanted).any() or not finite.any()):
-            self.senseless.append(thing)
+            what = "NaN" if np.isnan(wanted).any() else "infinite throughout"
+            self.senseless.append(f"{what} on {thing}")
         if (finite & ~np.isfinite(got)).any():
             self.not_finite.append(thing)
         if exact is not None and _lost_infinity(exact, got):
@@ -157,6 +169,10 @@ class TensorComparison:
         output = self._natural.get(name)
         return self._floor if output is None else output.seen.scale(field, self._floor)
 
+    def magnitudes(self) -> dict[str, float]:
+        """The largest magnitude of each output over natural inputs; whole numbers have none."""
+        return {n: o.seen.magnitude for n, o in self._natural.items() if o.seen.is_number}
+
     def of(self, index: int) -> float:
         """Largest relative difference of the ``index``-th natural input, over all fields."""
         return max(
@@ -214,9 +230,9 @@ class TensorComparison:
         found = {n: [t for o in self._both(n) for t in things_of(o)] for n in self._natural}
         return {name: things for name, things in found.items() if things}
 
-    def senseless(self) -> dict[str, list[str]]:
-        """Natural inputs on which the reference itself is NaN or nowhere finite, by output."""
-        return {name: o.senseless for name, o in self._natural.items() if o.senseless}
+    def senseless(self) -> dict[str, str]:
+        """What the reference itself gives, and on which natural input, by output without sense."""
+        return {name: o.senseless[0] for name, o in self._natural.items() if o.senseless}
 
     def still(self) -> list[str]:
         """Outputs that stand still over all inputs though the reference's do not."""
@@ -241,8 +257,7 @@ class TensorComparison:
 
     def below_floor(self) -> dict[str, float]:
         """Outputs whose largest natural magnitude is below the floor, with that magnitude."""
-        largest = {n: o.seen.magnitude for n, o in self._natural.items() if o.seen.is_number}
-        return {name: value for name, value in largest.items() if value < self._floor}
+        return {name: value for name, value in self.magnitudes().items() if value < self._floor}
 
     def _both(self, name: str) -> Sequence[_OutputComparison]:
         return [side[name] for side in (self._natural, self._generated) if name in side]

@@ -229,11 +229,12 @@ class SingleDecisionCounter(FlipCounter):
     def drift(self) -> Number | None:
         """Largest difference of the best class's score, where the reference told its own."""
         gaps = [
-            abs(wanted.score - pair.answer.score)
-            for pair, row in zip(self._pairs, self._rows, strict=True)
-            if pair.stored.scored and not row.flipped
+            abs(wanted.score - scores[wanted.label])
+            for pair in self._pairs
+            if pair.stored.scored
             if isinstance(wanted := pair.stored.record, Classification)
-            if isinstance(pair.answer, Classification)
+            if isinstance(answer := pair.answer, Classification)
+            if wanted.label in (scores := {**dict(answer.top), answer.label: answer.score})
         ]
         return number(max(gaps)) if gaps else None
 

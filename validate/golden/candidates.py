@@ -26,13 +26,14 @@ from edgeserve.types.base import number, plain
 from edgeserve.types.records import Record
 from edgeserve.types.source import Exported
 from edgeserve.types.tensors import Signature
-from edgeserve.validate.inputs.generate import InputStatistics, TensorInputs, mask_inputs
+from edgeserve.validate.inputs.generate import TensorInputs, mask_inputs
 from edgeserve.validate.inputs.media import (
     audio_range,
     paraphrases,
     synthetic_audio,
     synthetic_image,
 )
+from edgeserve.validate.inputs.ranges import InputStatistics
 from edgeserve.validate.reference.reference import Reference, ReferenceAnswer
 from edgeserve.validate.reference_store import read_verified, with_stored_arrays
 from edgeserve.validate.requests import Answers, StoredCandidate
@@ -143,7 +144,7 @@ def _tensor_candidates(
 ) -> list[GoldenCandidate]:
     """Feeds at the example's statistics; those that the program refuses are passed over."""
     found: list[GoldenCandidate] = []
-    for asked in _feeds(oracle.exported, folder, seed):
+    for asked in _feeds(oracle, folder, seed):
         if len(found) == count:
             break
         try:
@@ -153,15 +154,16 @@ def _tensor_candidates(
     return found
 
 
-def _feeds(exported: Exported, folder: Path, seed: int) -> Iterator[_Asked]:
+def _feeds(oracle: Reference, folder: Path, seed: int) -> Iterator[_Asked]:
+    exported = oracle.exported
     example = read_arrays(folder / exported.examples.path)
     statistics = {name: InputStatistics() for name in example}
     for name, array in example.items():
         statistics[name].add(array)
     yield "example", {s.name: example[s.name] for s in exported.signature.inputs}, ".npz"
-    masks = mask_inputs(exported)
+    masks, bounds = mask_inputs(exported, example), oracle.session.index_bounds()
     for each in range(seed, seed + _SEEDS):
-        made = TensorInputs(exported.signature, example, statistics, each, masks)
+        made = TensorInputs(exported.signature, example, statistics, each, masks, bounds)
         for name, feed in made.edges():
             if name.startswith("random"):
                 yield f"{name} of seed {each - seed}", feed, ".npz"

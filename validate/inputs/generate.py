@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from edgeserve.validate.inputs.media import (
     text_edge_cases,
     text_of_length,
 )
+from edgeserve.validate.inputs.ranges import InputRange, InputStatistics, Mask, hides_places
 
 #: How many random inputs there are: the natural ones where a model brings no medium.
 RANDOM_INPUTS = 4
@@ -41,75 +42,38 @@ _MAX_DIM = 1024
 _MAX_NUMBERS = 1 << 18
 
 _Shape = tuple[int, ...]
-_Make = Callable[["InputStatistics", _Shape, np.random.Generator], np.ndarray]
+_Make = Callable[[InputRange, _Shape, np.random.Generator], np.ndarray]
 
 
-class InputStatistics:
-    """Running mean, deviation and range of one input, over the finite numbers that went in."""
-
-    def __init__(self) -> None:
-        self.low, self.high = np.inf, -np.inf
-        self._count = 0
-        self._sum = self._squares = 0.0
-
-    def add(self, array: np.ndarray) -> None:
-        """Take an array in."""
-        values = np.asarray(array, np.float64).ravel()
-        values = values[np.isfinite(values)]
-        if values.size:
-            self.low = min(self.low, float(values.min()))
-            self.high = max(self.high, float(values.max()))
-            self._count += values.size
-            self._sum += float(values.sum())
-            self._squares += float(np.square(values).sum())
-
-    @property
-    def mean(self) -> float:
-        """Mean; 0 before anything went in."""
-        return self._sum / self._count if self._count else 0.0
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation; 1 before anything went in."""
-        if not self._count:
-            return 1.0
-        return math.sqrt(max(self._squares / self._count - self.mean**2, 0.0))
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest number; -1 and 1 before anything went in."""
-        return (self.low, self.high) if self._count else (-1.0, 1.0)
+def _constant(pick: Callable[[InputRange], float]) -> _Make:
+    return lambda seen, shape, rng: np.full(shape, pick(seen))
 
 
-def _constant(pick: Callable[[InputStatistics], float]) -> _Make:
-    return lambda stats, shape, rng: np.full(shape, pick(stats))
+def _random(seen: InputRange, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
+    return rng.normal(seen.mean, seen.deviation, shape)
 
 
-def _random(stats: InputStatistics, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
-    return rng.normal(stats.mean, stats.deviation, shape)
+def _extremes(seen: InputRange, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
+    return rng.choice((seen.low, seen.high), shape)
 
 
-def _extremes(stats: InputStatistics, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
-    return rng.choice(stats.range, shape)
-
-
-def _one_hot(stats: InputStatistics, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
+def _one_hot(seen: InputRange, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
     array = np.zeros(shape)
     if array.size:
-        array.flat[rng.integers(array.size)] = stats.range[1]
+        array.flat[rng.integers(array.size)] = seen.high
     return array
 
 
-def _repeated(stats: InputStatistics, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
+def _repeated(seen: InputRange, shape: _Shape, rng: np.random.Generator) -> np.ndarray:
     """The same row again and again: along the last axis but one, or one number throughout."""
     row = (*shape[:-2], 1, *shape[-1:]) if len(shape) > 1 else (1,) * len(shape)
-    return np.broadcast_to(_random(stats, row, rng), shape).copy()
+    return np.broadcast_to(_random(seen, row, rng), shape).copy()
 
 
 _KINDS: dict[str, _Make] = {
-    "zeros": _constant(lambda stats: 0.0),
-    "lowest": _constant(lambda stats: stats.range[0]),
-    "highest": _constant(lambda stats: stats.range[1]),
+    "zeros": _constant(lambda seen: 0.0),
+    "lowest": _constant(lambda seen: seen.low),
+    "highest": _constant(lambda seen: seen.high),
     "extremes": _extremes,
     "one-hot": _one_hot,
     "repeated-rows": _repeated,
@@ -121,15 +85,15 @@ _KINDS: dict[str, _Make] = {
 class TensorInputs:
     """Makes feeds of a model.
 
-    Numbers stay within the range of ``statistics``, so that ids remain ids.
-
     Attributes:
         signature: The model's.
         example: Its example inputs, for the sizes of dynamic dimensions.
         statistics: By input name.
         seed: The same seed gives the same feeds.
-        masks: Inputs that say which positions count: never all zero, which many models answer
-            with NaN, but ones and then zeros, as padding leaves them.
+        masks: Inputs that say which positions count: never all hidden, which many models answer
+            with NaN.
+        bounds: The largest index that the program can look up, by input name.
+        widened: Inputs vary beyond what was seen (`InputRange.of`), and masks hide places.
     """
 
     signature: Signature
@@ -137,11 +101,13 @@ class TensorInputs:
     statistics: Mapping[str, InputStatistics]
     seed: int
     masks: Collection[str] = ()
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    widened: bool = True
 
     def edges(self) -> Iterator[tuple[str, Feed]]:
         """Feeds by name; each has the example's shapes, with a batch of 1 where it is free."""
         for number, (name, make) in enumerate(_KINDS.items()):
-            yield name, self._feed(make, number, {})
+            yield name, self._feed(name, make, number, {})
 
     def lengths(self) -> Iterator[tuple[str, Feed]]:
         """Random feeds with the free dimensions (the batch left out) at their ends, and at a prime.
@@ -161,7 +127,7 @@ class TensorInputs:
         }
         for number, (word, dims) in enumerate(chosen.items(), len(_KINDS)):
             sizes = ", ".join(f"{dim} {size}" for dim, size in dims.items())
-            yield f"{word} ({sizes})", self._feed(_random, number, dims)
+            yield f"{word} ({sizes})", self._feed(word, _random, number, dims)
 
     def _largest(self, free: Mapping[str, tuple[int, int]]) -> dict[str, int]:
         """The sizes up to which dimensions may grow before an input holds too many numbers."""
@@ -173,14 +139,29 @@ class TensorInputs:
                 return dims
             cap = cap * 7 // 8
 
-    def _feed(self, make: _Make, number: int, dims: Mapping[str, int]) -> Feed:
+    def _feed(self, kind: str, make: _Make, number: int, dims: Mapping[str, int]) -> Feed:
         rng = np.random.default_rng((self.seed, number))
         feed = {}
         for spec in self.signature.inputs:
-            statistics = self.statistics[spec.name]
-            fitted = _fitted(make(statistics, self._shape(spec, dims), rng), spec, statistics)
-            feed[spec.name] = _as_mask(fitted) if spec.name in self.masks else fitted
+            shape, seen = self._shape(spec, dims), self._range(spec)
+            drawn = make(seen, shape, rng)
+            if (mask := self._mask(spec)) is not None:
+                drawn = mask.draw(kind if self.widened else "highest", shape, rng)
+                feed[spec.name] = np.asarray(drawn, spec.dtype)
+            else:
+                feed[spec.name] = _fitted(drawn, spec, seen)
         return feed
+
+    def _range(self, spec: TensorSpec) -> InputRange:
+        statistics = self.statistics[spec.name]
+        bound = self.bounds.get(spec.name)
+        widened = self.widened and spec.dtype != "string"
+        return InputRange.of(spec, statistics, bound) if widened else InputRange.seen(statistics)
+
+    def _mask(self, spec: TensorSpec) -> Mask | None:
+        if spec.name not in self.masks:
+            return None
+        return Mask.of(spec, self.example[spec.name], self.statistics[spec.name])
 
     def _shape(self, spec: TensorSpec, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The example's; a free batch axis becomes as small as it may, others as ``dims`` say."""
@@ -191,17 +172,9 @@ class TensorInputs:
         return tuple(sizes.get(str(dim), size) for dim, size in zip(spec.shape, shape, strict=True))
 
 
-def _as_mask(array: np.ndarray) -> np.ndarray:
-    """As many ones as there are, first; at least one."""
-    if not array.ndim or not array.shape[-1]:
-        return array
-    ones = np.maximum((array != 0).sum(axis=-1, keepdims=True), 1)
-    return np.asarray(np.arange(array.shape[-1]) < ones, array.dtype)
-
-
-def _fitted(array: np.ndarray, spec: TensorSpec, statistics: InputStatistics) -> np.ndarray:
-    """Within the range seen, in the input's dtype."""
-    inside = np.clip(array, *statistics.range)
+def _fitted(array: np.ndarray, spec: TensorSpec, seen: InputRange) -> np.ndarray:
+    """Within the range, in the input's dtype."""
+    inside = np.clip(array, seen.low, seen.high)
     if spec.dtype.startswith(("int", "uint", "bool")):
         inside = np.rint(inside)
     return np.asarray(inside, spec.dtype)
@@ -223,6 +196,8 @@ class GeneratedInput:
         raw: Its raw form, which a server can be asked about; None: it has none, or is too odd.
         feed: The same, prepared.
         of_length: It is there for its length, which its name says.
+        seen: The same with no input beyond what was seen, for a program that fails on ``feed``.
+        edge: It lies on a constant of the program (`edgeserve.validate.inputs.edges`).
     """
 
     name: str
@@ -230,13 +205,29 @@ class GeneratedInput:
     raw: RawInput | None
     feed: Feed
     of_length: bool = False
+    seen: Feed | None = None
+    edge: bool = False
+
+    def within_seen(self) -> GeneratedInput | None:
+        """The input without what was widened; None where nothing was."""
+        seen = self.seen
+        if seen is None or not changed_inputs(seen, self.feed):
+            return None
+        return replace(self, raw=seen if self.raw is self.feed else None, feed=seen, seen=None)
 
 
-def mask_inputs(exported: Exported) -> frozenset[str]:
-    """Inputs that say which positions count: by the processing, else by their names."""
+def changed_inputs(one: Feed, other: Feed) -> list[str]:
+    """Names of the inputs that two feeds hold other numbers for."""
+    return [name for name, array in one.items() if not np.array_equal(array, other[name])]
+
+
+def mask_inputs(exported: Exported, example: Mapping[str, np.ndarray]) -> frozenset[str]:
+    """Inputs that say which positions count: by the processing, their names or their numbers."""
     padding = exported.processing.padding
-    named = {s.name for s in exported.signature.inputs if "mask" in s.name.lower()}
-    return frozenset({n for n, step in padding.items() if step.part == "attention_mask"} | named)
+    told = {name for name, step in padding.items() if step.part == "attention_mask"}
+    inputs = exported.signature.inputs
+    masks = {s.name for s in inputs if "mask" in s.name.lower() or hides_places(example[s.name])}
+    return frozenset(told | masks)
 
 
 def media_inputs(exported: Exported, processor: Processor, seed: int) -> Iterator[GeneratedInput]:
@@ -298,18 +289,29 @@ def edge_inputs(
     example: Mapping[str, np.ndarray],
     statistics: Mapping[str, InputStatistics],
     seed: int,
+    bounds: Mapping[str, int],
 ) -> Iterator[GeneratedInput]:
     """The example input, and tensors at the statistics of what has been seen.
 
     For a model of tensors these are all there is, and the random ones of them are natural.
+
+    Args:
+        exported: The model.
+        processor: Its processing.
+        example: Its example inputs.
+        statistics: By input name, of what has been seen.
+        seed: The same seed gives the same inputs.
+        bounds: See `TensorInputs`.
     """
     raw = processor.medium == "tensors"
     known = {spec.name: example[spec.name] for spec in exported.signature.inputs}
     yield GeneratedInput("example", raw, known if raw else None, known)
-    made = TensorInputs(exported.signature, example, statistics, seed, mask_inputs(exported))
-    for name, feed in made.edges():
+    masks = mask_inputs(exported, example)
+    made = TensorInputs(exported.signature, example, statistics, seed, masks, bounds)
+    narrow = replace(made, widened=False)
+    for (name, feed), (_, seen) in zip(made.edges(), narrow.edges(), strict=True):
         natural = raw and name.startswith("random-")
-        yield GeneratedInput(name, natural, feed if natural else None, feed)
+        yield GeneratedInput(name, natural, feed if natural else None, feed, seen=seen)
     if raw:
-        for name, feed in made.lengths():
-            yield GeneratedInput(name, False, None, feed, of_length=True)
+        for (name, feed), (_, seen) in zip(made.lengths(), narrow.lengths(), strict=True):
+            yield GeneratedInput(name, False, None, feed, of_length=True, seen=seen)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeserve.processing.image.plan import ImagePlan
+from edgeserve.processing.image.pipeline import ImagePlan
 from edgeserve.processing.steps.center_crop import CenterCrop
 from edgeserve.processing.steps.resize import Resize
 from edgeserve.types.steps import PixelStep
@@ -31,12 +31,14 @@ class ProcessingChange:
         levels: Levels of a picture; None: those of the packaged steps.
         affine: Scale and bias of each channel; None: the packaged ones.
         reverse: Channels reach the model in the opposite order.
+        decode: Raw bytes to a picture; None: the packaged step.
     """
 
     words: str
     levels: Levels | None = None
     affine: tuple[np.ndarray, np.ndarray] | None = None
     reverse: bool = False
+    decode: Callable[[bytes], PIL.Image.Image] | None = None
 
 
 def packaged_levels(plan: ImagePlan) -> Levels:

@@ -1,25 +1,29 @@
 """Which step of the server's preprocessing differs from the packaged one, found by trying.
 
-Where the server and the exported program answer pictures differently though their weights are the
-same, the cause is a step before the model. Each way in which such steps are known to differ is
-tried alone: if the program then answers as the server does, that step is named. Several steps at
-once are not searched for.
+Where the server and the exported program answer inputs differently though their weights are the
+same, the cause is a step before the model. For pictures, each way in which such steps are known to
+differ is tried alone: if the program then answers as the server does, that step is named. The
+decoding is told apart by another question: whether the server answers the same pixels alike when
+they reach it as PNG. Several steps at once are not searched for.
 """
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from edgeserve import tasks
 from edgeserve.data import Feed
 from edgeserve.data.reader import RawInput
-from edgeserve.processing.image.plan import ImagePlan
-from edgeserve.processing.steps.decode import decode
+from edgeserve.processing.image.pipeline import ImagePlan
+from edgeserve.processing.steps.decode import Decode, decode
 from edgeserve.tasks.classification import Classification
 from edgeserve.tasks.embedding import Embedding
 from edgeserve.tasks.embedding.device import cosine_distances
@@ -40,15 +44,32 @@ _EXPLAINED = 0.1
 #: Pictures that each change is tried on: those that differ most.
 _PICTURES = 8
 _SECONDS = 30.0
+MEDIA_NAMES = {"image": "pictures", "audio": "sounds", "text": "texts", "tensors": "tensors"}
+
+
+#: How many of the user's inputs are kept for the search: those that differ most.
+KEPT_INPUTS = _PICTURES
 
 
 @dataclass(frozen=True)
-class AskedPicture:
-    """A picture, its feed by the packaged processing, and what the server said to it."""
+class AskedInput:
+    """An input, its feed by the packaged processing, and what the server said to it.
+
+    Attributes:
+        difference: How far the program's answer is from the server's; see `distance`.
+    """
 
     raw: RawInput
     feed: Feed
     answer: ReferenceAnswer
+    difference: float
+
+    @classmethod
+    def of(
+        cls, oracle: Reference, raw: RawInput, feed: Feed, answer: ReferenceAnswer
+    ) -> AskedInput:
+        """With the difference between the server and the program as they answered."""
+        return cls(raw, feed, answer, distance(oracle, answer, answer))
 
 
 def distance(oracle: Reference, answer: ReferenceAnswer, program: ReferenceAnswer) -> float:
@@ -58,7 +79,8 @@ def distance(oracle: Reference, answer: ReferenceAnswer, program: ReferenceAnswe
     decisions the share that flips, and the largest difference of a score.
     """
     if answer.own:
-        return max(_apart(answer.outputs[name], program.outputs[name]) for name in answer.outputs)
+        theirs = program.program_outputs
+        return max(_apart(wanted, theirs[name]) for name, wanted in answer.outputs.items())
     record, other = answer.record, program.program
     if record is None or other is None:
         return 0.0
@@ -86,36 +108,95 @@ def _apart(wanted: np.ndarray, got: np.ndarray) -> float:
     return float(np.abs(wanted.astype(np.float64) - got).max(initial=0.0)) / scale
 
 
-def search(oracle: Reference, asked: Sequence[AskedPicture], apart: Sequence[float]) -> str:
+def search(oracle: Reference, asked: Sequence[AskedInput]) -> str:
     """Name the step whose change makes the program answer as the server does.
 
     Args:
         oracle: The server and the program.
         asked: Pictures that the server has answered.
-        apart: How far the program's answer to each is from the server's.
 
     Returns:
         What the server does instead; "several steps, or other weights" where no single change
         explains the difference.
     """
-    order = np.argsort(apart)[::-1][:_PICTURES]
-    some = [asked[i] for i in order]
-    best, left = "", _EXPLAINED * float(np.mean([apart[i] for i in order]))
+    some = sorted(asked, key=lambda each: -each.difference)[:_PICTURES]
+    best, left = "", _EXPLAINED * float(np.mean([each.difference for each in some]))
     plan = ImagePlan(oracle.exported.processing.inputs[0])
-    images = [decode(plan.decode, each.raw) for each in some]
+    raws = [each.raw for each in some if isinstance(each.raw, bytes)]
+    images = [decode(plan.decode, raw) for raw in raws]
     began = time.monotonic()
-    for change in changes(plan):
+    for change in (*_decodings(plan.decode, raws), *changes(plan)):
         if time.monotonic() - began > _SECONDS:
             break
-        feeds = [_feed(plan, *each, change) for each in zip(some, images, strict=True)]
+        pictures = list(map(change.decode, raws)) if change.decode else images
+        feeds = [_feed(plan, *each, change) for each in zip(some, pictures, strict=True)]
         after = float(np.mean(_distances(oracle, some, feeds)))
         if after < left:
             best, left = change.words, after
+    if not best and _same_as_png(oracle, some, images, left):
+        best = "another decoder of picture files: it answers the same pixels as PNG alike"
     return best or "several steps, or other weights"
 
 
+#: JPEG decoders shrink a picture by up to this while they decode it.
+_DRAFTS = (2, 4, 8)
+
+
+def _decodings(step: Decode, raws: Sequence[bytes]) -> Iterator[ProcessingChange]:
+    """Other ways to decode, where the files give reason for one."""
+    from PIL import Image
+
+    opened = [Image.open(io.BytesIO(raw)) for raw in raws]
+    turned = msgspec.structs.replace(step, exif=not step.exif)
+    if any(image.getexif().get(0x0112, 1) != 1 for image in opened):
+        words = "the EXIF orientation ignored" if step.exif else "the EXIF orientation applied"
+        yield ProcessingChange(words, decode=partial(decode, turned))
+    if any("A" in image.mode or "transparency" in image.info for image in opened):
+        for level in (0, 255):
+            filled = msgspec.structs.replace(step, background=(level,) * 3)
+            if filled != step:
+                words = f"transparent pixels over the level {level}"
+                yield ProcessingChange(words, decode=partial(decode, filled))
+        yield ProcessingChange("transparency dropped", decode=_without_alpha)
+    if any(image.format == "JPEG" for image in opened):
+        for factor in _DRAFTS:
+            words = f"JPEG decoded at 1/{factor} of its size"
+            yield ProcessingChange(words, decode=partial(_draft, step, factor))
+
+
+def _without_alpha(raw: bytes) -> PIL.Image.Image:
+    from PIL import Image
+
+    return Image.open(io.BytesIO(raw)).convert("RGB")
+
+
+def _draft(step: Decode, factor: int, raw: bytes) -> PIL.Image.Image:
+    """A JPEG as its decoder shrinks it, other files as they are."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(raw))
+    image.draft("RGB", (image.width // factor, image.height // factor))
+    return decode(step, image)
+
+
+def _same_as_png(
+    oracle: Reference, some: Sequence[AskedInput], images: Sequence[PIL.Image.Image], left: float
+) -> bool:
+    """Whether the server and the program agree once the pixels reach the server as PNG."""
+    pngs = []
+    for image in images:
+        out = io.BytesIO()
+        image.save(out, "PNG")
+        pngs.append(out.getvalue())
+    if pngs == [each.raw for each in some]:
+        return False
+    feeds = [each.feed for each in some]
+    answers = oracle.answer([f"picture {i} as PNG" for i in range(len(some))], pngs, feeds)
+    return float(np.mean([distance(oracle, each, each) for each in answers])) < left
+
+
 def _distances(
-    oracle: Reference, asked: Sequence[AskedPicture], feeds: Sequence[Feed]
+    oracle: Reference, asked: Sequence[AskedInput], feeds: Sequence[Feed]
 ) -> list[float]:
     """How far the program is from the server where it is given these feeds."""
     outputs = oracle.runner.run(feeds)
@@ -125,7 +206,7 @@ def _distances(
 
 
 def _feed(
-    plan: ImagePlan, asked: AskedPicture, image: PIL.Image.Image, change: ProcessingChange
+    plan: ImagePlan, asked: AskedInput, image: PIL.Image.Image, change: ProcessingChange
 ) -> Feed:
     """The packaged processing's feed, with the tensor that the change makes."""
     feed = dict(asked.feed)
@@ -156,31 +237,52 @@ def swapped_labels(labels: Mapping[tuple[str, str], int]) -> str:
     return ""
 
 
-def describe_difference(oracle: Reference, asked: Sequence[AskedPicture], data_agrees: bool) -> str:
-    """Tell how far the server and the packaged processing differ on synthetic pictures, and why.
+def describe_difference(
+    oracle: Reference, synthetic: Sequence[AskedInput], data: Sequence[AskedInput], limit: float
+) -> str:
+    """Tell how far the server and the packaged processing differ, and for pictures why.
 
     Args:
         oracle: The server and the program.
-        asked: Synthetic pictures that the server has answered.
-        data_agrees: Both agree on the user's data.
+        synthetic: Synthetic inputs that the server has answered.
+        data: The user's inputs that differ most.
+        limit: Largest difference at which the user's data count as answered alike.
 
     Returns:
         A sentence; "" where they differ by rounding only, or nothing can be compared.
     """
-    comparable = oracle.takes_raw_inputs and oracle.processor.medium == "image"
-    known = [each for each in asked if each.answer.record is not None or each.answer.own]
-    if not comparable or not known or len(oracle.exported.processing.inputs) != 1:
+    if not oracle.takes_raw_inputs:
         return ""
-    apart = _distances(oracle, known, [each.feed for each in known])
-    worst = max(apart)
-    if not worst > SEEN:
+    drawn, seen = (max((e.difference for e in some), default=0.0) for some in (synthetic, data))
+    if not max(drawn, seen) > SEEN:
         return ""
-    unit = "of an output's scale" if known[0].answer.own else "in a score"
-    if tasks.decides(oracle.exported.task) and tasks.needs_neighbours(oracle.exported.task):
-        unit = "in a cosine"
-    though = ", though they agree on your data" if data_agrees else ""
-    step = search(oracle, known, apart)
+    medium = MEDIA_NAMES[oracle.processor.medium]
+    where, worst, asked = f"synthetic {medium}", drawn, synthetic
+    agree = "your data" if data and seen <= limit else ""
+    if not drawn > SEEN:
+        where, worst, asked = "your data", seen, data
+        agree = f"synthetic {medium}" if synthetic else ""
+    though = f", though they agree on {agree}" if agree else ""
     return (
-        "on synthetic pictures your server and the packaged processing differ by up to"
-        f" {min(worst, 1.0):.2g} {unit}{though}; the server's answers come back with: {step}"
+        f"on {where} your server and the packaged processing differ by up to"
+        f" {min(worst, 1.0):.2g} {_unit(oracle, asked[0].answer)}{though}{_step(oracle, asked)}"
     )
+
+
+def _unit(oracle: Reference, answer: ReferenceAnswer) -> str:
+    if answer.own:
+        return "of an output's scale"
+    task = oracle.exported.task
+    return "in a cosine" if tasks.decides(task) and tasks.needs_neighbours(task) else "in a score"
+
+
+def _step(oracle: Reference, asked: Sequence[AskedInput]) -> str:
+    """The step that differs, where it can be searched for."""
+    files = all(isinstance(each.raw, bytes) for each in asked)
+    if (
+        oracle.processor.medium != "image"
+        or len(oracle.exported.processing.inputs) != 1
+        or not files
+    ):
+        return ""
+    return f"; the server's answers come back with: {search(oracle, asked)}"

@@ -51,6 +51,7 @@ class ReferenceAnswer:
         outputs: Output tensors with batch axis: its own, or the exported program's.
         own: ``outputs`` are its own.
         program: The decision of the exported program.
+        program_outputs: The output tensors of the exported program.
     """
 
     record: Record | None
@@ -59,6 +60,7 @@ class ReferenceAnswer:
     outputs: Feed
     own: bool
     program: Record | None
+    program_outputs: Feed
 
 
 class Reference:
@@ -157,7 +159,13 @@ class Reference:
         record = self._completed(record, near)
         margin = None if record is None else tasks.margin(record, self.rule)
         return ReferenceAnswer(
-            record, margin, scored=True, outputs=outputs, own=True, program=record
+            record,
+            margin,
+            scored=True,
+            outputs=outputs,
+            own=True,
+            program=record,
+            program_outputs=outputs,
         )
 
     def _opened(
@@ -180,7 +188,7 @@ class Reference:
         if parsed.tensors is not None:
             _check_tensors(parsed.tensors, program.outputs, called)
             own = self.program_answer(parsed.tensors, feed)
-            return dataclasses.replace(own, program=program.record)
+            return dataclasses.replace(own, program=program.record, program_outputs=program.outputs)
         if parsed.record is not None and type(parsed.record) is type(program.record):
             assert self._answers is not None
             self._answers.check_size(parsed.record, program.record, called)

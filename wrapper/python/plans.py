@@ -25,7 +25,7 @@ from edgeserve.types.base import Value, encode
 from edgeserve.types.manifest import Manifest, unsupported_features
 from edgeserve.types.profile import DeviceProfile, Profile
 from edgeserve.types.vocabulary import PRECISIONS, REFERENCE_FORMAT
-from edgeserve.wrapper.probe_store import ProbeOutcome, ProbeState
+from edgeserve.wrapper.engine import ProbeOutcome, ProbeState
 
 
 @dataclass(frozen=True)

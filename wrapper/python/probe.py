@@ -1,39 +1,164 @@
-"""One probe: load an execution plan, check it on the golden cases, time it.
+"""One probe: load an execution plan, check it on the golden cases, time it; and what is kept of it.
 
-Here or as the verb of a child process.
+A probe is made here, or as the verb of a child process. The journal entry and the outcome are
+written by whoever probes, so that they are on the disk before a driver can take the process down.
 
-The golden check answers one question: does this engine decide as the server does, on the inputs
-shipped for it? The journal entry and the outcome are written by whoever probes, so that they are
-on the disk before a driver can take the process down.
+An outcome is one small JSON file for each execution plan, per user. A file that is damaged, or that
+speaks of something else than it is asked about, counts as absent: a probe is cheap to repeat, a
+wrong result is not.
+
+Drivers crash and hang, and take the app with them. So before a plan is probed, an entry is
+written and flushed to the disk; afterwards it is erased. An entry that is still there next time
+says what was being probed when the process died. A lock, which the system releases when its
+holder dies, tells such a leftover from a probe that another process is making right now.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
-import io
-import statistics
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import numpy as np
+from filelock import FileLock, Timeout
 
-from edgeserve import backends, jobs, tasks
+from edgeserve import jobs
 from edgeserve.backends import Session
 from edgeserve.bundle import Model, open_model
-from edgeserve.durations import time_runs
-from edgeserve.errors import BundleError, EdgeError, ProcessingError, WrapperError
-from edgeserve.golden_compare import GoldenComparison, compare_arrays, compare_records
+from edgeserve.errors import BundleError, EdgeError, FilesError
+from edgeserve.files import LOCAL, Fs, write_atomic
 from edgeserve.processing import Processor
-from edgeserve.types.base import Number, Value, number
-from edgeserve.types.records import Record
-from edgeserve.types.samples import GoldenCase
-from edgeserve.wrapper.engine import Arrays, Engine
+from edgeserve.types.base import Value, decode, encode
+from edgeserve.wrapper.engine import Engine, ProbeOutcome, check_golden, open_session, processor
 from edgeserve.wrapper.plans import ExecutionPlan
-from edgeserve.wrapper.probe_store import ProbeBusy, ProbeCache, ProbeJournal, ProbeOutcome
+
+
+class ProbeCache:
+    """Outcomes by key in one folder.
+
+    Attributes:
+        trouble: Why something could not be kept (a read-only disk, say); empty while all is well.
+    """
+
+    def __init__(self, folder: Path, fs: Fs = LOCAL) -> None:
+        self.folder = folder
+        self.trouble = ""
+        self._fs = fs
+
+    def get(self, key: str) -> ProbeOutcome | None:
+        """The outcome kept under ``key``, if there is one that can be believed."""
+        try:
+            found = decode(self._path(key).read_bytes(), ProbeOutcome)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return found if found.key == key else None
+
+    def put(self, outcome: ProbeOutcome) -> None:
+        """Keep an outcome. A disk that refuses is noted in ``trouble``, not raised."""
+        try:
+            write_atomic(self._path(outcome.key), encode(outcome), self._fs)
+        except FilesError as error:
+            self.trouble = error.message
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.json"
+
+
+class ProbeBusy(Exception):
+    """Another process holds the attempt and did not end within the time given."""
+
+
+class JournalEntry(Value, frozen=True):
+    """One attempt under way.
+
+    Attributes:
+        name: What is being tried, for people.
+        started: Seconds since the epoch.
+    """
+
+    name: str
+    started: float
+
+
+class ProbeJournal:
+    """Attempts by key in one folder: ``KEY.trying`` is the entry, ``KEY.lock`` its lock.
+
+    Where the folder cannot be written (a read-only disk) attempts are made without an entry: a
+    Wrapper that refuses to work for want of a journal would be the worse fault.
+    """
+
+    def __init__(self, folder: Path, fs: Fs = LOCAL) -> None:
+        self.folder = folder
+        self._fs = fs
+
+    @contextlib.contextmanager
+    def attempt(self, key: str, name: str, wait: float) -> Iterator[None]:
+        """Hold the entry of ``key`` while the block runs; an exception in the block erases it too.
+
+        Args:
+            key: Which candidate.
+            name: The same, for people.
+            wait: Seconds to wait for another process that is trying the same.
+
+        Raises:
+            Busy: the other process is still at it.
+        """
+        with self._locked(key, wait):
+            self._write(key, JournalEntry(name=name, started=time.time()))
+            try:
+                yield
+            finally:
+                self._erase(key)
+
+    def leftover(self, key: str) -> JournalEntry | None:
+        """Take the entry that a dead attempt left, and erase it; None if there is none."""
+        if not self._entry(key).exists():
+            return None
+        with contextlib.suppress(ProbeBusy), self._locked(key, 0):
+            entry = self._read(key)
+            self._erase(key)
+            return entry
+        return None
+
+    @contextlib.contextmanager
+    def _locked(self, key: str, wait: float) -> Iterator[None]:
+        lock = FileLock(self.folder / f"{key}.lock")
+        try:
+            self._fs.mkdir(self.folder)
+            lock.acquire(timeout=wait)
+        except Timeout:
+            raise ProbeBusy(key) from None
+        except (OSError, NotImplementedError):
+            yield  # nothing can be written there, so there is nothing to guard either
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _entry(self, key: str) -> Path:
+        return self.folder / f"{key}.trying"
+
+    def _read(self, key: str) -> JournalEntry | None:
+        try:
+            return decode(self._entry(key).read_bytes(), JournalEntry)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError):
+            return JournalEntry(name="", started=0.0)  # torn in the crash: all the more a leftover
+
+    def _write(self, key: str, entry: JournalEntry) -> None:
+        with contextlib.suppress(OSError):
+            self._fs.write(self._entry(key), encode(entry))
+            self._fs.sync_folder(self.folder)
+
+    def _erase(self, key: str) -> None:
+        with contextlib.suppress(OSError):
+            self._fs.unlink(self._entry(key))
+            self._fs.sync_folder(self.folder)
+
 
 VERB = "edgeserve.wrapper.probe:probe_all"
 
@@ -58,41 +183,6 @@ class ProbeOutcomes(Value, frozen=True):
     """How the candidates did, in order."""
 
     outcomes: tuple[ProbeOutcome, ...]
-
-
-def processor(model: Model) -> Processor:
-    """The processing of an open model.
-
-    Raises:
-        ProcessingError: a step or task is not known, or what a step needs is not installed.
-        BundleError: an asset's bytes do not match their hash.
-    """
-    of = model.manifest
-    return Processor(of.processing, of.signature, of.task, of.labels, model.read)
-
-
-def open_session(candidate: ExecutionPlan, model: Model) -> Session:
-    """Open a candidate.
-
-    Raises:
-        WrapperError: EDGE-WRAPPER-007, the runtime took another delegate than the one asked for.
-        EdgeError: the runtime refused, or the artifact's bytes do not match their hashes.
-    """
-    session = backends.get(candidate.artifact.format).load(
-        candidate.artifact,
-        model.local(candidate.artifact),
-        delegate=candidate.delegate,
-        threads=candidate.threads,
-        verified=True,  # by `local`, just now
-    )
-    if session.delegate != candidate.delegate:
-        taken = session.delegate
-        session.close()
-        wanted = f"delegate {candidate.delegate}"
-        got = f"{taken}, which the runtime took instead"
-        hint = "`edgeserve doctor` says what a delegate needs"
-        raise WrapperError("EDGE-WRAPPER-007", candidate.name, wanted=wanted, got=got, hint=hint)
-    return session
 
 
 def probe_plan(
@@ -196,147 +286,3 @@ def _watchdog(key: str, seconds: float) -> Iterator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-#: Runs that are timed: enough for a median, few enough for a first start.
-_TIMED_RUNS = 7
-_TIMING_S = 0.5
-
-
-class GoldenResult(Value, frozen=True):
-    """How the golden cases were answered.
-
-    Attributes:
-        passed: Cases answered as the reference did.
-        total: Cases asked.
-        min_margin: Smallest margin among the answers, of embeddings among themselves; None where
-            the task has none.
-        max_difference: Largest difference from the reference, in the terms of the cases'
-        tolerance.
-        wrong: One line for each case that does not hold.
-        run_ms: Median time of one run of the model on the first case, milliseconds; None where a
-            case does not hold: speed is of no interest then.
-    """
-
-    passed: int
-    total: int
-    min_margin: Number | None
-    max_difference: Number
-    wrong: tuple[str, ...] = ()
-    run_ms: float | None = None
-
-
-def check_golden(engine: Engine, model: Model) -> GoldenResult:
-    """Ask every golden case of ``model``, and time the engine if all of them hold.
-
-    Raises:
-        EdgeError: the runtime failed, or a case's member does not match its hash.
-        ValueError: there are no golden cases.
-    """
-    golden = model.manifest.golden
-    if golden is None or not golden.cases:
-        raise ValueError("there are no golden cases to prove anything by")
-    cases = golden.cases
-    alone = _one_by_one(engine, model, cases)
-    wrong = tuple(
-        f"{case.input.path}: {answer.wrong or other}"
-        for case, answer, other in zip(cases, alone, _in_batches(engine, model, cases), strict=True)
-        if answer.wrong or other
-    )
-    margins = [answer.margin for answer in alone if answer.margin is not None]
-    return GoldenResult(
-        passed=len(cases) - len(wrong),
-        total=len(cases),
-        min_margin=number(min(margins)) if margins else None,
-        max_difference=number(max(answer.difference for answer in alone)),
-        wrong=wrong,
-        run_ms=None if wrong else _median_run_ms(engine, _case_feed(engine, model, cases[0])),
-    )
-
-
-def read_arrays(data: bytes) -> Arrays:
-    """Named arrays out of ``.npz`` bytes; pickled objects are refused.
-
-    Raises:
-        ValueError: the bytes are not an ``.npz`` of plain arrays.
-    """
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as held:
-            return {name: held[name] for name in held.files}
-    except (AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"not an .npz of plain arrays ({error})") from error
-
-
-def _case_feed(engine: Engine, model: Model, case: GoldenCase) -> Arrays:
-    data = model.read(case.input.path)
-    return engine.check(read_arrays(data)) if case.medium == "tensors" else engine.feed(data)
-
-
-def _one_by_one(
-    engine: Engine, model: Model, cases: Sequence[GoldenCase]
-) -> list[GoldenComparison]:
-    """Each case in a run of its own."""
-    compared: dict[int, GoldenComparison] = {}
-    decided: dict[int, object] = {}
-    for i, case in enumerate(cases):
-        feed = _case_feed(engine, model, case)
-        outputs = engine.run(feed)
-        if case.record is None:
-            compared[i] = _compare_outputs(model, case, outputs)
-            continue
-        try:
-            decided[i] = engine.finish(outputs, feed)[0]
-        except ProcessingError as error:  # NaN scores, or outputs of another shape than declared
-            compared[i] = GoldenComparison(wrong=error.message, difference=float("inf"))
-    compared |= zip(decided, _compare_decisions(model, cases, decided), strict=True)
-    return [compared[i] for i in range(len(cases))]
-
-
-def _compare_outputs(model: Model, case: GoldenCase, outputs: Arrays) -> GoldenComparison:
-    if case.outputs is None:
-        return GoldenComparison(wrong="the case holds no answer to compare with")
-    fields = model.manifest.golden.fields if model.manifest.golden else ()
-    wanted = read_arrays(model.read(case.outputs.path))
-    return compare_arrays(wanted, outputs, case.tolerance, fields)
-
-
-def _compare_decisions(
-    model: Model, cases: Sequence[GoldenCase], answers: Mapping[int, object]
-) -> list[GoldenComparison]:
-    """Compare the answers to those cases that have a record, by the cases' places."""
-    asked = [cases[i] for i in answers]
-    records = [
-        _reference_record(model, case, case.record) for case in asked if case.record is not None
-    ]
-    rule = tasks.decision_rule(model.manifest.task, model.manifest.processing)
-    tolerances = [case.tolerance for case in asked]
-    return compare_records(records, list(answers.values()), tolerances, rule)
-
-
-def _reference_record(model: Model, case: GoldenCase, record: Record) -> Record:
-    """The reference's decision, with the arrays that lie apart."""
-    if case.outputs is None:
-        return record
-    return tasks.attach_arrays(record, read_arrays(model.read(case.outputs.path)))
-
-
-def _in_batches(engine: Engine, model: Model, cases: Sequence[GoldenCase]) -> list[str]:
-    """Why each case does not hold in a batch, the other way in which `predict` runs the model."""
-    faults = [""] * len(cases)
-    places = [i for i, case in enumerate(cases) if case.record and case.medium != "tensors"]
-    if engine.largest == 1 or len(places) < 2:
-        return faults
-    try:
-        answers = engine.many([model.read(cases[i].input.path) for i in places])
-    except ProcessingError as error:
-        return [f"in a batch: {error.message}"] * len(cases)
-    decided = dict(zip(places, answers, strict=True))
-    for i, answer in zip(places, _compare_decisions(model, cases, decided), strict=True):
-        faults[i] = f"in a batch: {answer.wrong}" if answer.wrong else ""
-    return faults
-
-
-def _median_run_ms(engine: Engine, feed: Arrays) -> float:
-    """Median wall time of a few runs, milliseconds; the proof itself was the warm-up."""
-    times = time_runs(partial(engine.run, feed), _TIMING_S, at_least=1, at_most=_TIMED_RUNS)
-    return statistics.median(times) * 1e3

@@ -22,21 +22,16 @@ from edgeserve.bundle import Model
 from edgeserve.bundle.cache import default_root
 from edgeserve.errors import WorkerError
 from edgeserve.processing import Processor
+from edgeserve.wrapper.engine import ProbeOutcome, ProbeState, open_session, processor
 from edgeserve.wrapper.plans import ExecutionPlan
 from edgeserve.wrapper.probe import (
     VERB,
-    ProbeOutcomes,
-    ProbeRequest,
-    open_session,
-    processor,
-    run_probe,
-)
-from edgeserve.wrapper.probe_store import (
     ProbeBusy,
     ProbeCache,
     ProbeJournal,
-    ProbeOutcome,
-    ProbeState,
+    ProbeOutcomes,
+    ProbeRequest,
+    run_probe,
 )
 
 #: What one candidate may take to load, to answer the golden cases and to be timed, seconds.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from edgeserve.backends import Session
 from edgeserve.errors import BundleError, EdgeError, WrapperError
 from edgeserve.types.manifest import Manifest
+from edgeserve.wrapper.engine import ProbeOutcome
 from edgeserve.wrapper.plans import ExecutionPlan, PlanTiers, fastest
-from edgeserve.wrapper.probe_store import ProbeOutcome
 from edgeserve.wrapper.prober import Prober
 
 

@@ -21,9 +21,8 @@ from edgeserve.types.manifest import Manifest
 from edgeserve.types.profile import Profile
 from edgeserve.types.records import RanOn, Record, Tensors, unverified_origin, with_ran_on
 from edgeserve.wrapper.certificate import Certificate, certify
-from edgeserve.wrapper.engine import Engine
+from edgeserve.wrapper.engine import Engine, processor
 from edgeserve.wrapper.plans import device_digest, parse_constraints, plan_tiers
-from edgeserve.wrapper.probe import processor
 from edgeserve.wrapper.prober import Prober
 from edgeserve.wrapper.selector import Selection, select
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
-from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES
 from edgeserve.backends.torch.decompositions.table import RULES
 
 _ATEN = torch.ops.aten
@@ -54,21 +55,75 @@ def _full_like(x: Tensor, value: Any, *, dtype: Any = None, **memory: Any) -> An
     return torch.full_like(x, float(value), dtype=wanted)
 
 
+def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
+    """Integers between integers; coremltools takes them through float32."""
+    if x.is_floating_point():
+        return NotImplemented
+    for choose, limit in ((torch.maximum, min), (torch.minimum, max)):
+        if limit is not None:
+            wide = limit if isinstance(limit, Tensor) else torch.full_like(x, limit)
+            x = choose(x, wide)
+    return x
+
+
+def _on_integers(operator: Any, place: int) -> Callable[..., Any]:
+    """A write to truth values as one to integers, the only whole numbers that Core ML scatters.
+
+    Args:
+        operator: Of ATen.
+        place: Which argument after the first is written.
+    """
+    otherwise = PLACING_RULES.get(operator, lambda *_: NotImplemented)
+
+    def rule(x: Tensor, *rest: Any) -> Any:
+        if x.dtype is not torch.bool:
+            return otherwise(x, *rest)
+        given = list(rest)
+        source = given[place]
+        given[place] = source.to(torch.int32) if isinstance(source, Tensor) else int(source)
+        return operator(x.to(torch.int32), *given).to(torch.bool)
+
+    return rule
+
+
+def _cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Any:
+    """Of axes counted from the end coremltools takes the last one only."""
+    if dim >= 0 or not x.dim():
+        return NotImplemented
+    return torch.cumsum(x, dim % x.dim(), dtype=dtype)
+
+
+def _group_norm(x: Tensor, groups: int, *rest: Any, **named: Any) -> Any:
+    """With the groups' axis coremltools' own form of five axes would have six."""
+    if x.dim() < 5:
+        return NotImplemented
+    return torch.group_norm(x.flatten(3), groups, *rest, **named).reshape(x.shape)
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
     **INDEXING_RULES,
+    **PLACING_RULES,
     **SHIFT_RULES,
     **LINALG_RULES,
     _ATEN.atan2.default: RULES[_ATEN.atan2.default],  # theirs is 0 on the negative axis
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
+    _ATEN.clamp.default: _clamp,
+    _ATEN.clamp.Tensor: _clamp,
     _ATEN.constant_pad_nd.default: _pad,
+    _ATEN.cumsum.default: _cumsum,
     _ATEN.diagonal.default: _diagonal,
     _ATEN.diagonal_copy.default: _diagonal,
     _ATEN.full_like.default: _full_like,
+    _ATEN.group_norm.default: _group_norm,
     _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
+    _ATEN.index_put.default: _on_integers(_ATEN.index_put.default, 1),
     _ATEN.kron.default: RULES[_ATEN.kron.default],
     _ATEN.lerp.Scalar: _lerp,
+    _ATEN.logcumsumexp.default: RULES[_ATEN.logcumsumexp.default],  # theirs overflows at 89
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
+    _ATEN.scatter.src: _on_integers(_ATEN.scatter.src, 2),
+    _ATEN.scatter.value: _on_integers(_ATEN.scatter.value, 2),
     _ATEN.scatter_reduce.two: SCATTER_RULES[_ATEN.scatter_reduce.two],
 }

@@ -98,6 +98,28 @@ def _reduction_arguments(context: Any, node: Any) -> tuple[Any, int | None, bool
     return x, None if axis is None else int(_value(axis)), bool(_value(keep))
 
 
+def _floor_divide(context: Any, node: Any) -> None:
+    """Of integers; coremltools divides in float32, which has 24 bits."""
+    x, y = ops._get_inputs(context, node, expected=2)
+    x, y = ops.promote_input_dtypes([x, y])
+    context.add(Builder.floor_div(x=x, y=y, name=node.name))
+
+
+def _div(context: Any, node: Any) -> None:
+    mode = ops._get_kwinputs(context, node, "rounding_mode", default=[None])[0]
+    parts = ops._get_inputs(context, node)[:2]
+    if mode == "floor" and not any(ops.types.is_float(part.dtype) for part in parts):
+        _floor_divide(context, node)
+    else:
+        ops.div(context, node)
+
+
+def _remainder(context: Any, node: Any) -> None:
+    """By one operation: a rounded quotient times the divisor is not what was divided."""
+    x, y = ops.promote_input_dtypes(ops._get_inputs(context, node)[:2])
+    context.add(Builder.mod(x=x, y=y, name=node.name))
+
+
 def _value(given: Any) -> Any:
     return given.val if hasattr(given, "val") else given
 
@@ -118,7 +140,9 @@ LOWERINGS: dict[str, Callable[[Any, Any], None]] = {
     "alias": ops.noop,
     "argmax": _arg_reduction("argmax"),
     "argmin": _arg_reduction("argmin"),
+    "div": _div,
     "elu": _elu,
+    "floor_divide": _floor_divide,
     "full": _full,
     "gelu": _gelu,
     "grid_sampler_2d": ops.grid_sampler,
@@ -126,5 +150,6 @@ LOWERINGS: dict[str, Callable[[Any, Any], None]] = {
     "prod": _prod,
     "prod.dim_int": _prod,
     "reciprocal": _reciprocal,
+    "remainder": _remainder,
     "where.self": _where,
 }

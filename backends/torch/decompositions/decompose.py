@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,6 @@ def decompose_unsupported(
 
 def _decomposition(target: Any) -> Callable[..., Any] | None:
     """The decomposition of an operator; None if there is none."""
-    from torch._C import DispatchKey
     from torch._decomp import decomposition_table
     from torch._ops import OpOverload
 
@@ -47,7 +47,17 @@ def _decomposition(target: Any) -> Callable[..., Any] | None:
 
     if not isinstance(target, OpOverload):
         return None
-    rule = RULES.get(target) or decomposition_table.get(target)
-    if rule is None and target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
-        return target.decompose
-    return rule
+    return RULES.get(target) or decomposition_table.get(target) or composite(target)
+
+
+def composite(target: Any) -> Callable[..., Any] | None:
+    """What an operator is registered to be made of; None if it is no composite.
+
+    Its own method ``decompose`` looks in the table of a decomposition first, where this goes.
+    """
+    from torch._C import DispatchKey
+
+    key = DispatchKey.CompositeImplicitAutograd
+    if not target.has_kernel_for_dispatch_key(key):
+        return None
+    return functools.partial(target._op_dk, key)

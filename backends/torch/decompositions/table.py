@@ -20,6 +20,7 @@ from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT
 from edgeserve.backends.torch.decompositions.fft import SIGNAL_RULES
 from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES, ORDERING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES
 
 _ATEN = torch.ops.aten
 
@@ -133,12 +134,14 @@ def _round(x: Tensor, *, decimals: int) -> Tensor:
 
 
 def _atan2(y: Tensor, x: Tensor) -> Tensor:
-    """By quadrants, the sign of a zero among what decides."""
-    below = torch.logical_or(y < 0, torch.reciprocal(y) < 0)
-    half = torch.where(below, torch.full_like(y, -math.pi), torch.full_like(y, math.pi))
-    angle = torch.atan(y / torch.where(x == 0, torch.ones_like(x), x))
-    upright = torch.where(y == 0, torch.zeros_like(half), half / 2)
-    return torch.where(x == 0, upright, torch.where(x < 0, angle + half, angle))
+    """By quadrants; the sign of a zero decides like any other."""
+    upright = x == 0
+    angle = torch.atan(y / torch.where(upright, torch.ones_like(x), x))
+    pole = torch.where(y == 0, y, torch.sign(y) * (math.pi / 2))
+    half = torch.where(_signbit(y), torch.full_like(y, -math.pi), torch.full_like(y, math.pi))
+    turned = torch.logical_and(_signbit(x), torch.logical_or(x != 0, y == 0))
+    made = torch.where(upright, pole, angle)
+    return torch.where(turned, made + half, made)
 
 
 def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
@@ -227,6 +230,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     **BITWISE_RULES,
     **ORDERING_RULES,
     **INDEXING_RULES,
+    **PLACING_RULES,
     **SHIFT_RULES,
     **SIGNAL_RULES,
     **LINALG_RULES,

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-#: Exceptions of torch in a trace with fake tensors, for a result whose size depends on values.
-_BY_VALUE = ("DynamicOutputShapeException", "GuardOnDataDependentSymNode")
+#: Exceptions of torch in a trace with fake tensors, for a size or a number that depends on values.
+_BY_VALUE = (
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "GuardOnDataDependentSymNode",
+)
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,23 @@ class RefusedOp:
 
     def data_dependent(self, code: str, format: str) -> UnsupportedOp:
         """The error of a format with fixed sizes for an op whose output size depends on values."""
-        operator = "index_by_mask" if base_name(self.operator) == "index" else self.operator
+        base = base_name(self.operator)
+        operator = "index_by_mask" if base == "index" else self.operator
+        number = base in ("item", "_local_scalar_dense")
+        keep = "keep the tensor: x * s, not x * s.item()" if number else _KEEP_SIZE
         return UnsupportedOp(
             code,
             self.thing,
-            wanted="an op whose result has one size",
-            got="a size that depends on values",
+            wanted="an op whose result has one size"
+            if not number
+            else "numbers that are constants",
+            got=f"a {'number' if number else 'size'} that depends on values",
             source_line=self.line,
-            hint=op_hint(operator, format, "keep the size: torch.where and masks"),
+            hint=op_hint(operator, format, keep),
         )
 
+
+_KEEP_SIZE = "keep the size: torch.where and masks"
 
 #: The hint for an op without a translation and without a tried replacement.
 REWRITE_HINT = "write that line with other operators, or do that step outside the model"
@@ -201,9 +212,8 @@ def op_hint(operator: str, format: str, otherwise: str) -> str:
     others = [backends.title(name) for name in supporting_formats(operator) if name != format]
     if not others:
         return advice
-    return (
-        f"{advice} ({' and '.join(others)} {'supports' if len(others) == 1 else 'support'} this op)"
-    )
+    # Another use of an operator may need another translation: only what was tried is said.
+    return f"{advice} (in a tested model {' and '.join(others)} converted this op)"
 
 
 def supporting_formats(operator: str) -> tuple[str, ...]:

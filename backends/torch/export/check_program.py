@@ -2,19 +2,25 @@
 
 A trace follows one path. Where a module branches by size or by value, the program is right for the
 traced example and wrong for others; here it runs on the user's own examples, on those it was
-traced with, and on the smallest that its declared ranges allow.
+traced with, on the smallest that its declared ranges allow, and on the constants that it compares
+its inputs with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import fx
 from torch.export import ExportedProgram
 
+from edgeserve.backends.edge_values import edge_values
 from edgeserve.backends.torch.export.flat_module import FlatModule, Tensors
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
+from edgeserve.backends.torch.program.edges import find_edges
 from edgeserve.errors import ConvertError, EdgeError
 from edgeserve.user_lines import line_of_error, one_line
 
@@ -64,13 +70,63 @@ def check_program(
                 got = [t.clone() for t in runner(*(tensor.clone() for tensor in probe))]
             buffers.restore()
         except Exception as error:  # an assertion of the trace
-            raise _mismatch_error(probe, one_line(error), _BRANCH) from error
+            raise _mismatch_error(_sizes(probe), one_line(error), _BRANCH) from error
         worst = describe_difference(wanted, got)
         if worst:
             again = describe_difference(wanted, flat.call(probe).tensors)
-            raise _mismatch_error(
-                probe, worst, _NONDETERMINISTIC if again else _branch_hint(flat.module)
-            )
+            hint = _NONDETERMINISTIC if again else _branch_hint(flat.module)
+            raise _mismatch_error(_sizes(probe), worst, hint)
+
+
+def check_edges(
+    program: ExportedProgram, flat: FlatModule, names: Sequence[str], folder: Path
+) -> None:
+    """Compare a program with its module at the constants that its inputs meet.
+
+    A value that either of them refuses, such as an id beyond its table, says nothing.
+
+    Args:
+        program: As traced.
+        flat: The module with its examples.
+        names: Of the inputs.
+        folder: As in `check_program`.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-017 the answers differ.
+    """
+    module: Any = program.module()
+    buffers, end = BufferSnapshot(module), time.monotonic() + _EDGE_SECONDS
+    for place, value, probe in _edge_probes(module, flat.examples):
+        if time.monotonic() > end:
+            return
+        try:
+            wanted = flat.call(probe).tensors
+            with torch.no_grad():
+                got = [t.clone() for t in module(*(tensor.clone() for tensor in probe))]
+        except Exception as error:  # of the user's code, or an assertion of the trace
+            print(f"{names[place]} = {value} was not compared: {one_line(error)}", flush=True)
+            continue
+        finally:
+            buffers.restore()
+        worst = describe_difference(wanted, got)
+        if worst and not describe_difference(wanted, flat.call(probe).tensors):
+            at = f"{_sizes(probe)}, {names[place]} = {value}"
+            raise _mismatch_error(at, worst, _branch_hint(flat.module))
+
+
+#: Values of one input, and seconds for all of them: a module of some seconds is tried at a few.
+_EDGE_VALUES, _EDGE_SECONDS = 24, 2.0
+
+
+def _edge_probes(
+    module: fx.GraphModule, examples: Tensors
+) -> Iterator[tuple[int, float, list[torch.Tensor]]]:
+    """The examples with one input filled with a value, which stands beside the input's place."""
+    for place, edges in find_edges(module).items():
+        values = edge_values(edges, examples[place].numpy().dtype)
+        for value in values[:_EDGE_VALUES].tolist():
+            filled = torch.full_like(examples[place], value)
+            yield place, value, [*examples[:place], filled, *examples[place + 1 :]]
 
 
 _BRANCH = (
@@ -125,8 +181,8 @@ def _tensor_type(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {list(tensor.shape)}"
 
 
-def _mismatch_error(probe: Tensors, got: str, hint: str) -> ConvertError:
-    thing = f"exported program at {_sizes(probe)}"
+def _mismatch_error(at: str, got: str, hint: str) -> ConvertError:
+    thing = f"exported program at {at}"
     wanted = "the module's own outputs"
     return ConvertError("EDGE-CONVERT-017", thing, wanted=wanted, got=got, hint=hint)
 

@@ -8,7 +8,7 @@ modules are rejected.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,8 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from edgeserve.backends.torch.diagnose.export_errors import full_stack_traces, module_label
-from edgeserve.backends.torch.export.check_program import check_program
+from edgeserve.backends.torch.export.check_program import check_edges, check_program
+from edgeserve.backends.torch.export.custom_ops import inline_custom_ops, use_batched_experts
 from edgeserve.backends.torch.export.determinism import (
     FirstRun,
     check_deterministic,
@@ -144,6 +145,7 @@ def export_module(
     Raises:
         ConvertError: EDGE-CONVERT-011 to -017, -022, -025 to -030; ``edgeserve explain`` tells
         more.
+        UnsupportedOp: EDGE-OP-040 a custom operator without a body that can be traced.
     """
     module = unwrap_compiled(module)
     reject_unsupported_modules(module)
@@ -155,7 +157,7 @@ def export_module(
     names = _chosen_names("input", options.input_names, flat.names)
     _check_dtypes(names, flat)
     first = check_deterministic(flat, folder)
-    notes += first.notes
+    notes += [*first.notes, *use_batched_experts(module)]
     output_names = _output_names(first, names, options)
     axes = parse_dynamic_shapes(options.dynamic_shapes, flat.inputs, names)
     traced, axes, fixed = _traced(DeclaredDims(flat, names, axes, folder), first, options)
@@ -194,6 +196,7 @@ def _checked(
     with flat.flat_forward(declared.names) as module:
         shapes = [per or None for per in axes]
         traced = trace(module, widened, shapes, folder)
+    traced = replace(traced, program=inline_custom_ops(traced.program, folder))
     reject_captured_inputs(traced.program, flat, first, [flat.examples, widened], folder)
     traced.program._example_inputs = (
         None  # they would be saved as a pickle; ours are saved separately
@@ -201,6 +204,7 @@ def _checked(
     fitting = [probe for probe in probes if has_fixed_sizes(probe, flat.examples, axes)]
     asked = [*_probes(flat, axes, widened), *fitting]
     check_program(traced.program, flat, first.tensors, asked, folder)
+    check_edges(traced.program, flat, declared.names, folder)
     return traced
 
 

@@ -181,13 +181,13 @@ def canonicalize_relu6(module: fx.GraphModule) -> bool:
 
 
 def canonicalize_clip_bounds(module: fx.GraphModule) -> bool:
-    """Write the bounds of ``hardtanh`` as floats where its input is floating point."""
+    """Write both bounds of ``hardtanh``, as floats where its input is floating point."""
     changed = False
     for node in module.graph.find_nodes(op="call_function", target=_ATEN.hardtanh.default):
-        x, *bounds = node.args
-        if any(isinstance(bound, int) for bound in bounds) and is_float(x):
-            node.args = (x, *(float(bound) for bound in bounds))
-            changed = True
+        x, *bounds = arguments_of(node).values()
+        wanted = (x, *(map(float, bounds) if is_float(x) else bounds))
+        changed = changed or tuple(map(repr, node.args)) != tuple(map(repr, wanted))
+        node.args, node.kwargs = wanted, {}
     return changed
 
 

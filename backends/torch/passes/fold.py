@@ -13,7 +13,6 @@ conversion of a convnet.
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 import torch
@@ -27,10 +26,10 @@ from edgeserve.backends.torch.passes.fx_utils import (
     tensor_of,
 )
 
+_READS = overloads("item _local_scalar_dense")
+
 #: Larger results are not folded, and may be computed again in each run.
 MAX_FOLDED_BYTES = 4 << 20
-
-_PYTHON_OPERATORS = (operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv)
 
 
 def fold_constants(module: fx.GraphModule, largest: int = MAX_FOLDED_BYTES) -> bool:
@@ -48,8 +47,26 @@ def fold_constants(module: fx.GraphModule, largest: int = MAX_FOLDED_BYTES) -> b
     return bool(made)
 
 
-def _known(module: fx.GraphModule, largest: int) -> dict[fx.Node, Any]:
-    """The values of nodes that depend on constants only."""
+def fold_numbers(module: fx.GraphModule) -> bool:
+    """Replace numbers that are read from stored tensors (``.item()``), weights included.
+
+    Without them sizes cannot be fixed: a tensor without values has no number to read.
+    """
+    if not any(node.target in _READS for node in module.graph.nodes):
+        return False
+    known = _known(module, MAX_FOLDED_BYTES, weights=True)
+    made = [
+        node
+        for node, value in known.items()
+        if node.op == "call_function" and isinstance(value, int | float | bool)
+    ]
+    for node in made:
+        read_instead(node, known[node], list(node.users))
+    return bool(made)
+
+
+def _known(module: fx.GraphModule, largest: int, weights: bool = False) -> dict[fx.Node, Any]:
+    """The values of nodes that depend on constants only, or on weights too."""
     known: dict[fx.Node, Any] = {}
     written = _written(module)
     for node in module.graph.nodes:
@@ -57,7 +74,9 @@ def _known(module: fx.GraphModule, largest: int) -> dict[fx.Node, Any]:
             continue
         if node.op == "get_attr":
             value = functools.reduce(getattr, str(node.target).split("."), module)
-            if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+            if isinstance(value, torch.Tensor) and (
+                weights or not isinstance(value, torch.nn.Parameter)
+            ):
                 known[node] = value
         elif node.op == "call_function" and _foldable(node, known):
             value = _computed(node, known)
@@ -90,7 +109,13 @@ def _foldable(node: fx.Node, known: dict[fx.Node, Any]) -> bool:
     if isinstance(node.target, torch._ops.OpOverload):
         random = torch.Tag.nondeterministic_seeded in node.target.tags
         return not random and not is_mutable(node)
-    return node.target in _PYTHON_OPERATORS
+    return _is_arithmetic(node.target)
+
+
+def _is_arithmetic(target: Any) -> bool:
+    """An operator of Python's, a function of ``math``, or torch's form of one for sizes."""
+    name = str(getattr(target, "__name__", ""))
+    return getattr(target, "__module__", "") in ("_operator", "math") or name.startswith("sym_")
 
 
 def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:

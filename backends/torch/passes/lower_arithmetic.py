@@ -1,12 +1,8 @@
-"""Lower arithmetic that converters get wrong: factors, floor division, constants near 0 and 1.
+"""Lower arithmetic that converters get wrong: factors, and constants near 0 and 1.
 
 Addition and subtraction in PyTorch take a factor for the second operand (``a + alpha * b``).
 coremltools leaves it out without a word where it is given by name, which is how exported
 programs give it. It becomes a product and a sum.
-
-LiteRT's converter rounds the quotient of a floor division with an operation that it then cannot
-express. The quotient itself is not enough either: 1 / 0.1 is 10 in float32, and PyTorch says
-that 0.1 goes 9 times into 1. It becomes a division, a remainder and a correction.
 
 The optimizer behind `torch.onnx.export` takes a number within 1e-8 of 0 for 0 and one within
 1e-5 of 1 for 1, and leaves sums and products with them out: ``x / (norm + 1e-12)`` then divides
@@ -20,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import insert, is_float, overloads, replace_each
+from edgeserve.backends.torch.passes.fx_utils import insert, is_float, overloads
 
 _ATEN = torch.ops.aten
 _ALPHA_SUMS = overloads("add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar")
@@ -73,42 +69,6 @@ def _lower_scaled_sum(node: fx.Node) -> None:
     else:  # rsub of a number: number - scaled
         node.target, node.args = _ATEN.rsub.Scalar, (scaled, first)
     node.kwargs = {}
-
-
-_DIVISIONS = overloads("div.Tensor_mode div.Scalar_mode floor_divide floor_divide.Scalar")
-
-
-def lower_division(module: fx.GraphModule) -> bool:
-    """Replace divisions of floating point numbers that round down."""
-    return replace_each(
-        module,
-        _DIVISIONS,
-        lambda node: _floor_quotient(node) if _rounds_down(node) and is_float(node) else None,
-    )
-
-
-def _rounds_down(node: fx.Node) -> bool:
-    if node.target in (_ATEN.floor_divide.default, _ATEN.floor_divide.Scalar):
-        return True
-    return node.kwargs.get("rounding_mode") == "floor"
-
-
-def _floor_quotient(node: fx.Node) -> fx.Node:
-    """As PyTorch itself computes it: ``(x - r) / y``, one less where r and y differ in sign."""
-    x: Any = node.args[0]
-    y: Any = node.args[1]
-
-    def call(name: str, *args: Any) -> fx.Node:
-        packet = getattr(_ATEN, name)
-        scalar = not isinstance(args[-1], fx.Node)
-        overload = "default" if len(args) == 1 else ("Scalar" if scalar else "Tensor")
-        return insert(node, getattr(packet, overload), *args)
-
-    rest = call("fmod", x, y)
-    whole = call("div", call("sub", x, rest), y)
-    turned = call("lt", call("mul", rest, y), 0.0)
-    less = insert(node, _ATEN.to.dtype, turned, node.meta["val"].dtype)
-    return call("round", call("sub", whole, less))
 
 
 _SUMS = overloads("add.Tensor add.Scalar sub.Tensor sub.Scalar")

@@ -1,16 +1,19 @@
 """Lower convolutions: padding written out, groups one by one, transposed ones of three axes.
 
-LiteRT's converter stops at a padding that differs from side to side ("same"), and at a
-transposed convolution with output padding. It gives wrong numbers, without a word, where each
-group of a transposed one has one channel, and has no groups of three axes: a group on its own is
-an ordinary convolution. Of a transposed one of three axes it makes an operator that its engine
+LiteRT's converter stops at a padding that differs from side to side ("same"), and its process ends
+at most paddings of a convolution of three axes that reads one channel. Its transposed convolution
+pads nothing, or as much as makes the result ``stride`` times as large; of any other padding it
+makes other numbers or another shape, without a word. It also gives wrong numbers where each group
+of a transposed one has one channel, and has no groups of three axes: a group on its own is an
+ordinary convolution. Of a transposed one of three axes it makes an operator that its engine
 does not have: between the values go ``stride - 1`` zeros, and the kernel is turned around, so
 that an ordinary convolution gives the same sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,45 +32,62 @@ from edgeserve.backends.torch.passes.fx_utils import (
 )
 
 _ATEN = torch.ops.aten
-_SAME = {
+_PLAIN = {
     _ATEN.conv1d.padding: _ATEN.conv1d.default,
     _ATEN.conv2d.padding: _ATEN.conv2d.default,
     _ATEN.conv3d.padding: _ATEN.conv3d.default,
+    _ATEN.conv3d.default: _ATEN.conv3d.default,
 }
 _TRANSPOSED = overloads("conv_transpose1d conv_transpose2d.input conv_transpose3d.input")
 
 
 def lower_padding(module: fx.GraphModule) -> bool:
     """Pad before a convolution, cut and pad behind a transposed one."""
-    same = [n for n in module.graph.nodes if n.target in _SAME and shape_of(n.args[1])]
-    for node in same:
+    padded = [n for n in module.graph.nodes if n.target in _PLAIN and _is_padded_first(n)]
+    for node in padded:
         _pad_before(node)
-    return replace_each(module, _TRANSPOSED, _padded_after) or bool(same)
+    lowered = replace_each(module, _TRANSPOSED, lambda node: _padded_after(module, node))
+    return lowered or bool(padded)
+
+
+def _is_padded_first(node: fx.Node) -> bool:
+    known = arguments_of(node)
+    sizes = shape_of(known["weight"])
+    if sizes is None or isinstance(known["padding"], str):
+        return sizes is not None
+    return sizes[1] == 1 and any(per_axis(known["padding"], 3))
 
 
 def _pad_before(node: fx.Node) -> None:
     x, weight, bias, stride, padding, dilation, groups = arguments_of(node).values()
     kernel = (shape_of(weight) or ())[2:]
     steps = per_axis(dilation, len(kernel))
-    total = [
-        step * (k - 1) if padding == "same" else 0 for step, k in zip(steps, kernel, strict=True)
-    ]
+    total = [step * (k - 1) for step, k in zip(steps, kernel, strict=True)]
+    if padding != "same":
+        known = padding != "valid"
+        total = [2 * each for each in per_axis(padding if known else 0, len(kernel))]
     sides: Any = [each // 2 for each in total]
-    if any(each % 2 for each in total):
+    plain: Any = node.target
+    if any(each % 2 for each in total) or plain is _ATEN.conv3d.default:
         widths = [w for each in reversed(total) for w in (each // 2, each - each // 2)]
         x, sides = insert(node, _ATEN.constant_pad_nd.default, x, widths), [0] * len(kernel)
-    plain: Any = node.target
-    node.target = _SAME[plain]
+    node.target = _PLAIN[plain]
     node.args = (x, weight, bias, per_axis(stride, len(kernel)), sides, steps, groups)
 
 
-def _padded_after(node: fx.Node) -> fx.Node | None:
-    """What replaces a transposed convolution with output padding; None for others."""
+def _padded_after(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    """What replaces a transposed convolution that the converter gets wrong, else None."""
     x, weight, bias, *numbers, groups, gaps = arguments_of(node).values()
     sizes, kernel = shape_of(x) or (), (shape_of(weight) or ())[2:]
     rank = len(kernel)
     stride, padding, more, dilation = (per_axis(each, rank) for each in (*numbers, gaps))
-    if not any(more) or not shape_of(node):
+    if not shape_of(node):
+        return None
+    if max(stride) > 1 and max(dilation) > 1:  # the converter has one of the two
+        weight = _computed(module, node, partial(_spread, steps=dilation), weight)
+        kernel = [step * (k - 1) + 1 for step, k in zip(dilation, kernel, strict=True)]
+        dilation = [1] * rank
+    elif _pads_evenly(kernel, stride, padding, more, dilation):
         return None
     zeros = [0] * rank
     made = insert(node, node.target, x, weight, None, stride, zeros, zeros, groups, dilation)
@@ -84,6 +104,20 @@ def _padded_after(node: fx.Node) -> fx.Node | None:
         wide = insert(node, _ATEN.reshape.default, bias, [-1, *[1] * rank])
         made = insert(node, _ATEN.add.Tensor, made, wide)
     return made
+
+
+def _pads_evenly(
+    kernel: Sequence[int],
+    stride: list[int],
+    padding: list[int],
+    more: list[int],
+    dilation: list[int],
+) -> bool:
+    """Whether nothing is padded, or each axis becomes ``stride`` times as long."""
+    if any(more):
+        return False
+    axes = zip(kernel, stride, padding, dilation, strict=True)
+    return not any(padding) or all(d == 1 and k - s == 2 * p for k, s, p, d in axes)
 
 
 _GROUPED = _TRANSPOSED | overloads("conv3d conv3d.padding")
@@ -140,11 +174,7 @@ def _replaced(module: fx.GraphModule, wanted: Callable[[fx.Node], bool]) -> bool
 def _as_convolution(module: fx.GraphModule, node: fx.Node) -> fx.Node:
     x, weight, bias, *numbers, groups, dilation = arguments_of(node).values()
     steps, sides, extra, gaps = (per_axis(each, 3) for each in (*numbers, dilation))
-    held = tensor_of(module, weight)
-    if held is not None:  # turned around now, not in each run
-        kernel = add_tensor(module, "turned", _flipped(held, groups).contiguous(), node)
-    else:
-        kernel = inline(module, node, lambda w: _flipped(w, groups), (weight,))
+    kernel = _computed(module, node, partial(_flipped, groups=groups), weight)
     size = (shape_of(weight) or ())[2:]
     ends = [gap * (k - 1) - side for gap, k, side in zip(gaps, size, sides, strict=True)]
 
@@ -157,6 +187,17 @@ def _as_convolution(module: fx.GraphModule, node: fx.Node) -> fx.Node:
 
     made: fx.Node = inline(module, node, carried_out, (x, kernel, bias))
     made.meta["val"] = node.meta["val"]
+    return made
+
+
+def _computed(
+    module: fx.GraphModule, node: fx.Node, function: Callable[[Tensor], Tensor], weight: fx.Node
+) -> fx.Node:
+    """A function of a weight: computed now if it is stored, else in each run."""
+    held = tensor_of(module, weight)
+    if held is not None:
+        return add_tensor(module, "kernel", function(held).contiguous(), node)
+    made: fx.Node = inline(module, node, function, (weight,))
     return made
 
 
@@ -194,6 +235,13 @@ def _with_zeros(x: Tensor, axis: int, step: int) -> Tensor:
     wide = torch.constant_pad_nd(flat, [0, 0, 0, step - 1])
     wide = wide.reshape(*before, sizes[axis] * step, *behind)
     return wide.narrow(axis, 0, (sizes[axis] - 1) * step + 1)
+
+
+def _spread(weight: Tensor, steps: list[int]) -> Tensor:
+    """A kernel of gaps as one without, with zeros in the gaps."""
+    for axis, step in enumerate(steps):
+        weight = _with_zeros(weight, 2 + axis, step)
+    return weight
 
 
 def _padded(x: Tensor, before: list[int], behind: list[int]) -> Tensor:

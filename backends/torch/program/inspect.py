@@ -163,6 +163,7 @@ def _op(node: fx.Node) -> Op:
         outputs=(node.name,),
         source=node.name,
         module=module_path(node),
+        trace=str(node.meta.get("stack_trace") or ""),
     )
 
 

@@ -15,10 +15,14 @@ import torch
 from torch import fx
 
 from edgeserve.backends.checks import unknown_taps
+from edgeserve.backends.edge_values import Edge
 from edgeserve.backends.graph import ActivationRange, channel_axis
 from edgeserve.backends.session import LoadOptions, Session, numpy_dtype
 from edgeserve.backends.torch.module_state.snapshot import BufferSnapshot
+from edgeserve.backends.torch.program.edges import find_edges
+from edgeserve.backends.torch.program.index_bounds import index_bounds
 from edgeserve.backends.torch.program.io import load_program
+from edgeserve.backends.torch.program.rounding import RoundingInterpreter, draws
 from edgeserve.environment import usable_cores
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
@@ -144,10 +148,40 @@ class TorchSession(Session):
         ends = fused_outputs(self._module)
         return {name: ranges[end] for name, end in ends.items() if end in ranges}
 
+    def index_bounds(self) -> dict[str, int]:
+        """See `Session.index_bounds`."""
+        if self._module is None:
+            return {}
+        found = zip(self.io.inputs, index_bounds(self._module), strict=True)
+        return {spec.name: bound for spec, bound in found if bound is not None}
+
+    def edges(self) -> dict[str, tuple[Edge, ...]]:
+        """See `Session.edges`."""
+        if self._module is None:
+            return {}
+        names = [spec.name for spec in self.io.inputs]
+        return {names[place]: edges for place, edges in find_edges(self._module).items()}
+
+    def _rounded(self, feed: Mapping[str, np.ndarray], seed: int) -> list[dict[str, np.ndarray]]:
+        """See `Session.rounded`."""
+        if self._module is None:
+            return []
+        answers = []
+        with torch.no_grad(), torch_threads(self.threads):
+            for draw in draws(seed):
+                inputs = [torch.from_numpy(feed[spec.name].copy()) for spec in self.io.inputs]
+                outputs = RoundingInterpreter(self._module, draw).run(*inputs)
+                self._buffers.restore()
+                pairs = zip(self._names, outputs, strict=True)
+                answers.append({name: value.numpy().copy() for name, value in pairs})
+        return answers
+
     def _tapped(self, node: fx.Node, value: Any) -> torch.Tensor | None:
         if node.name not in self._taps:
             return None
-        return value.clone() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+        if isinstance(value, torch.Tensor):
+            return value.clone()
+        return torch.as_tensor(value) if isinstance(value, bool | int | float) else None
 
     def _close(self) -> None:
         self._module = None

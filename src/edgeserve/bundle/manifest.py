@@ -22,9 +22,8 @@ from edgeserve.bundle.rules import check_manifest
 from edgeserve.errors import BundleError
 from edgeserve.installation import upgrade_command
 from edgeserve.types.artifact import Artifact, Refused
-from edgeserve.types.base import decode, encode
+from edgeserve.types.base import check_word, decode, encode
 from edgeserve.types.manifest import FORMAT_VERSION, Manifest
-from edgeserve.types.vocabulary import check_word
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64

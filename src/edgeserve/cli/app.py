@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from edgeserve.errors import EdgeError, UsageError
-from edgeserve.terminal_text import escape_controls
+from edgeserve.errors import EdgeError, UsageError, escape_controls
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -44,10 +43,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("use", "Run the golden cases on this device and print a certificate."),
     "serve": ("serving", "Serve bundles over the Open Inference Protocol."),
     "inspect": ("use", "List the contents of a bundle or workspace and check all hashes."),
-    "env": ("info", "Manage environments for external exporters (optimum)."),
-    "doctor": ("info", "Check this installation: what works, what is missing, how to get it."),
-    "profiles": ("info", "List device and workload profiles."),
-    "explain": ("info", "Explain an error code."),
+    "env": ("use", "Manage environments for external exporters (optimum)."),
+    "doctor": ("use", "Check this installation: what works, what is missing, how to get it."),
+    "profiles": ("use", "List device and workload profiles."),
+    "explain": ("use", "Explain an error code."),
 }
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeserve import tasks
-from edgeserve.pipeline.result_table import file_size, result_table
-from edgeserve.terminal_text import escape_controls
+from edgeserve.errors import escape_controls
+from edgeserve.pipeline.result import file_size, result_table
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import encode, plain
 from edgeserve.types.manifest import Manifest
@@ -142,9 +142,12 @@ def _near(path: str) -> str:
 
 
 def _print_reasons(outcome: StageResult) -> None:
+    shared: dict[tuple[str, str], list[str]] = {}
     for artifact in outcome.artifacts:
         for reason in artifact.judgement.reasons if artifact.judgement else ():
-            print(escape_controls(f"{artifact.name}: {reason.code} {reason.message}"))
+            shared.setdefault((reason.code, reason.message), []).append(artifact.name)
+    for (code, message), names in shared.items():
+        print(escape_controls(f"{_listed(names, len(outcome.artifacts))}: {code} {message}"))
     for refused in outcome.refused:
         name = f"{refused.format}-{refused.precision}"
         print(escape_controls(f"{name}: {refused.code} {refused.message}", lines=True))
@@ -153,6 +156,11 @@ def _print_reasons(outcome: StageResult) -> None:
         print(escape_controls(f"{change.name}: {'WORSE: ' if change.worse else ''}{change.words}"))
     if outcome.below_required:
         print(f"below --require {outcome.required}: {', '.join(outcome.below_required)}")
+
+
+def _listed(names: Sequence[str], of: int) -> str:
+    """Artifacts with the same reason, by name, or all of them."""
+    return f"all {of} artifacts" if len(names) == of > 2 else ", ".join(names)
 
 
 def print_measurements(measured: MeasureResult) -> None:

@@ -17,10 +17,15 @@ from typing import Any
 
 import msgspec
 
-from edgeserve.data.ground_truth import CocoImage, LabelSchema, truth_readers, unknown_classes
+from edgeserve.data.ground_truth import (
+    CocoImage,
+    LabelSchema,
+    picture_size,
+    truth_readers,
+    unknown_classes,
+)
 from edgeserve.data.media import check_file, unreadable
 from edgeserve.errors import DataError
-from edgeserve.processing.image.metadata import picture_size
 from edgeserve.tasks.values import Truth
 from edgeserve.types.samples import Sample
 

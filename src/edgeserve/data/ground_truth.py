@@ -6,17 +6,19 @@ of its folder (`edgeserve.tasks`): `TruthReader`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from edgeserve import tasks
-from edgeserve.errors import DataError
-from edgeserve.processing.image.metadata import picture_size, sound_seconds
+from edgeserve.errors import DataError, InputError
+from edgeserve.processing.audio.source import read_wav
+from edgeserve.processing.steps.decode import orientation
 from edgeserve.tasks.values import Truth
 from edgeserve.types.steps import Size
 from edgeserve.types.vocabulary import Task
@@ -81,7 +83,7 @@ class LineInput:
     @property
     def seconds(self) -> float | None:
         """Length of the sound; None: not known."""
-        return sound_seconds(self.file) if self.file else None
+        return _sound_seconds(self.file) if self.file else None
 
     @property
     def text(self) -> str:
@@ -182,19 +184,22 @@ def check_within(
 BadTruth = Callable[[str, str, str], DataError]
 
 
-def truth_error(code: str, hint: str) -> BadTruth:
-    """Makes the errors of one code, of true answers that are wrong in their input."""
-    return lambda where, wanted, got: DataError(code, where, wanted=wanted, got=got, hint=hint)
+def truth_error(code: str, hint: str, where: str, wanted: str, got: str) -> DataError:
+    """The error of a true answer that is wrong in its input."""
+    return DataError(code, where, wanted=wanted, got=got, hint=hint)
 
 
 #: A box that is none, or not in its picture.
-bad_box = truth_error(
+bad_box: BadTruth = partial(
+    truth_error,
     "EDGE-DATA-024",
     "boxes are [left, top, width, height] in pixels of the upright photo; mend it or take it out",
 )
 #: A span or segment that does not lie in its input.
-bad_place = truth_error(
-    "EDGE-DATA-026", "spans count characters of the text as it is given, segments count seconds"
+bad_place: BadTruth = partial(
+    truth_error,
+    "EDGE-DATA-026",
+    "spans count characters of the text as it is given, segments count seconds",
 )
 
 
@@ -215,3 +220,39 @@ def read_raw(value: msgspec.Raw, type_: type[_T], where: str, wanted: str, bad: 
         raise bad(
             where, wanted, f"{bytes(value)[:40].decode(errors='replace')} ({error})"
         ) from error
+
+
+#: Orientations that lie on their side.
+_TURNED = (5, 6, 7, 8)
+
+
+def picture_size(path: Path, *, exif: bool = True) -> Size | None:
+    """Height and width of a picture that decode/1 will read.
+
+    Args:
+        path: Its file.
+        exif: The step turns it upright.
+
+    Returns:
+        None where the header cannot be read: whoever decodes it says why.
+    """
+    try:
+        from PIL import Image
+
+        with warnings.catch_warnings():  # of metadata, which the decoder hears as well
+            warnings.simplefilter("ignore")
+            with Image.open(path) as image:
+                width, height = image.size
+                turn = orientation(image) if exif else 1
+    except Exception:  # plugins raise whatever a broken header leads them to
+        return None
+    return (width, height) if turn in _TURNED else (height, width)
+
+
+def _sound_seconds(path: Path) -> float | None:
+    """Length of a WAV in seconds; None where it cannot be read as one."""
+    try:
+        wav = read_wav(path.read_bytes())
+    except (OSError, InputError):
+        return None
+    return wav.frames / wav.rate if wav.rate else None

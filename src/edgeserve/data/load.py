@@ -13,8 +13,7 @@ from typing import Literal
 
 from edgeserve.data.coco import read_coco
 from edgeserve.data.ground_truth import LabelSchema
-from edgeserve.data.jsonl import read_jsonl
-from edgeserve.data.media import Medium, read_folder
+from edgeserve.data.media import Medium, read_folder, read_jsonl
 from edgeserve.data.reader import read_npz
 from edgeserve.errors import DataError
 from edgeserve.types.base import Value

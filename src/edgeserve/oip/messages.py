@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from edgeserve.oip import fast_json
-from edgeserve.oip.flat import FlatRequest, OutputRequest, read_flat
+from edgeserve.oip.fast_json import FlatRequest, OutputRequest, encode_numbers, read_flat
 from edgeserve.oip.tensors import BadMessage, Tensor, datatype_of, from_bytes, from_json, to_bytes
 
 T = TypeVar("T")
@@ -276,7 +275,7 @@ def _plain(array: np.ndarray) -> list[Any] | msgspec.Raw:
         return [item.decode("utf-8") for item in flat]
     if array.dtype.kind == "f" and not np.isfinite(flat).all():
         raise BadMessage("NaN or infinity, which JSON has no word for: ask for binary data")
-    return fast_json.encode_numbers(flat)
+    return encode_numbers(flat)
 
 
 def _joined(message: dict[str, Any], blobs: Sequence[bytes]) -> tuple[bytes, int | None]:

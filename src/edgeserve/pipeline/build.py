@@ -150,7 +150,19 @@ class ArtifactBuilder:
         title, log = f"convert {cell.name}", f"convert-{cell.name}"
         memory = HEAVY + _COPIES * self._exported.program.size
         imports = (*TORCH, *backends.get(cell.format).slow_imports)
-        return self._bench.work(title, _VERB, request, Artifact, log, memory, imports=imports)
+        try:
+            return self._bench.work(title, _VERB, request, Artifact, log, memory, imports=imports)
+        except WorkerError as error:
+            if error.code != "EDGE-WORKER-002" or error.got.startswith("signal SIGKILL"):
+                raise
+            raise _crashed(cell, error) from error
+
+
+def _crashed(cell: Variant, error: WorkerError) -> ConvertError:
+    """The refusal where a converter or runtime ended the worker's process."""
+    step = "a converter and a runtime that return"
+    hint = f"convert parts of the model to find the op, and write it in another way; {error.hint}"
+    return ConvertError("EDGE-CONVERT-031", cell.name, wanted=step, got=error.got, hint=hint)
 
 
 def _refused_with_parent(cell: Variant, parent: Refused) -> Refused:

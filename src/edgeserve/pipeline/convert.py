@@ -22,13 +22,18 @@ from edgeserve.convert.bisect import BisectRequest, BisectResult
 from edgeserve.convert.in_memory import GivenSource
 from edgeserve.data import load_data
 from edgeserve.errors import BackendError, EdgeError, UsageError
-from edgeserve.pipeline import manifests
 from edgeserve.pipeline.build import ArtifactBuilder, BuiltCandidate
 from edgeserve.pipeline.export import export, write_identity
-from edgeserve.pipeline.judge import JudgedArtifact, ask_reference, gate
+from edgeserve.pipeline.judge import JudgedArtifact, ask_reference, gate, hold_to_golden
 from edgeserve.pipeline.options import check_convert_options, check_installed, expand_all, limits_of
-from edgeserve.pipeline.promote import gate_refusal, golden_for, promote
-from edgeserve.pipeline.proof import hold_to_golden
+from edgeserve.pipeline.promote import (
+    gate_refusal,
+    golden_for,
+    model_name,
+    new_manifest,
+    promote,
+    replace_targets,
+)
 from edgeserve.pipeline.result import StageResult
 from edgeserve.pipeline.stage_context import (
     HEAVY,
@@ -243,7 +248,7 @@ def _work(
     whole = plan.options.all_or_nothing
     if whole and (refused or any(j.failed for j in judged)):
         refused += [gate_refusal(j) for j in judged if j.failed]
-        return manifests.replace_targets(manifest, (), refused), _reports(judged), repros
+        return replace_targets(manifest, (), refused), _reports(judged), repros
     golden = golden_for(bench, judged, answers, None, manifest.golden)
     judged = hold_to_golden(bench, manifest, judged, golden)
     if whole and any(j.failed for j in judged):
@@ -309,9 +314,7 @@ def _side_by_side(
 def _start(bench: StageContext, plan: _ConvertPlan, exported: Exported, model_id: str) -> Manifest:
     """The manifest to grow: the workspace's own while it is about this very model."""
     old = bench.workspace.manifest if bench.workspace.exists else None
-    fresh = manifests.new_manifest(
-        exported, model_id, manifests.model_name(exported, plan.options.name), old
-    )
+    fresh = new_manifest(exported, model_id, model_name(exported, plan.options.name), old)
     if old is None or old.model_id != model_id or old.signature != exported.signature:
         return fresh
     return msgspec.structs.replace(

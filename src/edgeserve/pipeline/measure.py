@@ -12,7 +12,7 @@ from edgeserve.errors import MeasureError
 from edgeserve.files import write_atomic
 from edgeserve.measure.request import VERB, MeasureRequest
 from edgeserve.options import check_options, narrow
-from edgeserve.pipeline.manifests import with_figures
+from edgeserve.pipeline.promote import with_figures
 from edgeserve.pipeline.stage_context import QUIET, Ui
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import encode

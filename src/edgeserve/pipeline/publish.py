@@ -13,14 +13,14 @@ from edgeserve.errors import PackageError
 from edgeserve.options import check_options
 from edgeserve.package import Packaged
 from edgeserve.package import package as write_package
-from edgeserve.package.select import bundle_manifest
-from edgeserve.pipeline.proof import proof_request
+from edgeserve.package.writer import bundle_manifest
+from edgeserve.pipeline.judge import proof_request
 from edgeserve.pipeline.stage_context import QUIET, Ui
 from edgeserve.report.request import Rendered, ReportRequest
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.options import PackageOptions, ReportOptions
-from edgeserve.wrapper.proof import VERB, Proof
+from edgeserve.wrapper.certificate import VERB, Proof
 
 
 def package(options: PackageOptions) -> Packaged:

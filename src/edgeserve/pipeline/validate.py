@@ -13,10 +13,9 @@ import msgspec
 
 from edgeserve.options import check_options, value_error
 from edgeserve.pipeline.export import read_exported
-from edgeserve.pipeline.judge import ask_reference, gate
+from edgeserve.pipeline.judge import ask_reference, gate, hold_to_golden
 from edgeserve.pipeline.options import limits_of
 from edgeserve.pipeline.promote import golden_for, promote
-from edgeserve.pipeline.proof import hold_to_golden
 from edgeserve.pipeline.regression import compare_reports, model_id_at, reports_at
 from edgeserve.pipeline.result import StageResult, check_writable, write_junit
 from edgeserve.pipeline.stage_context import QUIET, StageContext, Ui, open_stage

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from edgeserve.errors import InputError, ProcessingError
+from edgeserve.processing.arrays import Arrays, Pad, Prepared, origins_of, stack_samples
 from edgeserve.processing.audio.pipeline import AudioPipeline
-from edgeserve.processing.batch import Arrays, Pad, Prepared, origins_of, stack_samples
-from edgeserve.processing.checks import OnStep, StepTimer
 from edgeserve.processing.image.pipeline import ImagePipeline
-from edgeserve.processing.inputs import FeedValidator
+from edgeserve.processing.inputs import FeedValidator, OnStep, StepTimer
 from edgeserve.processing.outputs.reader import OutputReader
 from edgeserve.processing.steps.decode import Raw
 from edgeserve.processing.steps.tokenize import Assets
@@ -115,7 +114,7 @@ class Processor:
         Returns:
             One sample: fresh arrays by input name, without a batch axis (`batch` adds it). Those of
             a text are rows as long as it has tokens. The dict also knows the picture's size, or
-            where tokens lie in the text (`edgeserve.processing.batch.Prepared`).
+            where tokens lie in the text (`edgeserve.processing.arrays.Prepared`).
 
         Raises:
             InputError: EDGE-INPUT-001 to 008 or 017, ``raw`` is no picture that this model takes;

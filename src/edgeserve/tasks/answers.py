@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from edgeserve.errors import ValidateError
-from edgeserve.processing.outputs.numbers import are_probabilities
+from edgeserve.processing.arrays import are_probabilities
 from edgeserve.tasks.base import DecisionRule, sidecar_arrays
 from edgeserve.types.records import Record
 

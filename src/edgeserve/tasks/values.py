@@ -5,10 +5,10 @@ JSON is read by these unions: a value's tag (``"record": "detection"``) says whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from operator import attrgetter, or_
+from typing import TYPE_CHECKING
 
 from edgeserve.tasks import REGISTRY, schema
 
@@ -17,13 +17,9 @@ if TYPE_CHECKING:
     from edgeserve.types.records import Record as AnyRecord
     from edgeserve.types.steps import TaskOutput as AnyTaskOutput
 else:
-
-    def _one_of(kinds: Iterable[type]) -> Any:
-        return reduce(or_, dict.fromkeys(kinds))
-
-    _SCHEMAS = [schema(task) for task in REGISTRY]
-    AnyRecord = _one_of(each.record for each in _SCHEMAS)
-    AnyTaskOutput = _one_of(step for each in _SCHEMAS for step in each.steps)
-    Truth = _one_of(truth for each in _SCHEMAS for truth in each.truths)
+    _SCHEMAS = list(map(schema, REGISTRY))
+    AnyRecord = reduce(or_, map(attrgetter("record"), _SCHEMAS))
+    AnyTaskOutput = reduce(or_, chain.from_iterable(map(attrgetter("steps"), _SCHEMAS)))
+    Truth = reduce(or_, chain.from_iterable(map(attrgetter("truths"), _SCHEMAS)))
 
 __all__ = ["AnyRecord", "AnyTaskOutput", "Truth"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from edgeserve.types.base import UNSET, Number, UnsetType, Value, or_default
+from edgeserve.types.base import UNSET, Number, UnsetType, Value, check_word, or_default
 from edgeserve.types.tensors import IO
-from edgeserve.types.vocabulary import Format, Precision, Verdict, check_word
+from edgeserve.types.vocabulary import Format, Precision, Verdict
 
 MEMBER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 #: Dtypes of quantized weights, as `WeightInfo.dtype` says them.

@@ -7,6 +7,7 @@ Law, for every value ``v`` of a type ``T`` below: ``decode(encode(v), T) == v``,
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -15,9 +16,11 @@ from msgspec import UNSET, UnsetType
 
 __all__ = [
     "UNSET",
+    "WORD",
     "Number",
     "UnsetType",
     "Value",
+    "check_word",
     "decode",
     "encode",
     "number",
@@ -28,6 +31,11 @@ __all__ = [
 #: A measured figure. JSON has no NaN or infinity, so those are the strings "nan", "inf" and "-inf".
 Number = float | Literal["nan", "inf", "-inf"]
 
+#: A format or precision, as a pattern. No hyphen: ``{format}-{precision}`` names an artifact and
+#: has to come apart again. The group before the end is for Python, whose ``$`` also matches before
+#: a last line break.
+WORD = r"^[a-z][a-z0-9_]{0,31}(?!\n)$"
+
 T = TypeVar("T")
 
 
@@ -37,6 +45,15 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     A subclass checks itself in ``__post_init__`` by raising ``ValueError``; msgspec turns that into
     a `msgspec.ValidationError` that names the JSON path when the value is being decoded.
     """
+
+
+def check_word(field: str, word: str) -> None:
+    """Raise ValueError unless ``word`` is well formed as a format or precision."""
+    if not re.search(WORD, word):
+        raise ValueError(
+            f"{field} {word!r}: wanted up to 32 lower-case letters, digits and underscores, "
+            "a letter first"
+        )
 
 
 def or_default(value: T | UnsetType, default: T) -> T:

@@ -9,20 +9,21 @@ them and loads neither msgspec nor numpy. The options of ``serve`` are `edgeserv
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Annotated
 
 from edgeserve.options import Option
 
 
-def _vocabulary(name: str) -> Callable[[], tuple[str, ...]]:
+def _words(name: str) -> tuple[str, ...]:
     """Words of `edgeserve.types.vocabulary`, which is loaded when they are needed."""
-    return lambda: getattr(import_module("edgeserve.types.vocabulary"), name)
+    words: tuple[str, ...] = getattr(import_module("edgeserve.types.vocabulary"), name)
+    return words
 
 
-_tasks, _verdicts, _targets = map(_vocabulary, ("TASKS", "VERDICTS", "TARGETS"))
+_tasks, _verdicts = partial(_words, "TASKS"), partial(_words, "VERDICTS")
 
 _Workspace = Annotated[str, Option("The workspace that convert made.", argument="OUT", path=True)]
 _Data = Annotated[
@@ -159,7 +160,11 @@ class PackageOptions:
     out: _Workspace
     bundle: Annotated[str, Option("The .edge file to write.", flags=("-o", "--out"), path=True)]
     target: Annotated[
-        str | None, Option("Only formats that run on android, ios, web or linux.", choices=_targets)
+        str | None,
+        Option(
+            "Only formats that run on android, ios, web or linux.",
+            choices=partial(_words, "TARGETS"),
+        ),
     ] = None
     only: Annotated[
         tuple[str, ...] | None, Option("Only these artifacts, such as onnx-fp32; comma-separated.")

@@ -7,19 +7,15 @@ formats work here is for `edgeserve.backends` to say.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import msgspec
 
 from edgeserve.tasks import REGISTRY
+from edgeserve.types.base import WORD
 
-#: No hyphen: ``{format}-{precision}`` names an artifact and has to come apart again. The group
-#: before the end is for Python, whose ``$`` also matches before a last line break.
-_WORD = r"^[a-z][a-z0-9_]{0,31}(?!\n)$"
-
-Format = Annotated[str, msgspec.Meta(pattern=_WORD, examples=["onnx", "tflite", "coreml"])]
-Precision = Annotated[str, msgspec.Meta(pattern=_WORD, examples=["fp32", "fp16", "w8", "w8a8"])]
+Format = Annotated[str, msgspec.Meta(pattern=WORD, examples=["onnx", "tflite", "coreml"])]
+Precision = Annotated[str, msgspec.Meta(pattern=WORD, examples=["fp32", "fp16", "w8", "w8a8"])]
 Verdict = Literal["pass", "degraded", "fail", "unproven"]
 Target = Literal["android", "ios", "linux", "web"]
 
@@ -37,12 +33,3 @@ if TYPE_CHECKING:
     Task = str
 else:
     Task = Literal[TASKS]
-
-
-def check_word(field: str, word: str) -> None:
-    """Raise ValueError unless ``word`` is well formed as a format or precision."""
-    if not re.search(_WORD, word):
-        raise ValueError(
-            f"{field} {word!r}: wanted up to 32 lower-case letters, digits and underscores, "
-            "a letter first"
-        )

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from edgeserve.backends.coreml.dynamic_ranges import has_dynamic_sizes
 from edgeserve.backends.coreml.inspect import constants_of
 from edgeserve.backends.coreml.spec import block_of, operations_of
 from edgeserve.errors import BackendError, QuantizeError
@@ -218,6 +219,15 @@ def test_indices_and_masks_are_not_quantized(packages: Any) -> None:
     package = packages.make(packages.export(Biased(), (ids, keep)))
     made = packages.quantize(package, Recipe("w8a8"), [package.net.feed])
     assert made.error() <= 0.02
+
+
+def test_a_package_of_open_length_is_calibrated_at_any(packages: Any) -> None:
+    rng = np.random.default_rng(0)
+    feeds = [{"audio": rng.normal(size=(1, 4, n)).astype(np.float32)} for n in (9, 40, 23)]
+    package = packages("audio")
+    assert has_dynamic_sizes(package.artifact.io)
+    made = packages.quantize(package, Recipe("w8a8"), feeds)
+    assert 1e-4 < made.error(feeds[1]) <= 0.05
 
 
 def test_without_samples_there_is_no_calibration(packages: Any, package: Any) -> None:

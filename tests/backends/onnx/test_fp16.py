@@ -26,6 +26,8 @@ Run = Callable[..., list[np.ndarray]]
 #: Relative step of float16, times the few roundings in a row that these nets have.
 CLOSE = 2**-11 * 6
 
+LEAST = torch.finfo(torch.float32).min
+
 
 class Attention(nn.Module):
     """A mask of the kind that adds the most negative float32 where nothing may be seen."""
@@ -81,8 +83,23 @@ class Filled(Chosen):
         return torch.softmax(scores.masked_fill(mask[:, None, :] == 0, self.low), -1) @ value
 
 
-@pytest.mark.parametrize("kind", [Chosen, Filled])
-@pytest.mark.parametrize("low", [torch.finfo(torch.float32).min, -1e9, -1e5, -1e4])
+class Scaled(Chosen):
+    """Divided, and multiplied, after the mask was added."""
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.inner(states).chunk(3, -1)
+        scores = 20 * query @ key.transpose(1, 2)
+        masked = scores + torch.where(mask[:, None, :] > 0, 0.0, self.low)
+        return torch.softmax(masked / 8, -1) @ value + torch.softmax(masked * 0.1, -1) @ value
+
+
+@pytest.mark.parametrize(
+    ("kind", "low"),
+    [
+        *((kind, low) for kind in (Chosen, Filled) for low in (LEAST, -1e9, -1e5, -1e4)),
+        (Scaled, LEAST),
+    ],
+)
 def test_a_row_that_is_masked_as_a_whole_is_even(
     make: Make, runs: Run, kind: type[Chosen], low: float
 ) -> None:
@@ -105,6 +122,28 @@ def test_a_row_that_is_masked_as_a_whole_is_even(
         np.testing.assert_allclose(got, wanted, atol=4 * CLOSE * np.abs(wanted).max())
     graph = backends.get("onnx").inspect(artifact, root)
     assert any(w.dtype == "float16" for w in graph.weights if len(w.shape) == 2)
+
+
+class Added(Attention):
+    """The caller brings the numbers that are added."""
+
+    def forward(self, states: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.inner(states).chunk(3, -1)
+        return torch.softmax(query @ key.transpose(1, 2) + hidden[:, None, :], -1) @ value
+
+
+def test_a_mask_that_callers_add_is_never_nan(make: Make) -> None:
+    """By numpy's float16: ONNX Runtime's CPU adds in float32."""
+    states, hidden = torch.randn(2, 5, 8), torch.zeros(2, 5)
+    hidden[0], hidden[1, 3:] = LEAST, LEAST
+    net = make("added", Added().eval(), (states, torch.zeros(2, 5)))
+    artifact, root = net.quantize("fp16")
+    with torch.no_grad():
+        wanted = net.module(states, hidden).numpy()
+    names = [spec.name for spec in artifact.io.inputs]
+    feed = dict(zip(names, (states.numpy(), hidden.numpy()), strict=True))
+    (got,) = ReferenceEvaluator(str(root / artifact.entry)).run(None, feed)
+    np.testing.assert_allclose(got, wanted, atol=CLOSE * np.abs(wanted).max())
 
 
 def test_weights_are_stored_in_half(attention: Any) -> None:

@@ -15,8 +15,10 @@ from torch import nn
 
 from edgeserve import backends
 from edgeserve.backends.onnx.cpu_int8 import activation_for, reduce_range_for, resolve_options
+from edgeserve.backends.onnx.inspect import io_of, read
 from edgeserve.backends.onnx.qdq import collect_ranges
 from edgeserve.errors import QuantizeError
+from edgeserve.files import describe
 from edgeserve.types.artifact import Artifact, Recipe
 
 Make = Callable[..., Any]
@@ -220,6 +222,59 @@ def test_all_kept_float_is_nothing_to_quantize(chain: Any) -> None:
     assert error.value.code == "EDGE-QUANTIZE-011"
 
 
+# Layers in forms that integer kernels do not have
+
+
+def test_factors_and_transposes_of_a_gemm_are_taken_out(tmp_path: Path) -> None:
+    """Both factors are multiplied into constants once, against the formula in numpy."""
+    rng = np.random.default_rng(0)
+    held = {
+        "w": rng.normal(size=(16, 16)) * 0.3,
+        "b": rng.normal(size=16) * 4,
+        "v": rng.normal(size=(6, 16)) * 0.3,
+        "c": rng.normal(size=6) * 3,
+    }
+    held = {name: array.astype(np.float32) for name, array in held.items()}
+    forms = {"x": {"alpha": 2.0, "transA": 1, "transB": 1}, "h": {"alpha": -0.5, "beta": 3.0}}
+    value, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["a"], **forms["x"]),
+        node("Relu", ["a"], ["h"]),
+        node("Gemm", ["h", "v", "c"], ["y"], transB=1, **forms["h"]),
+    ]
+    weights = [onnx.numpy_helper.from_array(array, name) for name, array in held.items()]
+    ends = [value("x", 1, [16, 8])], [value("y", 1, [8, 6])]
+    graph = onnx.helper.make_graph(nodes, "gemms", *ends, weights)
+    onnx.save(onnx.helper.make_model(graph, ir_version=9), tmp_path / "model.onnx")
+    io = io_of(read(tmp_path / "model.onnx"))
+    artifact = Artifact("onnx", "fp32", "model.onnx", (describe(tmp_path, "model.onnx"),), io)
+    data = [{"x": rng.normal(size=(16, 8)).astype(np.float32)} for _ in range(24)]
+    backend, out = backends.get("onnx"), tmp_path / "w8a8"
+    made = backend.quantize(artifact, tmp_path, Recipe(precision="w8a8"), data, out)
+    stored = [w for w in backend.inspect(made, out).weights if len(w.shape) == 2]
+    assert [w.dtype for w in stored] == ["int8", "int8"]
+    with backend.load(made, out) as session:
+        for feed in data[:4]:
+            inner = np.maximum(2 * feed["x"].T @ held["w"].T + held["b"], 0)
+            right = -0.5 * inner @ held["v"].T + 3 * held["c"]
+            assert signal_to_noise(right, session.run(feed)["y"]) > 25
+
+
+def test_a_grouped_transposed_convolution_keeps_float_arithmetic(make: Make, runs: Run) -> None:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ConvTranspose2d(8, 8, 2, 2, groups=2), nn.ReLU()
+    net = make("grouped", nn.Sequential(*layers), {"input": torch.randn(1, 3, 8, 8)})
+    rng = np.random.default_rng(0)
+    data = [{"input": rng.normal(size=(1, 3, 8, 8)).astype(np.float32)} for _ in range(12)]
+    artifact, root = net.quantize("w8a8", data)
+    with torch.no_grad():
+        wanted = net.module(torch.from_numpy(data[0]["input"])).numpy()
+    assert signal_to_noise(wanted, runs(artifact, root, data[0]["input"])[0]) > 25
+    weights = backends.get("onnx").inspect(artifact, root).weights
+    stored = sorted(w.dtype for w in weights if len(w.shape) == 4)
+    assert stored == ["float32", "int8", "int8"]  # the scales are float
+
+
 # What stays float in a transformer
 
 
@@ -306,8 +361,6 @@ def test_unknown_options_are_refused(options: dict[str, str], chain: Any) -> Non
 def test_an_old_operator_set_is_refused(chain: Any, tmp_path: Path) -> None:
     import msgspec
 
-    from edgeserve.files import describe
-
     node = onnx.helper.make_node("MatMul", ["image", "w"], ["out"])
     tensor = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
@@ -319,8 +372,6 @@ def test_an_old_operator_set_is_refused(chain: Any, tmp_path: Path) -> None:
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 11)])
     onnx.save(model, tmp_path / "model.onnx")
-    from edgeserve.backends.onnx.inspect import io_of, read
-
     artifact = msgspec.structs.replace(
         chain.artifact,
         files=(describe(tmp_path, "model.onnx"),),

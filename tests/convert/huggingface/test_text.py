@@ -16,7 +16,7 @@ import transformers
 from edgeserve.convert.huggingface import load_folder
 from edgeserve.convert.huggingface.folder import ModelFolder
 from edgeserve.convert.huggingface.model import plan_network
-from edgeserve.convert.huggingface.sentence_transformers import read_sentence_pooling
+from edgeserve.convert.huggingface.text import read_sentence_pooling
 from edgeserve.convert.huggingface.tokenizer import load_tokenizer, read_tokenizer, tokenizer_steps
 from edgeserve.processing.steps.l2_normalize import L2Normalize
 from edgeserve.processing.steps.pool import Pool

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from testkit.command import command
 
 from edgeserve import Wrapper, backends
 from edgeserve.backends import Backend
@@ -84,16 +84,15 @@ def _site(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The package, visible here; the value is the environment that makes it so elsewhere."""
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The package, visible here and in workers; the value is the folders that make it so."""
     places = _site(tmp_path_factory.mktemp("site"))
     with pytest.MonkeyPatch.context() as patch:
         for place in places:
             patch.syspath_prepend(place)
         patch.setattr(backends, "_made", {})
-        path = os.pathsep.join([*places, os.environ.get("PYTHONPATH", "")])
-        patch.setenv("PYTHONPATH", path)
-        yield {**os.environ, "PLUGIN": os.pathsep.join(places)}
+        patch.setenv("PYTHONPATH", os.pathsep.join([*places, os.environ.get("PYTHONPATH", "")]))
+        yield places
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +110,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def edgeserve(project: Path, plugin: dict[str, str]) -> Callable[..., Any]:
-    """``edgeserve("convert", ...)``: a command as a user runs it; the value is what it prints."""
+def edgeserve(project: Path) -> Callable[..., Any]:
+    """``edgeserve("convert", ...)``: the command; the value is what it prints."""
 
-    def run(*words: str, code: int = 0) -> Any:
-        command = [sys.executable, "-m", "edgeserve", *words]
-        done = subprocess.run(command, cwd=project, env=plugin, capture_output=True, text=True)
-        assert done.returncode == code, done.stdout + done.stderr
-        return json.loads(done.stdout) if "--json" in words else done.stdout + done.stderr
+    def run(*words: str) -> Any:
+        done = command(*words, cwd=project)
+        assert done.code == 0, done.out + done.err
+        return done.json if "--json" in words else done.out + done.err
 
     return run
 
@@ -172,19 +170,15 @@ def test_from_a_source_to_a_prediction(edgeserve: Callable[..., Any], project: P
 
 
 def test_without_the_package_the_rest_of_the_bundle_is_used(
-    edgeserve: Callable[..., Any],
-    project: Path,
-    plugin: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    edgeserve: Callable[..., Any], project: Path, plugin: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bundle of the test before, on a device whose app knows nothing of OpenVINO."""
     bundle = project / "net.edge"
     if not bundle.exists():
         test_from_a_source_to_a_prediction(edgeserve, project)
-    places = plugin["PLUGIN"].split(os.pathsep)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in places])
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in plugin])
     monkeypatch.setattr(backends, "_made", {})
-    kept = [p for p in plugin["PYTHONPATH"].split(os.pathsep) if p not in places]
+    kept = [p for p in os.environ["PYTHONPATH"].split(os.pathsep) if p not in plugin]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(kept))
     assert "openvino" not in backends.formats()
     with Wrapper(bundle, threads=1) as net:
@@ -193,36 +187,18 @@ def test_without_the_package_the_rest_of_the_bundle_is_used(
         assert net.predict(project / "golden" / "01.png").label == "green"
 
 
-@pytest.mark.slow
-def test_the_tagger_from_its_onnx_file(
-    edgeserve: Callable[..., Any],
-    project: Path,
-    plugin: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_from_an_onnx_file(edgeserve: Callable[..., Any], project: Path) -> None:
     """An ONNX file as the source; ONNX Runtime on that very file is the reference."""
-    pytest.importorskip("efficientnet_lite_pytorch")
-    root = str(HERE.parents[2])  # where the factory's process finds dev.demo
-    monkeypatch.setitem(plugin, "PYTHONPATH", os.pathsep.join([plugin["PYTHONPATH"], root]))
-    (project / "tagger_net.py").write_text(
-        "import torch\n"
-        "from dev.demo.tagger import load_module\n\n"
-        "def build():\n"
-        "    return load_module(), (torch.randn(2, 3, 224, 224),), {\n"
-        "        'input_names': ['image'], 'output_names': ['logits'],\n"
-        "        'dynamic_shapes': {'image': {0: ('batch', 1, 8)}}}\n"
-    )
-    from dev.demo.tagger import PROCESSING
-
-    (project / "tagger.json").write_text(json.dumps(PROCESSING))
-    edgeserve("convert", "tagger_net:build", "-o", "tagger-onnx", "--to", "onnx", "--json")
+    edgeserve("convert", "net_of_colours:build", "-o", "made", "--to", "onnx")
+    processing = json.loads((project / "made" / "manifest.json").read_bytes())["processing"]
+    (project / "steps.json").write_text(json.dumps(processing))
     said = edgeserve(
-        "convert", "tagger-onnx/artifacts/onnx-fp32/model.onnx", "-o", "tagger", "--to", "openvino",
-        "--preprocess", "tagger.json", "--task", "image-classification", "--json",
+        "convert", "made/artifacts/onnx-fp32/model.onnx", "-o", "again", "--to", "openvino",
+        "--preprocess", "steps.json", "--task", "image-classification", "--json",
     )  # fmt: skip
     assert [(a["format"], a["verdict"]) for a in said["artifacts"]] == [("openvino", "pass")]
-    edgeserve("validate", "tagger", "--json")
-    edgeserve("package", "tagger", "-o", "tagger.edge", "--json")
-    with Wrapper(project / "tagger.edge", threads=1) as tagger:
-        assert tagger.ran_on.runtime.name == "openvino"
-        assert len(tagger.predict(project / "golden" / "00.png").top) == 5
+    edgeserve("validate", "again", "--json")
+    edgeserve("package", "again", "-o", "again.edge", "--json")
+    with Wrapper(project / "again.edge", threads=1) as net:
+        assert net.ran_on.runtime.name == "openvino"
+        assert len(net.predict(project / "golden" / "00.png").top) == 3

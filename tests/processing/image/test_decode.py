@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from edgeserve.errors import InputError
-from edgeserve.processing.image.metadata import exif_orientation
-from edgeserve.processing.steps.decode import Decode, decode
+from edgeserve.processing.steps.decode import Decode, decode, exif_orientation
 
 CarryOut = Callable[..., np.ndarray]
 

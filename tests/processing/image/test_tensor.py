@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing import normalize_from
-from edgeserve.processing.image.tensor import ToTensor
+from edgeserve.processing.image.pipeline import ToTensor
 from edgeserve.processing.steps.cast import Cast, cast
 from edgeserve.processing.steps.layout import Layout
 from edgeserve.processing.steps.normalize import Normalize

@@ -20,8 +20,7 @@ from edgeserve.processing.steps.resize import Resize
 from edgeserve.processing.steps.softmax import Softmax
 from edgeserve.processing.steps.top_k import TopK
 from edgeserve.tasks.detection import Detect, Detection
-from edgeserve.tasks.detection.compare import iou
-from edgeserve.tasks.detection.read import non_max_suppression, to_xyxy
+from edgeserve.tasks.detection.device import iou, non_max_suppression, to_xyxy
 from edgeserve.types.processing import InputProcessing, Processing
 from edgeserve.types.steps import InputStep, Slice
 from edgeserve.types.tensors import Shape, Signature, TensorSpec

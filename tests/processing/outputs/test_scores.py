@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import softmax as scipy_softmax
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.outputs.numbers import softmax
+from edgeserve.processing.arrays import softmax
 from edgeserve.processing.steps.top_k import top_k
 from edgeserve.tasks.classification.device import classify
 

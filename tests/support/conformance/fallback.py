@@ -31,9 +31,8 @@ from edgeserve.wrapper.fallback.egress import (
 from edgeserve.wrapper.fallback.hedged_call import BadReply, CallLost, CallWon, HedgedCaller
 from edgeserve.wrapper.fallback.policy import Fallback, local_only
 from edgeserve.wrapper.fallback.protocols import EndpointAnswer, protocol_of
-from edgeserve.wrapper.fallback.resilience import CircuitBreaker, RetryBudget
 from edgeserve.wrapper.fallback.router import FallbackRouter
-from edgeserve.wrapper.fallback.transport import RequestFailure
+from edgeserve.wrapper.fallback.transport import CircuitBreaker, RequestFailure, RetryBudget
 
 __all__ = [
     "check_breaker",

@@ -22,8 +22,8 @@ from edgeserve.types.profile import DeviceProfile
 from edgeserve.types.samples import Golden, GoldenCase
 from edgeserve.types.tensors import IO, Signature
 from edgeserve.wrapper import plans, probe, prober
+from edgeserve.wrapper.engine import ProbeOutcome
 from edgeserve.wrapper.plans import Constraints, ExecutionPlan, PlanTiers, SkippedArtifact
-from edgeserve.wrapper.probe_store import ProbeOutcome
 from edgeserve.wrapper.selector import select
 
 __all__ = ["check_choice", "check_journal", "check_plans"]

@@ -23,7 +23,7 @@ class Calling(nn.Module):
 
 
 class Hot(nn.Module):
-    """Inner values of 1e5, and outputs near one."""
+    """Inner values of 1e5 made by smaller factors, and outputs near one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,5 +31,5 @@ class Hot(nn.Module):
         self.inner, self.out = nn.Linear(6, 16), nn.Linear(16, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        big = torch.relu(self.inner(x)) * 1e5
+        big = torch.relu(self.inner(x)) * 400 * 250
         return self.out((big + big.flip(-1)) * 1e-5)

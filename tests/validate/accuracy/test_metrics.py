@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, jaccard_score
 
-from edgeserve.processing.image.geometry import ImageTransform
+from edgeserve.processing.image.pipeline import ImageTransform
 from edgeserve.processing.steps.center_crop import CenterCrop
 from edgeserve.processing.steps.resize import Resize
 from edgeserve.tasks.average_precision import average_precisions
 from edgeserve.tasks.detection import Detection, TrueBox, TrueBoxes
-from edgeserve.tasks.detection.metrics import box_row
+from edgeserve.tasks.detection.gate import box_row
 from edgeserve.tasks.metrics import f1
 from edgeserve.tasks.segmentation import Segmentation
 from edgeserve.tasks.segmentation.metrics import mask_row, mean_ious

@@ -44,4 +44,5 @@ def test_a_reference_without_numbers_is_noticed() -> None:
     lost = np.array([[np.inf, np.inf]], np.float32)
     mask = np.array([[1.0, -np.inf]], np.float32)
     found = _difference([mask, nan, lost], [mask, nan, lost])
-    assert found.senseless() == {"y": ["input 1", "input 2"]}
+    assert found.senseless() == {"y": "NaN on input 1"}
+    assert _difference([lost], [lost]).senseless() == {"y": "infinite throughout on input 0"}

@@ -7,6 +7,7 @@ the answers, PyTorch and a bare ONNX Runtime session give them, scipy the neighb
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -257,7 +258,9 @@ def test_a_server_that_pools_otherwise(embedder: Any, texts: Path, server: Any) 
     embedder.answers(data=str(texts), **server("largest"))
     report = embedder.judged(out="of-largest")
     assert report.judgement.verdict == "unproven", "it is hardly sure of anything itself"
-    assert codes(report) == ["EDGE-CHECK-046", "EDGE-CHECK-044"]
+    assert codes(report) == ["EDGE-CHECK-046", "EDGE-CHECK-044", "EDGE-CHECK-073"]
+    finding = report.judgement.reasons[-1].message
+    assert re.search(r"on synthetic texts .* differ by up to [01][.0-9]* in a cosine$", finding)
     assert any(
         note.startswith("cosines differ from those of text_servers") for note in report.notes
     )

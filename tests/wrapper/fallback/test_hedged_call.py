@@ -11,8 +11,12 @@ import pytest
 from edgeserve.durations import LatencyWindow
 from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.wrapper.fallback.hedged_call import BadReply, CallLost, CallWon, HedgedCaller
-from edgeserve.wrapper.fallback.resilience import CircuitBreaker, RetryBudget
-from edgeserve.wrapper.fallback.transport import RequestFailure, RequestOutcome
+from edgeserve.wrapper.fallback.transport import (
+    CircuitBreaker,
+    RequestFailure,
+    RequestOutcome,
+    RetryBudget,
+)
 
 URLS = ("https://a", "https://b")
 MESSAGE = EndpointRequest("/x", {"x-request-id": "1"}, b"")

@@ -12,8 +12,14 @@ from typing import Generic, TypeVar
 from edgeserve.durations import LatencyWindow
 from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.wrapper.fallback.egress import origin
-from edgeserve.wrapper.fallback.resilience import CircuitBreaker, RetryBudget, backoff
-from edgeserve.wrapper.fallback.transport import ConcurrentRequests, RequestFailure, RequestOutcome
+from edgeserve.wrapper.fallback.transport import (
+    CircuitBreaker,
+    ConcurrentRequests,
+    RequestFailure,
+    RequestOutcome,
+    RetryBudget,
+    backoff,
+)
 
 T = TypeVar("T")
 

@@ -1,14 +1,24 @@
 """The protocol that an endpoint speaks: the Open Inference Protocol, or a REST adapter's.
 
 Replies are read strictly: anything but a complete reply of the protocol is a `BadReply`.
+
+TensorFlow Serving, ``POST /v1/models/M:predict``: tensors in columns. A model with one output
+replies with its bare value, one with several with an object; bytes travel as ``{"b64": ...}``.
+
+TorchServe, ``POST /predictions/M``: tensors go in rows, as its ``json`` envelope has them:
+``{"instances": [...]}``, one sample each, answered by ``{"predictions": [...]}``. A raw input
+goes as its bytes, to a classifier's handler, which replies with probabilities by label.
+
+MLflow's scoring server, ``POST /invocations``: one model a server, tensors by name.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +27,7 @@ import numpy as np
 from edgeserve import oip
 from edgeserve.oip import client
 from edgeserve.oip.client import EndpointReply, EndpointRequest
+from edgeserve.tasks.classification import Classification
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.records import RanOn, Tensors, unverified_origin
 from edgeserve.types.tensors import Signature
@@ -44,11 +55,9 @@ class EndpointProtocol:
 
 
 def protocol_of(protocol: str, binary: bool) -> EndpointProtocol:
-    """The implementation of a contract's ``protocol``; adapters are loaded on demand."""
+    """The implementation of a contract's ``protocol``."""
     if protocol != "oip":
-        adapters = import_module("edgeserve.wrapper.fallback.rest_protocols")
-        adapter: EndpointProtocol = getattr(adapters, protocol.upper())
-        return adapter
+        return _ADAPTERS[protocol]
 
     def tensors(model: str, feed: Arrays) -> EndpointRequest:
         named = [oip.Tensor(name, array) for name, array in feed.items()]
@@ -90,7 +99,7 @@ def json_request(path: str, body: object) -> EndpointRequest:
     return EndpointRequest(path, headers, json.dumps(body).encode())
 
 
-def json_value(reply: EndpointReply, key: str) -> Any:
+def _json_value(reply: EndpointReply, key: str) -> Any:
     """The value of a key in the object of a reply.
 
     Raises:
@@ -147,3 +156,93 @@ class EndpointAnswer:
 
     value: Any
     ran_on: RanOn
+
+
+def _tfserving_request(model: str, feed: Arrays) -> EndpointRequest:
+    columns = {
+        name: _base64(array.tolist()) if array.dtype.kind == "O" else array.tolist()
+        for name, array in feed.items()
+    }
+    return json_request(f"/v1/models/{model}:predict", {"inputs": columns})
+
+
+def _base64(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_base64(item) for item in value]
+    return {"b64": base64.b64encode(value).decode("ascii")}
+
+
+def _read(key: str, reply: EndpointReply, signature: Signature) -> EndpointAnswer:
+    return outputs_from_lists(_json_value(reply, key), signature)
+
+
+def _torchserve_request(model: str, feed: Arrays) -> EndpointRequest:
+    columns = {name: nested_lists(array) for name, array in feed.items()}
+    if len(columns) == 1:
+        [rows] = columns.values()
+    else:
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return json_request(f"/predictions/{model}", {"instances": rows})
+
+
+def _has_sample_axis(signature: Signature) -> bool:
+    """Rows need one first axis, the samples, that all inputs have."""
+    firsts = {spec.shape[:1] for spec in signature.inputs}
+    return len(firsts) == 1 and () not in firsts
+
+
+def _read_torchserve(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
+    rows = _json_value(reply, "predictions")
+    if not isinstance(rows, list) or not rows:
+        raise BadReply("a reply without rows")
+    if not isinstance(rows[0], dict):
+        return outputs_from_lists(rows, signature)
+    try:
+        columns = {spec.name: [row[spec.name] for row in rows] for spec in signature.outputs}
+    except (KeyError, TypeError) as error:
+        raise BadReply("a reply without the model's outputs") from error
+    return outputs_from_lists(columns, signature)
+
+
+def _torchserve_raw_request(model: str, data: bytes) -> EndpointRequest:
+    headers = {"content-type": "application/octet-stream"}
+    return EndpointRequest(f"/predictions/{model}", headers, data)
+
+
+def _torchserve_classification(reply: EndpointReply, manifest: Manifest) -> EndpointAnswer:
+    try:
+        scores = msgspec.json.decode(reply.body, type=dict[str, float])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadReply("a reply without probabilities by label") from error
+    if not scores or not manifest.task.endswith("-classification"):
+        raise BadReply("a reply without a decision")
+    top = tuple(sorted(scores.items(), key=lambda pair: -pair[1]))
+    known = manifest.labels
+    indexes = tuple(known.index(name) if known.count(name) == 1 else -1 for name, _ in top)
+    record: Any = Classification(
+        label=top[0][0],
+        score=top[0][1],
+        top=top,
+        index=indexes[0],
+        indexes=indexes if -1 not in indexes else (),
+    )
+    return EndpointAnswer(record, unverified_origin(""))
+
+
+def _mlflow_request(_: str, feed: Arrays) -> EndpointRequest:
+    inputs = {name: nested_lists(array) for name, array in feed.items()}
+    return json_request("/invocations", {"inputs": inputs})
+
+
+#: REST adapters by the ``protocol`` of a contract.
+_ADAPTERS = {
+    "tfserving": EndpointProtocol(_tfserving_request, partial(_read, "outputs")),
+    "torchserve": EndpointProtocol(
+        _torchserve_request,
+        _read_torchserve,
+        _torchserve_raw_request,
+        _torchserve_classification,
+        _has_sample_axis,
+    ),
+    "mlflow": EndpointProtocol(_mlflow_request, partial(_read, "predictions")),
+}

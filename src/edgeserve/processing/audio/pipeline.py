@@ -8,7 +8,7 @@ import numpy as np
 
 from edgeserve.errors import ProcessingError
 from edgeserve.processing.audio.source import AudioHeader, open_audio
-from edgeserve.processing.checks import StepTimer, check_names, check_task, wrong_order
+from edgeserve.processing.inputs import StepTimer, check_names, check_task, wrong_order
 from edgeserve.processing.steps.log_mel import LogMel, LogMelTransform
 from edgeserve.processing.steps.waveform import Waveform, length_error, waveform
 from edgeserve.types.processing import InputProcessing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.processing.outputs.numbers import wrong_outputs
+from edgeserve.processing.arrays import wrong_outputs
 from edgeserve.types.steps import Feed, FieldKind, OutputStep
 
 _LEAST_NORM = 1e-12

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgeserve.processing.outputs.numbers import no_mask, wrong_outputs
+from edgeserve.processing.arrays import no_mask, wrong_outputs
 from edgeserve.types.steps import Feed, FieldKind, OutputStep
 
 PoolMode = Literal["mean", "cls", "max", "last"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.processing.outputs.numbers import softmax, wrong_outputs
+from edgeserve.processing.arrays import softmax, wrong_outputs
 from edgeserve.types.steps import Feed, FieldKind, OutputStep
 
 

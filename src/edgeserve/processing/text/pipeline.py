@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import Pad, Prepared, SampleOrigin
-from edgeserve.processing.checks import StepTimer, check_names, check_task, wrong_order
+from edgeserve.processing.arrays import Pad, Prepared, SampleOrigin
+from edgeserve.processing.inputs import StepTimer, check_names, check_task, wrong_order
 from edgeserve.processing.steps.tokenize import Assets, Encoder, Tokenize, TokenizePart, as_text
 from edgeserve.tasks import decides, schema
 from edgeserve.types.processing import InputProcessing
@@ -32,7 +32,7 @@ class TextPipeline:
     """Inputs made from a text, compiled. Immutable, so threads may share it.
 
     Attributes:
-        pads: For each input, how `edgeserve.processing.batch.stack_samples` pads it.
+        pads: For each input, how `edgeserve.processing.arrays.stack_samples` pads it.
     """
 
     __slots__ = ("_encoders", "_places", "_rows", "pads")

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeserve.errors import ProcessingError
-from edgeserve.processing.batch import Arrays, SampleOrigin
-from edgeserve.processing.outputs.checks import (
+from edgeserve.processing.arrays import Arrays, SampleOrigin, are_probabilities, wrong_outputs
+from edgeserve.processing.outputs.reader import (
     ModelOutputs,
     RecordReader,
     check_labels,
     result_output,
 )
-from edgeserve.processing.outputs.numbers import are_probabilities, wrong_outputs
 from edgeserve.processing.steps.top_k import TopK, top_k
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison
 from edgeserve.tasks.classification import Classification

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, each_sample, flat_map
-from edgeserve.processing.outputs.numbers import check_numbers, wrong_outputs
+from edgeserve.processing.arrays import check_numbers, wrong_outputs
+from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader, each_sample, flat_map
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.depth import Depth, Depths
 

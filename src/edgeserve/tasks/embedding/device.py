@@ -12,14 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeserve.processing.batch import Arrays, SampleOrigin
-from edgeserve.processing.outputs.checks import (
+from edgeserve.processing.arrays import Arrays, SampleOrigin, check_numbers, wrong_outputs
+from edgeserve.processing.outputs.reader import (
     ModelOutputs,
     RecordReader,
     check_form,
     result_output,
 )
-from edgeserve.processing.outputs.numbers import check_numbers, wrong_outputs
 from edgeserve.processing.steps.pool import Pool
 from edgeserve.tasks.base import DecisionCounts, RecordComparison
 from edgeserve.tasks.embedding import Embedding

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.processing.batch import Arrays
-from edgeserve.processing.image.geometry import ImageTransform
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, check_labels
-from edgeserve.processing.outputs.numbers import (
+from edgeserve.processing.arrays import (
+    Arrays,
+    activated,
     check_numbers,
     check_probabilities,
-    sigmoid,
-    softmax,
     wrong_outputs,
 )
-from edgeserve.processing.outputs.slices import found_reader, sliced
+from edgeserve.processing.image.pipeline import ImageTransform
+from edgeserve.processing.outputs.places import found_reader, sliced
+from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader, check_labels
 from edgeserve.tasks.base import DecisionRule
-from edgeserve.tasks.detection.read import non_max_suppression, to_xyxy
+from edgeserve.tasks.detection.device import non_max_suppression, to_xyxy
 from edgeserve.tasks.keypoints import COCO_SIGMAS, SCHEMA, Heatmaps, Keypoints, Poses
 from edgeserve.tasks.matching import Matches, found_comparison, match_found, visible_things
 
@@ -165,11 +164,7 @@ def _from_maps(step: Heatmaps, values: Arrays, transform: ImageTransform | None)
     count, height, width = maps.shape
     best = maps.reshape(count, -1).argmax(axis=1)
     rows, columns = np.divmod(best, width)
-    peaks = maps.reshape(count, -1)[np.arange(count), best]
-    if step.activation == "softmax":
-        peaks = softmax(maps.reshape(count, -1), -1)[np.arange(count), best]
-    elif step.activation == "sigmoid":
-        peaks = sigmoid(peaks)
+    peaks = activated(maps.reshape(count, -1), step.activation)[np.arange(count), best]
     places = np.stack([columns, rows], axis=1) + 0.5
     if step.shift:
         places += 0.25 * np.stack(
@@ -219,8 +214,8 @@ def _from_rows(step: Poses, values: Arrays) -> _Found:
 
 
 def _activated(scores: np.ndarray, activation: str) -> np.ndarray:
-    made = sigmoid(scores) if activation == "sigmoid" else scores
-    return check_probabilities(check_numbers(np.asarray(made, np.float32), "scores"))
+    made = np.asarray(activated(scores, activation), np.float32)
+    return check_probabilities(check_numbers(made, "scores"))
 
 
 def _kept(step: Heatmaps | Poses, boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:

@@ -171,7 +171,8 @@ ANSWERS = field_answers(
 )
 
 
-_bad_pose = truth_error(
+_bad_pose = partial(
+    truth_error,
     "EDGE-DATA-024",
     "poses are [x, y, v, ...], three numbers a point, in pixels of the upright photo; v is 0"
     " where a point is not labelled",

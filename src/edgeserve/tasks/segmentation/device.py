@@ -6,21 +6,21 @@ from collections import Counter
 
 import numpy as np
 
-from edgeserve.processing.outputs.checks import (
-    ModelOutputs,
-    RecordReader,
-    check_labels,
-    each_sample,
-    flat_map,
-)
-from edgeserve.processing.outputs.numbers import (
+from edgeserve.processing.arrays import (
     check_numbers,
     check_probabilities,
     sigmoid,
     softmax,
     wrong_outputs,
 )
-from edgeserve.processing.outputs.positions import leads
+from edgeserve.processing.outputs.places import leads
+from edgeserve.processing.outputs.reader import (
+    ModelOutputs,
+    RecordReader,
+    check_labels,
+    each_sample,
+    flat_map,
+)
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.segmentation import Segment, Segmentation
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ class _Rle(msgspec.Struct):
 
 
 #: A mask that does not fit its picture or is none.
-_bad_mask = truth_error(
+_bad_mask = partial(
+    truth_error,
     "EDGE-DATA-025",
     "a mask has the upright photo's size and one class index a pixel (255: unlabelled)",
 )

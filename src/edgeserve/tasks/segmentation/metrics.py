@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgeserve.processing.image.geometry import ImageTransform
+from edgeserve.processing.image.pipeline import ImageTransform
 from edgeserve.tasks.metrics import RowFigures, TaskMetrics, TruthPlace
 from edgeserve.tasks.segmentation import DrawnMask, MaskFile, Segmentation
 from edgeserve.tasks.segmentation.gate import true_mask

@@ -7,9 +7,9 @@ from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader
-from edgeserve.processing.outputs.numbers import check_numbers, softmax
-from edgeserve.processing.outputs.positions import leads, position_reader, position_scores
+from edgeserve.processing.arrays import check_numbers, softmax
+from edgeserve.processing.outputs.places import leads, position_reader, position_scores
+from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader
 from edgeserve.processing.steps.tokenize import detokenizer
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.text_generation import SCHEMA, Picks, Text

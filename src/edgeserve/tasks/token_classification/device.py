@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, labels_error
-from edgeserve.processing.outputs.numbers import check_numbers, softmax
-from edgeserve.processing.outputs.positions import leads, position_reader, position_scores
+from edgeserve.processing.arrays import check_numbers, softmax
+from edgeserve.processing.outputs.places import leads, position_reader, position_scores
+from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader, labels_error
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.token_classification import SCHEMA, Span, Spans, Tokens
 

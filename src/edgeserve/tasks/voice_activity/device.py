@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeserve.processing.outputs.checks import ModelOutputs, RecordReader, each_sample
-from edgeserve.processing.outputs.numbers import (
+from edgeserve.processing.arrays import (
     check_numbers,
     check_probabilities,
     sigmoid,
     softmax,
     wrong_outputs,
 )
+from edgeserve.processing.outputs.reader import ModelOutputs, RecordReader, each_sample
 from edgeserve.tasks.base import DecisionCounts, DecisionRule, RecordComparison, count_flips
 from edgeserve.tasks.voice_activity import Frames, Voice
 

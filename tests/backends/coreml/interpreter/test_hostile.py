@@ -23,7 +23,7 @@ from edgeserve.errors import MilError
 MODEL = Path("Data/com.apple.CoreML/model.mlmodel")
 WEIGHTS = Path("Data/com.apple.CoreML/weights/weight.bin")
 #: How many mutants; a night's sweep sets more.
-COUNT = int(os.environ.get("EDGESERVE_MUTANTS", "600"))
+COUNT = int(os.environ.get("EDGESERVE_MUTANTS", "300"))
 
 
 @pytest.fixture(scope="module")

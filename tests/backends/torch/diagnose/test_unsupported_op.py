@@ -202,4 +202,4 @@ def test_a_hint_names_the_formats_that_take_the_op() -> None:
     said = op_hint("aten.special_bessel_j0.default", "tflite", "do it outside the model")
     assert said == "do it outside the model"
     said = op_hint("aten.sin.default", "tflite", "use float32")
-    assert said == "use float32 (ONNX and Core ML support this op)"
+    assert said == "use float32 (in a tested model ONNX and Core ML converted this op)"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from edgeserve.backends.torch.decompositions.indexing import SCATTER_RULES
+from edgeserve.backends.torch.decompositions.scatter import SCATTER_RULES
 from edgeserve.backends.torch.passes.functionalize import functionalize_inputs, lower_masked_write
 from edgeserve.backends.torch.program.io import log_warnings
 
@@ -106,7 +106,7 @@ def test_inputs_that_nothing_writes_to_are_left_alone(rewritten: Any) -> None:
     assert rewritten(lambda x: x.clone().mul_(2), (X,), functionalize_inputs)[1] == ()
 
 
-@pytest.mark.parametrize("reduce", ["sum", "amax", "amin"])
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_sources_alone_are_reduced_where_there_are_some(reduce: str, dim: int) -> None:
     x, source = torch.randn(5, 7), torch.randn(4, 6)

@@ -9,6 +9,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
+from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
 from edgeserve.backends.torch.passes.lower_arithmetic import lower_division
 from edgeserve.backends.torch.passes.lower_convolution import (
     lower_conv_transpose3d,
@@ -104,6 +105,45 @@ def test_what_a_transposed_convolution_adds_is_written_out(
 ) -> None:
     module = nn.ConvTranspose2d(4, 6, 3, stride=(3, 2), output_padding=(2, 1), bias=bias, **how)
     assert rewritten(module, (IMAGE,), lower_padding)[1] == ("lower_padding",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "changed"),
+    [
+        (nn.ConvTranspose2d, {"kernel_size": 3, "stride": 2, "padding": 1}, True),
+        (nn.ConvTranspose2d, {"kernel_size": (5, 2), "stride": (1, 2), "padding": (0, 1)}, True),
+        (nn.ConvTranspose2d, {"kernel_size": 3, "padding": 2, "dilation": 2}, True),
+        (nn.ConvTranspose1d, {"kernel_size": 5, "stride": 2, "padding": 2}, True),
+        (nn.ConvTranspose1d, {"kernel_size": 3, "stride": 2, "dilation": 3, "groups": 2}, True),
+        (nn.ConvTranspose2d, {"kernel_size": 4, "stride": 2, "padding": 1}, False),
+        (nn.ConvTranspose2d, {"kernel_size": 3, "stride": 2}, False),
+    ],
+)
+def test_padding_that_gives_no_multiple_is_cut_off(
+    rewritten: Any, targets: Any, kind: Any, how: Any, changed: bool
+) -> None:
+    x = IMAGE if kind is nn.ConvTranspose2d else IMAGE[:, :, 0]
+    graph, names = rewritten(kind(4, 6, **how), (x,), lower_padding)
+    assert names == (("lower_padding",) if changed else ())
+    assert ("slice.Tensor" in targets(graph)) is changed
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.Conv1d(4, 6, 3), nn.ConvTranspose1d(4, 6, 3, 2, 1), nn.AvgPool1d(2), nn.MaxPool1d(2)],
+)
+def test_one_sample_gets_a_batch_axis(rewritten: Any, module: nn.Module) -> None:
+    assert rewritten(module, (IMAGE[0, :, 0],), add_batch_axis)[1] == ("add_batch_axis",)
+    assert rewritten(module, (IMAGE[:, :, 0],), add_batch_axis)[1] == ()
+
+
+def test_one_channel_of_three_axes_is_padded_before(rewritten: Any, targets: Any) -> None:
+    module = nn.Conv3d(1, 3, (2, 1, 2), (2, 1, 1), (0, 0, 1))
+    graph, _ = rewritten(module, (torch.randn(2, 1, 5, 4, 3),), lower_padding)
+    assert targets(graph) == {"constant_pad_nd.default", "conv3d.default"}
+    assert (
+        rewritten(nn.Conv3d(2, 3, 3, 2, 1), (torch.randn(2, 2, 5, 4, 3),), lower_padding)[1] == ()
+    )
 
 
 @pytest.mark.parametrize("groups", [2, 4])

@@ -10,7 +10,12 @@ import torch
 from torch.nn import functional
 
 from edgeserve.backends.torch.passes.fx_utils import with_sizes
-from edgeserve.backends.torch.passes.merge_axes import has_many_axes, merge_axes
+from edgeserve.backends.torch.passes.merge_axes import (
+    FOUR_AXES,
+    has_many_axes,
+    merge_axes,
+    merge_axes_to_four,
+)
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -101,3 +106,43 @@ def test_operands_that_are_stretched_in_turns_are_expanded(rewritten: Any) -> No
         decomposed=True,
     )
     assert not has_many_axes(with_sizes(graph, inputs))
+
+
+FIVE = (2, 3, 2, 4, 3)
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_operators_on_five_axes_take_four(rewritten: Any, decomposed: bool) -> None:
+    """Operators by the dozen in one graph; whole, as LiteRT gets them, and in core ATen."""
+
+    def everything(flat: torch.Tensor) -> list[torch.Tensor]:
+        x = flat.reshape(FIVE)
+        y = x[:, :1, :, :, :1] * 0.5
+        made = [
+            (x.abs() + 0.2) ** y,
+            x.square() + x**3,
+            torch.remainder(x * 3, y.abs() + 0.6),
+            ((x > 0) ^ (y > 0)).float(),
+            (x * 9).long() // 4,
+            functional.rms_norm(x, (3,)),
+            x.repeat(2, 1, 2, 1, 2),
+            x.tile(2, 1),
+            x.unfold(3, 2, 1).mean(-1),
+            x.flip(0, 2),
+            x.flip(-1, -4),
+            *x.sort(-2),
+            *x.topk(1, -4),
+            *x.max(1),
+            x.cumsum(-3),
+            x.argmax(-4).float(),
+            x.gather(2, x.argsort(2)),
+            x.var((1, 3)),
+            x @ torch.arange(12.0).reshape(3, 4),
+            x.std(-3),
+        ]
+        return [each.flatten().float() for each in made]
+
+    inputs = (torch.randn(144, generator=torch.Generator().manual_seed(0)),)
+    graph, names = rewritten(everything, inputs, merge_axes_to_four, decomposed=decomposed)
+    assert names == ("merge_axes_to_four",)
+    assert not has_many_axes(with_sizes(graph, inputs), FOUR_AXES)

@@ -1,0 +1,33 @@
+"""Give convolutions and pools of one sample the batch axis that converters ask for.
+
+PyTorch takes ``[channels, ...]`` as well as ``[batch, channels, ...]``. LiteRT's converter has no
+translation for some of the former, and one that fails for others.
+"""
+
+from __future__ import annotations
+
+import re
+
+from torch import fx
+
+from edgeserve.backends.torch.passes.axis_moves import call_again, hand_on, reshaped
+from edgeserve.backends.torch.passes.fx_utils import shape_of
+
+#: Operators over the last one, two or three axes, behind the channels.
+_SPATIAL = re.compile(r"aten\.(?:conv|(?:adaptive_)?(?:avg|max)_pool|conv_transpose)(\d)d\.")
+
+
+def add_batch_axis(module: fx.GraphModule) -> bool:
+    """Reshape the input and the results of such operators; values must have fixed sizes."""
+    found = [node for node in module.graph.nodes if _has_no_batch(node)]
+    for node in found:
+        x = node.args[0]
+        hand_on(node, call_again(node, {x: reshaped(node, x, [1, *(shape_of(x) or ())])}))
+        module.graph.erase_node(node)
+    return bool(found)
+
+
+def _has_no_batch(node: fx.Node) -> bool:
+    match = _SPATIAL.match(str(node.target))
+    sizes = shape_of(node.args[0]) if match else None
+    return bool(match and sizes and len(sizes) == int(match[1]) + 1)
