@@ -37,6 +37,7 @@ from edgeserve.backends.torch.passes import (
     lower_powers,
     promote_dtypes,
 )
+from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
 from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import overloads
 from edgeserve.backends.torch.passes.lower_attention_rank import lower_attention_rank
@@ -105,6 +106,7 @@ _PASSES = (
     promote_dtypes.promote_operands,
     lower_powers.lower_integer_powers,
     lower_division.lower_division_by_fmod,
+    add_batch_axis,
     lower_pooling.lower_divisor,
     lower_pooling.drop_ceil_mode,
     lower_pooling.lower_adaptive_pool,

@@ -47,6 +47,9 @@ CALLS = (
     # Outputs that are an input, and an earlier output, under another name.
     "x0.flatten(-1)",
     "(x0 * 3).to(torch.float32)",
+    # No batch.
+    "f.unfold(x0[0], 2, padding=1)",
+    "f.avg_pool3d(x0, 2, padding=1)",
     # A last window that would start in the padding.
     "f.max_pool2d(x0[:, :, :1], 2, 2, 1, 1, True)",
     "f.avg_pool2d(x0[:, :, :1], 2, 2, 1, True, False)",
