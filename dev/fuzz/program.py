@@ -28,15 +28,7 @@ _EDGES = {
 
 
 class Input(Value, frozen=True):
-    """An input, drawn uniformly from ``low`` to ``high``, both included.
-
-    Attributes:
-        name: Its variable.
-        dtype: Name of a dtype of PyTorch.
-        shape: Its shape.
-        low: Least value.
-        high: Largest value.
-    """
+    """An input, drawn uniformly from ``low`` to ``high``; ``dtype`` is PyTorch's name of one."""
 
     name: str
     dtype: str

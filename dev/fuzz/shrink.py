@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 import msgspec
 import torch
 
-from dev.fuzz.program import Input, Program, Step, evaluate, inputs_of
+from dev.fuzz.program import Input, Program, evaluate, inputs_of
 
 #: Whether a smaller program has the same fault.
 Fails = Callable[[Program], bool]
@@ -37,7 +36,7 @@ def _candidates(program: Program) -> Iterator[Program]:
 
 
 def _without(program: Program, place: int) -> Iterator[Program]:
-    """The program with a step's results as inputs, returned no more, or replaced by its operand."""
+    """The program with a step's results as inputs, or its operands returned in their place."""
     step = program.steps[place]
     if any(name in step.targets for name in program.outputs):
         outputs = dict.fromkeys(n for n in program.outputs if n not in step.targets)
@@ -48,9 +47,6 @@ def _without(program: Program, place: int) -> Iterator[Program]:
     rest = program.steps[:place] + program.steps[place + 1 :]
     given = tuple(_as_input(program, name) for name in step.targets)
     yield pruned(msgspec.structs.replace(program, steps=rest, inputs=program.inputs + given))
-    for name in sorted(step.reads) if len(step.targets) == 1 else ():
-        renamed = tuple(_renamed(each, step.targets[0], name) for each in rest)
-        yield pruned(msgspec.structs.replace(program, steps=renamed))
 
 
 def _as_input(program: Program, name: str) -> Input:
@@ -61,11 +57,6 @@ def _as_input(program: Program, name: str) -> Input:
     high = max(float(each.max()) for each in values)
     dtype = str(values[0].dtype).removeprefix("torch.")
     return Input(name, dtype, tuple(values[0].shape), low, high)
-
-
-def _renamed(step: Step, old: str, new: str) -> Step:
-    call = re.sub(rf"\b{old}\b", new, step.call)
-    return msgspec.structs.replace(step, call=call)
 
 
 def pruned(program: Program, outputs: tuple[str, ...] = ()) -> Program:

@@ -74,11 +74,10 @@ def drop_ceil_mode(module: fx.GraphModule) -> bool:
 
 
 def _rounds_alike(node: fx.Node) -> bool:
-    given, value = arguments_of(node), node.meta["val"]
-    out = tuple((value if isinstance(value, torch.Tensor) else value[0]).shape)
-    sizes = shape_of(node.args[0])
-    if not given["ceil_mode"] or sizes is None:
+    given, value, sizes = arguments_of(node), node.meta.get("val"), shape_of(node.args[0])
+    if not given["ceil_mode"] or value is None or sizes is None:
         return False
+    out = tuple((value if isinstance(value, torch.Tensor) else value[0]).shape)
     kernel = given["kernel_size"]
     rank = int(str(node.target).partition("pool")[2][0])
     how = [kernel, given["stride"] or kernel, given["padding"], given.get("dilation", 1)]
@@ -107,7 +106,7 @@ def lower_adaptive_pool(module: fx.GraphModule) -> bool:
             continue
         made = _pooled(node, sizes, rank, "amax" if node.target in _MAXIMA else "mean")
         for user in list(node.users) if node.target in _MAXIMA else [node]:
-            made.meta["val"] = user.meta["val"]
+            made.meta |= kept_meta(user)
             user.replace_all_uses_with(made)
             module.graph.erase_node(user)
         if node.target in _MAXIMA:
