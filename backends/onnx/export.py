@@ -120,7 +120,8 @@ _PASSES = (
 #: without the sign of a zero.
 _UNTRANSLATED = set(SPECIAL_RULES) | overloads(
     "atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod diagonal_scatter erfinv "
-    "fmax fmin hypot index_reduce istft kthvalue linalg_inv linalg_inv_ex median.dim put rrelu "
+    "fmax fmin hypot index_fill.int_Scalar index_fill.int_Tensor index_reduce istft "
+    "kthvalue linalg_inv linalg_inv_ex median.dim put rrelu "
     "scatter.reduce scatter.src scatter.value_reduce scatter_add scatter_reduce.two "
     "searchsorted.Tensor signbit"
 )

@@ -47,6 +47,7 @@ CALLS = (
     # Outputs that are an input, and an earlier output, under another name.
     "x0.flatten(-1)",
     "(x0 * 3).to(torch.float32)",
+    "x1.index_fill(1, torch.tensor([0, 2]), 1)",
     # No batch.
     "f.unfold(x0[0], 2, padding=1)",
     "f.avg_pool3d(x0, 2, padding=1)",
