@@ -10,7 +10,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
-from edgeserve.backends.torch.passes.lower_arithmetic import lower_division
+from edgeserve.backends.torch.passes.lower_division import lower_division
 from edgeserve.backends.torch.passes.lower_convolution import (
     lower_conv_transpose3d,
     lower_output_padded_conv3d,
