@@ -48,6 +48,7 @@ CALLS = (
     "x0.flatten(-1)",
     "(x0 * 3).to(torch.float32)",
     "x1.index_fill(1, torch.tensor([0, 2]), 1)",
+    "x0.scatter(1, torch.zeros(2, 1, 2, 3, dtype=torch.int64), 2)",
     # No batch.
     "f.unfold(x0[0], 2, padding=1)",
     "f.avg_pool3d(x0, 2, padding=1)",

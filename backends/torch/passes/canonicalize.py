@@ -8,7 +8,7 @@ dropout outside training, which return their input unchanged.
 becomes ``all``. PyTorch's ``ReLU6`` is a ``hardtanh`` with two numbers. Converters know ``relu6``
 as an activation, which they fuse with the layer before it, but do not recognize the clip. A clip of
 floats with integer bounds makes one of them fail. Runtimes know ``relu`` for floats only: for
-integers it becomes a clip.
+integers it becomes a clip. coremltools writes a whole number into floats as an integer.
 
 ``contiguous()`` of a contiguous tensor disappears when a program is traced again, say with
 attention decomposed. The views after it then see other strides and are illegal. A copy with a
@@ -123,6 +123,8 @@ def canonicalize_ops(module: fx.GraphModule) -> bool:
             node.target, changed = _ALIASES[node.target], True
         if node.target is _ATEN.relu.default and _is_integer(node):
             node.target, node.args, changed = _ATEN.clamp_min.default, (node.args[0], 0), True
+        elif node.target is _ATEN.scatter.value and is_float(node) and type(node.args[3]) is int:
+            node.args, changed = (*node.args[:3], float(node.args[3])), True
         elif node.target in _LOGICAL and all(map(_is_bool, (node, *node.all_input_nodes))):
             node.target, changed = _LOGICAL[node.target], True
         elif node.target in _NEW and isinstance(node.meta.get("val"), torch.Tensor):

@@ -10,13 +10,13 @@ from torch import fx, nn
 from torch.nn import functional
 
 from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
-from edgeserve.backends.torch.passes.lower_division import lower_division
 from edgeserve.backends.torch.passes.lower_convolution import (
     lower_conv_transpose3d,
     lower_output_padded_conv3d,
     lower_padding,
     split_groups,
 )
+from edgeserve.backends.torch.passes.lower_division import lower_division
 from edgeserve.backends.torch.passes.lower_pooling import (
     lower_adaptive_pool,
     lower_divisor,
