@@ -11,7 +11,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus mutants dist zoo zoo-ops lock venv clean help
+.PHONY: demo test check lint types schemas bench bench-big gpu-check hostile corpus mutants dist zoo zoo-ops fuzz-convert lock venv clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make gpu-check  CUDA parity and throughput, where there is a GPU"
 	@echo "make hostile    60,000 hostile requests at a whole endpoint"
 	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/explanation/zoo.md"
+	@echo "make fuzz-convert  100 random programs in three formats; resumes; leaves fuzz-out/"
 	@echo "make corpus judge hundreds of good and damaged artifacts; resumes; leaves corpus-out/"
 	@echo "make mutants judge sixty wrong lowerings; resumes; leaves mutants-out/"
 
@@ -112,6 +113,10 @@ zoo-ops: $(STAMP)
 	$(BIN)/python -m pytest -m zoo tests/backends
 	$(BIN)/python -m dev.zoo.run --group ops
 	$(BIN)/python -m dev.zoo.op_support --write
+
+# Exit code 1: a file is wrong, a process crashed, or an error has no code.
+fuzz-convert: $(STAMP)
+	$(BIN)/python -m dev.fuzz_convert --seeds 0:100
 
 clean:
 	rm -rf $(VENV) build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

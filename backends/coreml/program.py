@@ -35,9 +35,11 @@ from edgeserve.backends.torch.passes import (
     promote_dtypes,
 )
 from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
+from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import has_complex, lower_complex
 from edgeserve.backends.torch.passes.merge_axes import has_many_axes, merge_axes
+from edgeserve.backends.torch.passes.move_bools import move_bools
 from edgeserve.backends.torch.passes.specialize import specialize
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
@@ -56,6 +58,8 @@ _ANY_SIZES = (
     functionalize.functionalize_inputs,
     functionalize.lower_masked_write,
     canonicalize.canonicalize_ops,
+    add_scalar_axis,
+    move_bools,
     lower_arithmetic.lower_alpha,
     promote_dtypes.promote_operands,
     lower_narrow_dtypes.lower_casts,
@@ -64,6 +68,7 @@ _ANY_SIZES = (
     lower_arithmetic.lower_integer_powers,
     lower_division.lower_division,
     lower_pooling.lower_divisor,
+    lower_pooling.drop_ceil_mode,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,
     canonicalize.canonicalize_clip_bounds,

@@ -38,6 +38,7 @@ from edgeserve.backends.torch.passes import (
     promote_dtypes,
 )
 from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
+from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import overloads
 from edgeserve.backends.torch.passes.lower_attention_rank import lower_attention_rank
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
@@ -107,6 +108,7 @@ _PASSES = (
     lower_arithmetic.lower_integer_powers,
     lower_division.lower_division_by_fmod,
     lower_pooling.lower_divisor,
+    lower_pooling.drop_ceil_mode,
     add_batch_axis,
     lower_pooling.lower_adaptive_pool,
     canonicalize.copy_contiguous,
@@ -119,8 +121,9 @@ _PASSES = (
 #: without the sign of a zero.
 _UNTRANSLATED = set(SPECIAL_RULES) | overloads(
     "angle atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod diagonal_scatter "
-    "erfinv fmax fmin hypot index_reduce istft kthvalue linalg_inv linalg_inv_ex median.dim put "
-    "rrelu scatter.reduce scatter.src scatter.value_reduce scatter_add scatter_reduce.two "
+    "erfinv fmax fmin hypot index_fill.int_Scalar index_fill.int_Tensor index_reduce istft "
+    "kthvalue linalg_inv linalg_inv_ex median.dim put rrelu scatter.reduce scatter.src "
+    "scatter.value_reduce scatter_add scatter_reduce.two "
     "searchsorted.Tensor signbit"
 )
 
@@ -144,16 +147,23 @@ def export_onnx(
         ConvertError: EDGE-CONVERT-020 the converter failed, -023 the file it made is not valid.
     """
     program = load_program(reference_artifact(exported), root)
-    program = decompose_unsupported(program, lambda target: target not in _REPLACED)
+    folder = Path(exported.source.folder)
+    rewrites = apply_passes_in_place(program, (add_scalar_axis,))
+    try:
+        with log_warnings():
+            plain = decompose_unsupported(program, lambda target: target not in _REPLACED)
+    except Exception as error:  # a rule may not hold for some use
+        raise convert_error(error, program, mark_nodes(program), folder) from error
+    program = plain
     modules = {node.name: module_path(node) for node in program.graph.nodes}
     traces = mark_nodes(program)
-    rewrites = apply_passes_in_place(program, _PASSES)
+    rewrites += apply_passes_in_place(program, _PASSES)
     register_rules()
     try:
         with log_warnings():
             made = torch.onnx.export(program, dynamo=True, verbose=False, opset_version=OPSET)
     except Exception as error:  # the converter raises many kinds
-        raise convert_error(error, program, traces, Path(exported.source.folder)) from error
+        raise convert_error(error, program, traces, folder) from error
     assert made is not None  # torch returns None only without dynamo
     _restore_folded_names(made.model, program)
     _restore_constants(made.model.graph)

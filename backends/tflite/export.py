@@ -49,6 +49,7 @@ from edgeserve.backends.torch.passes import (
     promote_dtypes,
 )
 from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
+from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.fx_utils import functional, with_sizes
 from edgeserve.backends.torch.passes.lower_complex import lower_complex
 from edgeserve.backends.torch.passes.merge_axes import FOUR_AXES, has_many_axes, merge_axes_to_four
@@ -98,12 +99,14 @@ _REWRITES = (
     canonicalize.remove_noops,
     fold.fold_batch_norm,
     canonicalize.canonicalize_ops,
+    add_scalar_axis,
     lower_arithmetic.lower_alpha,
     promote_dtypes.promote_operands,
     lower_narrow_dtypes.lower_narrow_dtypes,
     lower_arithmetic.lower_integer_powers,
     lower_division.lower_division,
     lower_pooling.lower_divisor,
+    lower_pooling.drop_ceil_mode,
     functionalize.lower_masked_write,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,

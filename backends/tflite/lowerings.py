@@ -56,12 +56,6 @@ SORT_RULES: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _arg_reduction(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The first place along an axis of one, of which the converter makes nothing that runs."""
-    found = NotImplemented if dim is None else _extreme(x, dim, keepdim)
-    return found if found is NotImplemented else found[1]
-
-
 def _extreme(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     """The largest or smallest along an axis of one, and its place."""
     if not x.dim() or x.shape[dim] != 1:
@@ -119,6 +113,31 @@ def _whole(x: Tensor, size: int | list[int], dim: int = 0) -> Any:
     return [x.clone()] if parts == 1 else NotImplemented
 
 
+def _first_place(x: Tensor, best: Tensor, dim: int, keepdim: bool) -> Tensor:
+    """Where an element is the best one first, along an axis that ``best`` keeps."""
+    places = torch.arange(x.shape[dim]).reshape([-1] + [1] * (x.dim() - 1 - dim % x.dim()))
+    return torch.where(x == best, places, x.shape[dim]).amin(dim, keepdim)
+
+
+def _arg_reduction(reduce: Callable[..., Tensor]) -> Callable[..., Any]:
+    """``argmax`` or ``argmin`` of 64 bits by comparisons, as the kernel supports 32 bits.
+
+    Along an axis of one it is the first place: the converter makes nothing that runs of that.
+    """
+
+    def rule(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is not None and (found := _extreme(x, dim, keepdim)) is not NotImplemented:
+            return found[1]
+        if x.dtype != torch.int64 or not x.dim():
+            return NotImplemented
+        if dim is not None:
+            return _first_place(x, reduce(x, dim, True), dim, keepdim)
+        place = _first_place(x.reshape(-1), reduce(x.reshape(-1), 0, True), 0, False)
+        return place.reshape([1] * x.dim()) if keepdim else place
+
+    return rule
+
+
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **PLACING_RULES,
@@ -128,13 +147,14 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **SHIFT_RULES,
     **LINALG_RULES,
     **SORT_RULES,
-    _ATEN.argmax.default: _arg_reduction,
-    _ATEN.argmin.default: _arg_reduction,
+    _ATEN.abs.default: _abs,
+    _ATEN.argmax.default: _arg_reduction(torch.amax),
+    _ATEN.argmin.default: _arg_reduction(torch.amin),
     _ATEN.bilinear.default: RULES[_ATEN.bilinear.default],
     _ATEN.bitwise_not.default: lambda x: NotImplemented if x.dtype == torch.bool else -1 - x,
     _ATEN.bitwise_xor.Tensor: _bitwise_xor,
-    _ATEN.abs.default: _abs,
     _ATEN.flip.default: _flip,
+    _ATEN.kron.default: RULES[_ATEN.kron.default],
     _ATEN.logical_xor.default: _logical_xor,
     _ATEN.max.dim: _extreme,
     _ATEN.min.dim: _extreme,

@@ -33,19 +33,21 @@ def revision(module: str, format: str) -> str:
     """Twelve digits of the sha256 over everything that can change a cell.
 
     Args:
-        module: The zoo's, before the colon: ``plain``, ``encoders``.
+        module: The zoo's, before the colon: ``plain``, ``encoders``; or ``fuzz``.
         format: ``onnx``, ``tflite`` or ``coreml``.
     """
     folders = [ROOT / "backends" / "torch", ROOT / "backends" / format]
     files = [p for folder in folders for p in folder.rglob("*.py") if p.name not in _WORDS]
     files += (ROOT / "backends").glob("*.py")
     files += [HERE / f"{name}.py" for name in _MEASURING]
-    files += HERE.glob(f"{module}*.py")
+    files += (
+        (ROOT / "dev" / "fuzz").glob("*.py") if module == "fuzz" else HERE.glob(f"{module}*.py")
+    )
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.relative_to(ROOT)}\0".encode())
         digest.update(path.read_bytes())
-    tools = [*_TOOLS[format], *([] if module in ("plain", "ops") else ["transformers"])]
+    tools = [*_TOOLS[format], *([] if module in ("plain", "ops", "fuzz") else ["transformers"])]
     for name in tools:
         digest.update(f"{name} {importlib.metadata.version(name)}".encode())
     return digest.hexdigest()[:12]

@@ -29,33 +29,47 @@ _LIMIT, _TURNS = 300.0, 50
 
 
 class Worker:
-    """A process that measures models, started when it is needed, ended when it hangs."""
+    """A process that answers lines with JSON, started when it is needed, ended when it hangs.
 
-    def __init__(self, log: Path) -> None:
+    Args:
+        log: File for what it prints.
+        module: The program, which reads lines and answers each with one.
+        limit: Seconds for one answer.
+    """
+
+    def __init__(self, log: Path, module: str = "dev.zoo.measure", limit: float = _LIMIT) -> None:
         self._log, self._process, self._turns = log, None, 0
+        self._module, self._limit = module, limit
 
     def measure(self, name: str, formats: Sequence[str] = ()) -> dict[str, Any]:
         """One row; code TIMEOUT or CRASHED where the process gave none."""
+        row = self.ask(" ".join((name, *formats)))
+        if isinstance(row, dict):
+            return row
+        code = "TIMEOUT" if row is None else "CRASHED"
+        return {"name": name, "export": {"ok": False, "code": code, "said": str(self._log)}}
+
+    def ask(self, line: str) -> dict[str, Any] | int | None:
+        """The answer to a line; the exit code of a process that ended; None: it took too long."""
         if self._process is None or self._turns >= _TURNS:
             self._start()
         process: Any = self._process
         self._turns += 1
-        process.stdin.write(" ".join((name, *formats)) + "\n")
+        process.stdin.write(line + "\n")
         process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], _LIMIT)
-        line = process.stdout.readline() if ready else ""
-        if line:
-            return dict(json.loads(line))
+        ready, _, _ = select.select([process.stdout], [], [], self._limit)
+        if answer := process.stdout.readline() if ready else "":
+            return dict(json.loads(answer))
+        code = int(process.wait()) if ready else None
         self.close()
-        code = "CRASHED" if ready else "TIMEOUT"
-        return {"name": name, "export": {"ok": False, "code": code, "said": str(self._log)}}
+        return code
 
     def _start(self) -> None:
         self.close()
         self._turns = 0
         with self._log.open("a") as log:
             self._process = subprocess.Popen(  # type: ignore[assignment]
-                [sys.executable, "-m", "dev.zoo.measure"],
+                [sys.executable, "-m", self._module],
                 text=True,
                 cwd=ROOT,
                 stdin=subprocess.PIPE,

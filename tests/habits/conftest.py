@@ -21,6 +21,7 @@ NOT_OURS = {
     "dist",
     "demo-out",
     "zoo-out",
+    "fuzz-out",
     "corpus-out",
     "bench-out",
     "__pycache__",

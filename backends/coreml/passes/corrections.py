@@ -131,6 +131,7 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.group_norm.default: _group_norm,
     _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
     _ATEN.index_put.default: _on_integers(_ATEN.index_put.default, 1),
+    _ATEN.kron.default: RULES[_ATEN.kron.default],
     _ATEN.lerp.Scalar: _lerp,
     _ATEN.logcumsumexp.default: RULES[_ATEN.logcumsumexp.default],  # theirs overflows at 89
     _ATEN.pixel_shuffle.default: _in_four_axes(torch.pixel_shuffle),

@@ -124,6 +124,16 @@ def _value(given: Any) -> Any:
     return given.val if hasattr(given, "val") else given
 
 
+def _where(context: Any, node: Any) -> None:
+    """Single numbers have no shape that coremltools could broadcast."""
+    cond, *branches = ops._get_inputs(context, node)
+    if any(each.rank for each in (cond, *branches)):
+        ops.where(context, node)
+        return
+    a, b = ops.promote_input_dtypes(branches)
+    context.add(Builder.select(cond=Builder.cast(x=cond, dtype="bool"), a=a, b=b, name=node.name))
+
+
 #: Translations by the name under which `torch.export` has the operator. ``grid_sampler_2d`` takes
 #: ``grid_sampler``'s arguments, an ``alias`` is its input.
 LOWERINGS: dict[str, Callable[[Any, Any], None]] = {
@@ -141,4 +151,5 @@ LOWERINGS: dict[str, Callable[[Any, Any], None]] = {
     "prod.dim_int": _prod,
     "reciprocal": _reciprocal,
     "remainder": _remainder,
+    "where.self": _where,
 }

@@ -188,6 +188,16 @@ def _cdist(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: int | None = None
     return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, dim=-1)  # type: ignore[no-any-return]
 
 
+def _kron(x: Tensor, y: Tensor) -> Tensor:
+    """Each element of ``x`` times all of ``y``, one axis at a time: PyTorch doubles the axes."""
+    rank = max(x.dim(), y.dim())
+    x, y = (each.reshape([1] * (rank - each.dim()) + list(each.shape)) for each in (x, y))
+    wide = x
+    for axis, size in enumerate(y.shape):
+        wide = wide.repeat_interleave(size, axis)
+    return wide * y.repeat(x.shape)
+
+
 def _var_mean(
     x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -251,6 +261,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.fmod.Tensor: _fmod,
     _ATEN.frac.default: lambda x: x - _trunc(x),
     _ATEN.hypot.default: lambda x, y: torch.sqrt(x * x + y * y),
+    _ATEN.kron.default: _kron,
     _ATEN.logaddexp2.default: _logaddexp2,
     _ATEN.round.decimals: _round,
     _ATEN.norm.Scalar: lambda x, p=2: torch.linalg.vector_norm(x, p),

@@ -1,7 +1,8 @@
 """Give convolutions and pools of one sample the batch axis that converters ask for.
 
 PyTorch takes ``[channels, ...]`` as well as ``[batch, channels, ...]``. LiteRT's converter has no
-translation for some of the former, and one that fails for others.
+translation for some of the former, and one that fails for others; ``torch.onnx.export`` pads four
+axes of ``unfold``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from edgeserve.backends.torch.passes.axis_moves import call_again, hand_on, resh
 from edgeserve.backends.torch.passes.fx_utils import shape_of
 
 #: Operators over the last one, two or three axes, behind the channels.
-_SPATIAL = re.compile(r"aten\.(?:conv|(?:adaptive_)?(?:avg|max)_pool|conv_transpose)(\d)d\.")
+_SPATIAL = re.compile(
+    r"aten\.(?:im2col|(?:conv|(?:adaptive_)?(?:avg|max)_pool|conv_transpose)(\d)d)\."
+)
 
 
 def add_batch_axis(module: fx.GraphModule) -> bool:
@@ -35,4 +38,4 @@ def add_batch_axis(module: fx.GraphModule) -> bool:
 def _has_no_batch(node: fx.Node) -> bool:
     match = _SPATIAL.match(str(node.target))
     sizes = shape_of(node.args[0]) if match else None
-    return bool(match and sizes and len(sizes) == int(match[1]) + 1)
+    return bool(match and sizes and len(sizes) == int(match[1] or 2) + 1)

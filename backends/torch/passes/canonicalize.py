@@ -7,7 +7,8 @@ dropout outside training, which return their input unchanged.
 ``bitwise_and``, and ``logical_and`` for booleans; torch's own test whether all of a tensor is true
 becomes ``all``. PyTorch's ``ReLU6`` is a ``hardtanh`` with two numbers. Converters know ``relu6``
 as an activation, which they fuse with the layer before it, but do not recognize the clip. A clip of
-floats with integer bounds makes one of them fail.
+floats with integer bounds makes one of them fail. Runtimes know ``relu`` for floats only: for
+integers it becomes a clip. coremltools writes a whole number into floats as an integer.
 
 ``contiguous()`` of a contiguous tensor disappears when a program is traced again, say with
 attention decomposed. The views after it then see other strides and are illegal. A copy with a
@@ -31,6 +32,7 @@ from edgeserve.backends.torch.passes.fx_utils import (
     kept_meta,
     overloads,
     replace_each,
+    shape_of,
 )
 
 #: Starts of the names of operators that only check; ``_guards_fn`` is a module that does.
@@ -49,28 +51,35 @@ def remove_asserts(module: fx.GraphModule) -> bool:
 
 _ATEN = torch.ops.aten
 _NOOPS = overloads("alias detach detach_ lift_fresh lift_fresh_copy positive")
-_SQUEEZES = overloads("squeeze.dim squeeze.dims")
 _DROPOUT = overloads("alpha_dropout dropout feature_alpha_dropout feature_dropout")
+
+_SQUEEZES = overloads("squeeze.dim squeeze.dims")
+
+
+def _squeezed(node: fx.Node) -> Any:
+    """Without the axes of other sizes, which PyTorch leaves and formats reject."""
+    x, given = arguments_of(node).values()
+    sizes = shape_of(x)
+    if sizes is None or not sizes:
+        return None
+    wanted = [given] if isinstance(given, int) else list(given)
+    kept = [axis for axis in wanted if sizes[axis] == 1]
+    if not kept:
+        return x
+    return None if kept == wanted else insert(node, _ATEN.squeeze.dims, x, kept)
 
 
 def remove_noops(module: fx.GraphModule) -> bool:
-    """Remove what returns its input as it is; readers take the input instead.
+    """Remove what returns its input unchanged; readers take the input instead.
 
-    Aliases, detachments, dropout outside training, and a squeeze of an axis that is not one, which
-    ONNX does not allow.
+    That are aliases, detachments, dropout outside training, and ``squeeze`` of no axis of size 1.
     """
     idle = replace_each(module, _NOOPS, lambda node: node.args[0])
-    idle |= replace_each(
-        module, _SQUEEZES, lambda node: node.args[0] if _rank(node) == _rank(node.args[0]) else None
-    )
+    idle |= replace_each(module, _SQUEEZES, _squeezed)
     off = replace_each(
         module, _DROPOUT, lambda node: node.args[0] if node.args[2] is False else None
     )
     return idle or off
-
-
-def _rank(node: Any) -> int:
-    return int(node.meta["val"].dim())
 
 
 #: Operators of the same arguments under a name that converters know.
@@ -112,7 +121,11 @@ def canonicalize_ops(module: fx.GraphModule) -> bool:
     for node in list(module.graph.nodes):
         if node.target in _ALIASES:
             node.target, changed = _ALIASES[node.target], True
-        if node.target in _LOGICAL and all(map(_is_bool, (node, *node.all_input_nodes))):
+        if node.target is _ATEN.relu.default and _is_integer(node):
+            node.target, node.args, changed = _ATEN.clamp_min.default, (node.args[0], 0), True
+        elif node.target is _ATEN.scatter.value and is_float(node) and type(node.args[3]) is int:
+            node.args, changed = (*node.args[:3], float(node.args[3])), True
+        elif node.target in _LOGICAL and all(map(_is_bool, (node, *node.all_input_nodes))):
             node.target, changed = _LOGICAL[node.target], True
         elif node.target in _NEW and isinstance(node.meta.get("val"), torch.Tensor):
             _fill(node, _NEW[node.target])
@@ -122,6 +135,10 @@ def canonicalize_ops(module: fx.GraphModule) -> bool:
 
 def _is_bool(node: fx.Node) -> bool:
     return getattr(node.meta.get("val"), "dtype", None) is torch.bool
+
+
+def _is_integer(node: fx.Node) -> bool:
+    return getattr(node.meta.get("val"), "dtype", None) in (torch.int32, torch.int64)
 
 
 def _fill(node: fx.Node, number: float | None) -> None:
@@ -182,10 +199,17 @@ _OUTPUT_DTYPES = dict.fromkeys(
 ) | dict.fromkeys((torch.float64, torch.float16, torch.bfloat16), torch.float32)
 
 
+#: Operators that return their operand where its shape and dtype are asked for.
+_HANDED_ON = overloads(
+    "contiguous expand flatten.using_ints reshape slice.Tensor squeeze.dim squeeze.dims to.dtype "
+    "to.dtype_layout unflatten.int view"
+)
+
+
 def outputs_need_sizes(module: fx.GraphModule) -> bool:
     """Whether `normalize_outputs` needs fixed sizes: a value would be an output twice."""
     given: Any = module.graph.output_node().args[0]
-    own = [node for node in given if node.meta["val"].dtype not in _OUTPUT_DTYPES]
+    own = [_viewed(node) for node in given if node.meta["val"].dtype not in _OUTPUT_DTYPES]
     return len(set(own)) < len(own) or any(node.op != "call_function" for node in own)
 
 
@@ -206,11 +230,22 @@ def normalize_outputs(module: fx.GraphModule) -> bool:
     return settled != list(given)
 
 
+def _viewed(node: fx.Node) -> fx.Node:
+    """The node itself, or what it hands on unchanged, which converters find out and drop."""
+    while node.target in _HANDED_ON:
+        source: Any = node.args[0]
+        same = shape_of(node) is not None and shape_of(node) == shape_of(source)
+        if not same or node.meta["val"].dtype != source.meta["val"].dtype:
+            break
+        node = source
+    return node
+
+
 def _normalized_output(graph: fx.Graph, node: fx.Node, before: Sequence[fx.Node]) -> fx.Node:
     value = node.meta["val"]
     if value.dtype in _OUTPUT_DTYPES:
         made = graph.call_function(_ATEN.to.dtype, (node, _OUTPUT_DTYPES[value.dtype]))
-    elif node.op != "call_function" or node in before:
+    elif _viewed(node).op != "call_function" or _viewed(node) in map(_viewed, before):
         made = graph.call_function(_ATEN.reshape.default, (node, list(value.shape)))
     else:
         return node

@@ -163,6 +163,15 @@ def insert(at: fx.Node, operator: Any, *arguments: Any, **named: Any) -> fx.Node
     return made
 
 
+def call_with_value(at: fx.Node, operator: Any, *arguments: Any, **named: Any) -> fx.Node:
+    """`insert` a call and compute its value from those of its arguments."""
+    made = insert(at, operator, *arguments, **named)
+    args, kwargs = fx.map_arg((made.args, made.kwargs), lambda node: node.meta["val"])
+    with torch.no_grad():
+        made.meta["val"] = operator(*args, **kwargs)  # type: ignore[misc]
+    return made
+
+
 def replace_each(
     module: fx.GraphModule, operators: Container[Any], lower: Callable[[fx.Node], Any]
 ) -> bool:

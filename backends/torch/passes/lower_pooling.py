@@ -29,6 +29,7 @@ from edgeserve.backends.torch.passes.fx_utils import (
     arguments_of,
     insert,
     kept_meta,
+    overloads,
     per_axis,
     replace_each,
     shape_of,
@@ -55,6 +56,36 @@ def _scaled_pool(node: fx.Node) -> fx.Node | None:
     return insert(node, _ATEN.mul.Tensor, pooled, whole / divisor)
 
 
+_CEILED = overloads(
+    "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool2d_with_indices "
+    "max_pool3d_with_indices"
+)
+
+
+def drop_ceil_mode(module: fx.GraphModule) -> bool:
+    """Drop ``ceil_mode`` where it changes no size; values must have fixed sizes.
+
+    PyTorch leaves out a last window that would start in the padding, and ONNX counts it.
+    """
+    found = [node for node in module.graph.nodes if node.target in _CEILED and _rounds_alike(node)]
+    for node in found:
+        node.args, node.kwargs = tuple((arguments_of(node) | {"ceil_mode": False}).values()), {}
+    return bool(found)
+
+
+def _rounds_alike(node: fx.Node) -> bool:
+    given, value, sizes = arguments_of(node), node.meta.get("val"), shape_of(node.args[0])
+    if not given["ceil_mode"] or value is None or sizes is None:
+        return False
+    out = tuple((value if isinstance(value, torch.Tensor) else value[0]).shape)
+    kernel = given["kernel_size"]
+    rank = int(str(node.target).partition("pool")[2][0])
+    how = [kernel, given["stride"] or kernel, given["padding"], given.get("dilation", 1)]
+    each = zip(sizes[-rank:], *(per_axis(part, rank) for part in how), strict=True)
+    whole = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in each)
+    return whole == out[-rank:]
+
+
 _MAXIMA = {_ATEN.adaptive_max_pool2d.default: 2, _ATEN.adaptive_max_pool3d.default: 3}
 _MEANS = {_ATEN.adaptive_avg_pool3d.default: 3}
 
@@ -67,12 +98,15 @@ def lower_adaptive_pool(module: fx.GraphModule) -> bool:
     changed = False
     for node in list(module.graph.nodes):
         rank = _MAXIMA.get(node.target) or _MEANS.get(node.target)
+        for user in list(node.users) if node.target in _MAXIMA else ():
+            if not user.users:  # places that nobody reads
+                module.graph.erase_node(user)
         sizes = shape_of(node.args[0]) if rank else None
         if rank is None or sizes is None or not _only_values(node):
             continue
         made = _pooled(node, sizes, rank, "amax" if node.target in _MAXIMA else "mean")
         for user in list(node.users) if node.target in _MAXIMA else [node]:
-            made.meta["val"] = user.meta["val"]
+            made.meta |= kept_meta(user)
             user.replace_all_uses_with(made)
             module.graph.erase_node(user)
         if node.target in _MAXIMA:

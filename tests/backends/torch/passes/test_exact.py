@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from edgeserve.backends.torch.passes import apply_passes, apply_passes_in_place
+from edgeserve.backends.torch.passes.add_scalar_axis import add_scalar_axis
 from edgeserve.backends.torch.passes.canonicalize import (
     canonicalize_ops,
     copy_contiguous,
@@ -27,9 +28,11 @@ from edgeserve.backends.torch.passes.lower_data_movement import (
     unfold_by_convolution,
 )
 from edgeserve.backends.torch.passes.lower_resize import resize_by_matrices
+from edgeserve.backends.torch.passes.move_bools import move_bools
 from edgeserve.backends.torch.program.io import log_warnings
 
 Tensors = tuple[torch.Tensor, ...]
+_ATEN = torch.ops.aten
 
 
 X = torch.randn(2, 3, 4)
@@ -230,3 +233,35 @@ def test_a_program_is_rewritten_in_place_with_its_outputs() -> None:
     assert names == ("canonicalize_ops", "copy_contiguous")
     for got, right in itertools.zip_longest(decomposed.module()(X), wanted):
         torch.testing.assert_close(got, right)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum().cumprod(0),
+        lambda x: x.sum().topk(1),
+        lambda x: x.sum().median(-1, keepdim=True),
+        lambda x: x.mean().std(0, correction=0),
+        lambda x: x.sum().gather(0, torch.tensor(0)),
+    ],
+)
+def test_a_number_gets_the_axis_that_is_worked_along(rewritten: Any, function: Any) -> None:
+    graph, names = rewritten(function, (X,), add_scalar_axis)
+    assert names == ("add_scalar_axis",)
+    assert apply_passes(graph, (add_scalar_axis,)) == ()
+
+
+@pytest.mark.parametrize("function", [lambda x: x.sum().unsqueeze(-1), lambda x: x.sum(0)])
+def test_a_number_without_a_dimension_stays(rewritten: Any, function: Any) -> None:
+    assert rewritten(function, (X,), add_scalar_axis)[1] == ()
+
+
+def test_truth_values_are_moved_as_integers(rewritten: Any) -> None:
+    def function(x: torch.Tensor) -> Tensors:
+        seen = x > 0
+        return seen.unfold(2, 2, 1), functional.pad(seen, (1, 0), value=True), seen[[1, 0]]
+
+    graph, names = rewritten(function, (X,), move_bools)
+    assert names == ("move_bools",)
+    moved = [n for n in graph.graph.nodes if n.target in (_ATEN.unfold.default, _ATEN.index.Tensor)]
+    assert [node.args[0].meta["val"].dtype for node in moved] == [torch.int32] * 2

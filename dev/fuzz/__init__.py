@@ -1,0 +1,1 @@
+"""Random PyTorch programs, converted to each format and compared with eager PyTorch."""

@@ -1,0 +1,66 @@
+"""Calls that random programs found wrong, refused or crashing: each answers as eager PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+
+from dev.fuzz.judge import judge
+from dev.fuzz.program import Input, Program, Step
+
+INPUTS = (
+    Input("x0", "float32", (2, 3, 2, 3), -2, 2),
+    Input("x1", "int64", (4, 5), -(2**25), 2**25),
+)
+S = "x0.sum()"
+CALLS = (
+    # Along an axis of a tensor that has none.
+    f"{S}.cumsum(0)",
+    f"{S}.cumprod(-1)",
+    f"{S}.cummax(0)[0]",
+    f"{S}.topk(1)[0]",
+    f"{S}.sort(0)[0]",
+    f"{S}.median(-1)[0]",
+    f"{S}.kthvalue(1, 0)[0] + 1",
+    f"{S}.softmax(0) + {S}",
+    f"{S}.amax(0) * 2",
+    f"{S}.argmax(0) + x1.sum()",
+    # Constants without axes.
+    f"torch.where({S} > 0, {S}, 3.0)",
+    f"torch.fmod({S}, 2.0)",
+    f"torch.atan2({S}, {S} + 1)",
+    # Integers of 64 bits.
+    "torch.abs(x1)",
+    "x1.argmax()",
+    "x1.argmin(1, keepdim=True)",
+    # More axes inside than outside.
+    "torch.kron(x0, x0[:, :1])",
+    # Truth values that are moved.
+    "(x1 > 0).unfold(0, 2, 1)",
+    "(x1 > 0).slice_scatter((x1 < 0)[:1], 0, 1, 2)",
+    "(x1 > 0).index_select(1, torch.tensor([2, 0]))",
+    "f.pad(x1 > 0, (1, 2), value=True)",
+    # A squeeze that takes no axis away, whole numbers under relu, maxima without their places.
+    "x0.squeeze(1) * 2",
+    "torch.relu(x1)",
+    "f.adaptive_max_pool2d(x0, (2, 2))",
+    "f.adaptive_max_pool2d(x0[0], (1, 2))",
+    # Outputs that are an input, and an earlier output, under another name.
+    "x0.flatten(-1)",
+    "(x0 * 3).to(torch.float32)",
+    "x1.index_fill(1, torch.tensor([0, 2]), 1)",
+    "x0.scatter(1, torch.zeros(2, 1, 2, 3, dtype=torch.int64), 2)",
+    # No batch.
+    "f.unfold(x0[0], 2, padding=1)",
+    "f.avg_pool3d(x0, 2, padding=1)",
+    # A last window that would start in the padding.
+    "f.max_pool2d(x0[:, :, :1], 2, 2, 1, 1, True)",
+    "f.avg_pool2d(x0[:, :, :1], 2, 2, 1, True, False)",
+)
+STEPS = tuple(Step(call, (f"v{place}",), call, "whole") for place, call in enumerate(CALLS))
+
+
+@pytest.mark.parametrize("format", ["onnx", "tflite", "coreml"])
+def test_what_was_found_is_right(format: str) -> None:
+    program = Program(0, INPUTS, STEPS, tuple(f"v{place}" for place in range(len(STEPS))))
+    row = judge(program, format)
+    assert row["status"] == "right", row["said"]
