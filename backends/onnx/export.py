@@ -33,7 +33,6 @@ from edgeserve.backends.torch.passes import (
     lower_arithmetic,
     lower_pooling,
 )
-from edgeserve.backends.torch.passes.add_batch_axis import add_batch_axis
 from edgeserve.backends.torch.passes.fx_utils import overloads
 from edgeserve.backends.torch.passes.zero_fully_masked_rows import zero_fully_masked_rows
 from edgeserve.backends.torch.program.inspect import module_path
@@ -96,7 +95,6 @@ _PASSES = (
     canonicalize.remove_noops,
     canonicalize.canonicalize_ops,
     lower_pooling.lower_divisor,
-    add_batch_axis,
     lower_pooling.lower_adaptive_pool,
     canonicalize.copy_contiguous,
     zero_fully_masked_rows,
