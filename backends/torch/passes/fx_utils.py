@@ -168,7 +168,7 @@ def call_with_value(at: fx.Node, operator: Any, *arguments: Any, **named: Any) -
     made = insert(at, operator, *arguments, **named)
     args, kwargs = fx.map_arg((made.args, made.kwargs), lambda node: node.meta["val"])
     with torch.no_grad():
-        made.meta["val"] = operator(*args, **kwargs)  # type: ignore[misc]
+        made.meta["val"] = operator(*args, **kwargs)
     return made
 
 
