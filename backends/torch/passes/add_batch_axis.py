@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+import torch
 from torch import fx
 
 from edgeserve.backends.torch.passes.axis_moves import call_again, hand_on, reshaped
@@ -25,7 +26,10 @@ def add_batch_axis(module: fx.GraphModule) -> bool:
     found = [node for node in module.graph.nodes if _has_no_batch(node)]
     for node in found:
         x = node.args[0]
-        hand_on(node, call_again(node, {x: reshaped(node, x, [1, *(shape_of(x) or ())])}))
+        made = call_again(node, {x: reshaped(node, x, [1, *(shape_of(x) or ())])})
+        if isinstance(value := node.meta.get("val"), torch.Tensor):  # later passes read it
+            made.meta["val"] = value.new_empty([1, *value.shape])
+        hand_on(node, made)
         module.graph.erase_node(node)
     return bool(found)
 
