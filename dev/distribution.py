@@ -119,7 +119,7 @@ def _try(archive: Path) -> None:
 
 def main() -> int:
     """Build both archives and try each."""
-    out = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "dist"
+    out = Path(sys.argv[1]).absolute() if sys.argv[1:] else ROOT / "dist"
     for archive in build(out):
         _try(archive)
     return 0
