@@ -103,6 +103,7 @@ _PASSES = (
     canonicalize.remove_asserts,
     canonicalize.remove_noops,
     canonicalize.canonicalize_ops,
+    canonicalize.list_all_axes,
     promote_dtypes.promote_operands,
     lower_narrow_dtypes.lower_narrow_dtypes,
     lower_arithmetic.lower_integer_powers,

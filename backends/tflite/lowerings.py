@@ -19,10 +19,11 @@ from torch import Tensor
 from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
 from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
-from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES, on_int32
 from edgeserve.backends.torch.decompositions.table import RULES
 
 _ATEN = torch.ops.aten
+_SCATTERS = {**PLACING_RULES, **SCATTER_RULES}
 _Pair = tuple[Tensor, Tensor]
 
 
@@ -56,12 +57,17 @@ SORT_RULES: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _extreme(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    """The largest or smallest along an axis of one, and its place."""
-    if not x.dim() or x.shape[dim] != 1:
-        return NotImplemented
-    kept = x.clone() if keepdim else x.squeeze(dim).clone()
-    return kept, torch.zeros_like(kept, dtype=torch.int64)
+def _extreme(reduce: Callable[..., Tensor]) -> Callable[..., Any]:
+    """``max`` or ``min`` along an axis of one, or of 64 bits, for which no engine has kernels."""
+
+    def rule(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+        if not x.dim() or (x.shape[dim] != 1 and x.dtype != torch.int64):
+            return NotImplemented
+        best = reduce(x, dim, True)
+        places = _first_place(x, best, dim, keepdim)
+        return (best if keepdim else best.squeeze(dim)), places
+
+    return rule
 
 
 def _slice_scatter(x: Tensor, part: Tensor, dim: int = 0, *range: Any, **named: Any) -> Any:
@@ -120,19 +126,16 @@ def _first_place(x: Tensor, best: Tensor, dim: int, keepdim: bool) -> Tensor:
 
 
 def _arg_reduction(reduce: Callable[..., Tensor]) -> Callable[..., Any]:
-    """``argmax`` or ``argmin`` of 64 bits by comparisons, as the kernel supports 32 bits.
-
-    Along an axis of one it is the first place: the converter makes nothing that runs of that.
-    """
+    """The places of `_extreme`, along an axis or in all."""
+    along = _extreme(reduce)
 
     def rule(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-        if dim is not None and (found := _extreme(x, dim, keepdim)) is not NotImplemented:
-            return found[1]
+        if dim is not None:
+            found = along(x, dim, keepdim)
+            return found if found is NotImplemented else found[1]
         if x.dtype != torch.int64 or not x.dim():
             return NotImplemented
-        if dim is not None:
-            return _first_place(x, reduce(x, dim, True), dim, keepdim)
-        place = _first_place(x.reshape(-1), reduce(x.reshape(-1), 0, True), 0, False)
+        place = along(x.reshape(-1), 0)[1]
         return place.reshape([1] * x.dim()) if keepdim else place
 
     return rule
@@ -140,8 +143,7 @@ def _arg_reduction(reduce: Callable[..., Tensor]) -> Callable[..., Any]:
 
 #: Rules by operator; `NotImplemented` leaves it as it is.
 CORRECTIONS: dict[Any, Callable[..., Any]] = {
-    **PLACING_RULES,
-    **SCATTER_RULES,
+    **_SCATTERS,
     **BITWISE_RULES,
     **INDEXING_RULES,
     **SHIFT_RULES,
@@ -154,10 +156,13 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.bitwise_not.default: lambda x: NotImplemented if x.dtype == torch.bool else -1 - x,
     _ATEN.bitwise_xor.Tensor: _bitwise_xor,
     _ATEN.flip.default: _flip,
+    _ATEN.index_put.default: on_int32(_ATEN.index_put.default, 1, torch.int64, _SCATTERS),
     _ATEN.kron.default: RULES[_ATEN.kron.default],
     _ATEN.logical_xor.default: _logical_xor,
-    _ATEN.max.dim: _extreme,
-    _ATEN.min.dim: _extreme,
+    _ATEN.max.dim: _extreme(torch.amax),
+    _ATEN.min.dim: _extreme(torch.amin),
+    _ATEN.scatter.src: on_int32(_ATEN.scatter.src, 2, torch.int64, _SCATTERS),
+    _ATEN.scatter.value: on_int32(_ATEN.scatter.value, 2, torch.int64, _SCATTERS),
     _ATEN.sign.default: _sign,
     _ATEN.one_hot.default: RULES[_ATEN.one_hot.default],
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],

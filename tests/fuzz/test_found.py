@@ -32,8 +32,15 @@ CALLS = (
     "torch.abs(x1)",
     "x1.argmax()",
     "x1.argmin(1, keepdim=True)",
+    "x1.min(-1, keepdim=True)[1]",
+    "x1.max(0)[0]",
+    "x1.cummax(1)[0]",
+    "x1.cummin(0)[1]",
+    "x1.index_put((torch.tensor([0, -1]),), x1[:1])",
     # More axes inside than outside.
     "torch.kron(x0, x0[:, :1])",
+    f"torch.kron({S}, {S} + 1)",
+    f"torch.kron({S}, x0[0, 0])",
     # Truth values that are moved.
     "(x1 > 0).unfold(0, 2, 1)",
     "(x1 > 0).slice_scatter((x1 < 0)[:1], 0, 1, 2)",
@@ -49,6 +56,23 @@ CALLS = (
     "(x0 * 3).to(torch.float32)",
     "x1.index_fill(1, torch.tensor([0, 2]), 1)",
     "x0.scatter(1, torch.zeros(2, 1, 2, 3, dtype=torch.int64), 2)",
+    "x1.scatter(1, torch.zeros(4, 3, dtype=torch.int64), 2)",
+    "x1.scatter(1, torch.ones(4, 1, dtype=torch.int64), x1 * 2)",
+    "x1.to(torch.int32).scatter(0, torch.ones(2, 5, dtype=torch.int64), -3)",
+    "f.conv_transpose2d(x0, torch.ones(3, 2, 2, 2, dtype=x0.dtype) / 8, None, 2, 0, 1)",
+    # Integers that go through floats, and floats that do not stay whole numbers.
+    "f.pad(x1, (0, 2, 1, 0), value=7)",
+    "x0.to(torch.int64).to(torch.bool)",
+    "x0.to(torch.int64).any(-1)",
+    "x1.all(0)",
+    # Reductions of all axes behind a transpose.
+    *(f"torch.atan(x0.permute(3, 2, 1, 0)).{call}()" for call in "mean sum prod amax max".split()),
+    *(f"torch.atan(x0.permute(3, 2, 1, 0)).{call}()" for call in "min std var norm".split()),
+    "(x1 % 9).permute(1, 0).sum()",
+    # Variances that name no correction.
+    "x0.var()",
+    "torch.var(x0, dim=(0, 1), correction=None)",
+    "torch.std(x0, dim=1, correction=None)",
     # No batch.
     "f.unfold(x0[0], 2, padding=1)",
     "f.avg_pool3d(x0, 2, padding=1)",

@@ -14,22 +14,32 @@ from torch import Tensor
 from edgeserve.backends.torch.decompositions.bitwise import BITWISE_RULES, SHIFT_RULES
 from edgeserve.backends.torch.decompositions.indexing import INDEXING_RULES
 from edgeserve.backends.torch.decompositions.linalg_small import LINALG_RULES
-from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES
+from edgeserve.backends.torch.decompositions.scatter import PLACING_RULES, SCATTER_RULES, on_int32
 from edgeserve.backends.torch.decompositions.table import RULES
 
 _ATEN = torch.ops.aten
 
 
 def _pad(x: Tensor, pad: list[int], value: float = 0.0) -> Any:
-    """Negative padding crops."""
+    """Negative padding crops; integers are put side by side: coremltools pads them as floats."""
     if min(pad, default=0) >= 0:
-        return NotImplemented
+        return NotImplemented if x.is_floating_point() else _pad_whole(x, pad, int(value))
     for place, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         axis = x.dim() - 1 - place
         start, end = max(0, -before), x.shape[axis] - max(0, -behind)
         x = x.narrow(axis, start, end - start)
     rest = [max(0, width) for width in pad]
     return torch.constant_pad_nd(x, rest, value) if any(rest) else x.clone()
+
+
+def _pad_whole(x: Tensor, pad: list[int], value: int) -> Tensor:
+    for place, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        axis = x.dim() - 1 - place
+        sizes = [[*x.shape[:axis], width, *x.shape[axis + 1 :]] for width in (before, behind)]
+        first, last = (torch.full(size, value, dtype=x.dtype) for size in sizes)
+        parts = [*([first] if before else []), x, *([last] if behind else [])]
+        x = torch.cat(parts, axis)
+    return x
 
 
 def _diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -64,26 +74,6 @@ def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
             wide = limit if isinstance(limit, Tensor) else torch.full_like(x, limit)
             x = choose(x, wide)
     return x
-
-
-def _on_integers(operator: Any, place: int) -> Callable[..., Any]:
-    """A write to truth values as one to integers, the only whole numbers that Core ML scatters.
-
-    Args:
-        operator: Of ATen.
-        place: Which argument after the first is written.
-    """
-    otherwise: Callable[..., Any] = PLACING_RULES.get(operator, lambda *_: NotImplemented)
-
-    def rule(x: Tensor, *rest: Any) -> Any:
-        if x.dtype is not torch.bool:
-            return otherwise(x, *rest)
-        given = list(rest)
-        source = given[place]
-        given[place] = source.to(torch.int32) if isinstance(source, Tensor) else int(source)
-        return operator(x.to(torch.int32), *given).to(torch.bool)
-
-    return rule
 
 
 def _cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Any:
@@ -130,14 +120,14 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.full_like.default: _full_like,
     _ATEN.group_norm.default: _group_norm,
     _ATEN.index_add.default: SCATTER_RULES[_ATEN.index_add.default],
-    _ATEN.index_put.default: _on_integers(_ATEN.index_put.default, 1),
+    _ATEN.index_put.default: on_int32(_ATEN.index_put.default, 1, torch.bool, PLACING_RULES),
     _ATEN.kron.default: RULES[_ATEN.kron.default],
     _ATEN.lerp.Scalar: _lerp,
     _ATEN.logcumsumexp.default: RULES[_ATEN.logcumsumexp.default],  # theirs overflows at 89
     _ATEN.pixel_shuffle.default: _in_four_axes(torch.pixel_shuffle),
     _ATEN.pixel_unshuffle.default: _in_four_axes(torch.pixel_unshuffle),
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
-    _ATEN.scatter.src: _on_integers(_ATEN.scatter.src, 2),
-    _ATEN.scatter.value: _on_integers(_ATEN.scatter.value, 2),
+    _ATEN.scatter.src: on_int32(_ATEN.scatter.src, 2, torch.bool, PLACING_RULES),
+    _ATEN.scatter.value: on_int32(_ATEN.scatter.value, 2, torch.bool, PLACING_RULES),
     _ATEN.scatter_reduce.two: SCATTER_RULES[_ATEN.scatter_reduce.two],
 }

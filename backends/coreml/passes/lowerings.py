@@ -85,7 +85,7 @@ def _arg_reduction(kind: str) -> Callable[[Any, Any], None]:
 
 def _prod(context: Any, node: Any) -> None:
     x, axis, keep = _reduction_arguments(context, node)
-    axes = None if axis is None else [axis]
+    axes = list(range(x.rank)) if axis is None else [axis]
     context.add(Builder.reduce_prod(x=x, axes=axes, keep_dims=keep, name=node.name))
 
 

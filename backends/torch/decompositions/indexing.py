@@ -27,15 +27,25 @@ def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[
     return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
 
 
-def _prefixes(x: Tensor, dim: int, filler: float) -> Tensor:
+def _prefixes(x: Tensor, dim: int, filler: float | None = None) -> tuple[Tensor, Tensor]:
     """[before, behind, n, n]: for each element along an axis all up to it, then the filler.
 
     Axes before it, and those behind it, are one: formats take few.
+
+    Args:
+        x: The tensor.
+        dim: The axis.
+        filler: None: the first element, which each prefix holds, so that no maximum changes.
+
+    Returns:
+        The prefixes, and [n, n] which of their elements are no filler.
     """
     rows = _around(x, dim).transpose(1, 2)
     order = torch.arange(rows.shape[-1], device=x.device)
     seen = order.unsqueeze(1) >= order
-    return torch.where(seen, rows.unsqueeze(-2), torch.full_like(rows.unsqueeze(-2), filler))
+    wide = rows.unsqueeze(-2)
+    other = rows[..., :1].unsqueeze(-2) if filler is None else torch.full_like(wide, filler)
+    return torch.where(seen, wide, other), seen
 
 
 def _around(x: Tensor, dim: int) -> Tensor:
@@ -55,31 +65,31 @@ def _back(found: Tensor, x: Tensor) -> Tensor:
 
 def _cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     given = x if dtype is None else x.to(dtype)
-    return _back(torch.prod(_prefixes(given, dim, 1.0), -1), x)
+    return _back(torch.prod(_prefixes(given, dim, 1.0)[0], -1), x)
 
 
-def _running(sign: int) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+def _running(reduce: Callable[..., Tensor]) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
     """The largest (smallest) so far, and where it was last."""
 
     def rule(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        parts = _prefixes(x if sign > 0 else -x, dim, -3e38)
-        best = parts.amax(-1)
+        parts, seen = _prefixes(x, dim)
+        best = reduce(parts, -1)
         order = torch.arange(parts.shape[-1], device=x.device)
-        places = torch.where(parts == best.unsqueeze(-1), order, torch.zeros_like(order)).amax(-1)
-        values = best if sign > 0 else -best
-        return _back(values, x), _back(places, x)
+        last = torch.logical_and(parts == best.unsqueeze(-1), seen)
+        places = torch.where(last, order, torch.zeros_like(order)).amax(-1)
+        return _back(best, x), _back(places, x)
 
     return rule
 
 
 #: Rules by operator.
 ORDERING_RULES: dict[Any, Callable[..., Any]] = {
-    _ATEN.cummax.default: _running(1),
-    _ATEN.cummin.default: _running(-1),
+    _ATEN.cummax.default: _running(torch.amax),
+    _ATEN.cummin.default: _running(torch.amin),
     _ATEN.cumprod.default: _cumprod,
     _ATEN.kthvalue.default: _kthvalue,
     _ATEN.logcumsumexp.default: lambda x, dim: _back(
-        torch.logsumexp(_prefixes(x, dim, -3e38), -1), x
+        torch.logsumexp(_prefixes(x, dim, -3e38)[0], -1), x
     ),
     # Of two in the middle the lower one.
     _ATEN.median.dim: lambda x, dim, keepdim=False: _kthvalue(

@@ -10,7 +10,7 @@ is then a choice between values, and no product with zero hides an infinity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -286,3 +286,27 @@ PLACING_RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.scatter_add.default: _narrowed(torch.scatter_add),
     _ATEN.scatter_reduce.two: _narrowed_reduce,
 }
+
+
+def on_int32(
+    operator: Any, place: int, dtype: torch.dtype, rules: Mapping[Any, Callable[..., Any]]
+) -> Callable[..., Any]:
+    """A rule that scatters a dtype as integers of 32 bits, of which some formats have no scatter.
+
+    Args:
+        operator: Of ATen.
+        place: Which argument after the first is scattered.
+        dtype: Truth values, or integers of 64 bits in a format that holds 32.
+        rules: For other dtypes.
+    """
+    otherwise: Callable[..., Any] = rules.get(operator, lambda *_: NotImplemented)
+
+    def rule(x: Tensor, *rest: Any) -> Any:
+        if x.dtype is not dtype:
+            return otherwise(x, *rest)
+        given = list(rest)
+        source = given[place]
+        given[place] = source.to(torch.int32) if isinstance(source, Tensor) else int(source)
+        return operator(x.to(torch.int32), *given).to(dtype)
+
+    return rule

@@ -191,6 +191,8 @@ def _cdist(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: int | None = None
 def _kron(x: Tensor, y: Tensor) -> Tensor:
     """Each element of ``x`` times all of ``y``, one axis at a time: PyTorch doubles the axes."""
     rank = max(x.dim(), y.dim())
+    if not rank:
+        return x * y
     x, y = (each.reshape([1] * (rank - each.dim()) + list(each.shape)) for each in (x, y))
     wide = x
     for axis, size in enumerate(y.shape):

@@ -82,6 +82,45 @@ def remove_noops(module: fx.GraphModule) -> bool:
     return idle or off
 
 
+#: Reductions of all axes, and the same with a list of axes.
+_OF_ALL_AXES: dict[Any, Any] = {
+    _ATEN.amax.default: _ATEN.amax.default,
+    _ATEN.amin.default: _ATEN.amin.default,
+    _ATEN.linalg_vector_norm.default: _ATEN.linalg_vector_norm.default,
+    _ATEN.max.default: _ATEN.amax.default,
+    _ATEN.mean.default: _ATEN.mean.dim,
+    _ATEN.min.default: _ATEN.amin.default,
+    _ATEN.std.correction: _ATEN.std.correction,
+    _ATEN.std.default: _ATEN.std.dim,
+    _ATEN.sum.default: _ATEN.sum.dim_IntList,
+    _ATEN.sum.dim_IntList: _ATEN.sum.dim_IntList,
+    _ATEN.var.correction: _ATEN.var.correction,
+    _ATEN.var.default: _ATEN.var.dim,
+}
+
+
+def list_all_axes(module: fx.GraphModule) -> bool:
+    """Name what reductions leave out: their axes where they take all, and a correction of 1.
+
+    A pass of coremltools asks for the axes, and its variance takes no correction for 0.
+    """
+    found = False
+    for node in [node for node in module.graph.nodes if node.target in _OF_ALL_AXES]:
+        rank, known = len(shape_of(node.args[0]) or ()), arguments_of(node)
+        uncorrected = "correction" in known and known["correction"] is None
+        if not rank or (known.get("dim") and not uncorrected):
+            continue
+        known["dim"] = known.get("dim") or list(range(rank))
+        known |= {"correction": 1} if uncorrected else {}
+        node.target = _OF_ALL_AXES[node.target]
+        schema = node.target._schema.arguments
+        places = [each.name for each in schema if not each.kwarg_only]  # converters read by place
+        node.args = (node.args[0], *(known.get(name, False) for name in places[1:]))
+        node.kwargs = {each.name: known.get(each.name) for each in schema if each.kwarg_only}
+        found = True
+    return found
+
+
 #: Operators of the same arguments under a name that converters know.
 _ALIASES: dict[Any, Any] = {
     _ATEN.__and__.Tensor: _ATEN.bitwise_and.Tensor,

@@ -153,6 +153,22 @@ def _split(node: fx.Node) -> fx.Node | None:
     return insert(node, _ATEN.cat.default, parts, axis)
 
 
+def lower_output_padding(module: fx.GraphModule) -> bool:
+    """Pad behind a transposed convolution whose output is padded by more than its padding cuts.
+
+    coremltools takes less as a smaller cut.
+    """
+
+    def lower(node: fx.Node) -> fx.Node | None:
+        known = arguments_of(node)
+        rank = len(shape_of(known["weight"]) or ()) - 2
+        cut, more = (per_axis(known[name], rank) for name in ("padding", "output_padding"))
+        wide = any(m > c for c, m in zip(cut, more, strict=True))
+        return _padded_after(module, node) if wide else None
+
+    return replace_each(module, _TRANSPOSED, lower)
+
+
 def lower_conv_transpose3d(module: fx.GraphModule) -> bool:
     """Replace ``conv_transpose3d``; values must have fixed sizes."""
     return _replaced(module, lambda node: True)

@@ -30,6 +30,7 @@ _ATEN = torch.ops.aten
 _HALF = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _WHOLE = dict.fromkeys((torch.uint8, torch.int8, torch.int16), torch.int32)
 _CASTS = overloads("to.dtype _to_copy")
+_TESTS = overloads("all all.dim all.dims any any.dim any.dims")
 _COPIES = _CASTS | overloads("type_as alias clone")
 _INTEGER_ARITHMETIC = overloads(
     "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Scalar rsub.Tensor mul.Tensor mul.Scalar neg "
@@ -90,13 +91,29 @@ def _narrowed(x: Tensor, dtype: torch.dtype) -> Tensor:
 def lower_casts(module: fx.GraphModule) -> bool:
     """Keep what casts to integers do for Core ML, which has 32 bits; before the other passes."""
     casts = [node for node in module.graph.nodes if node.target in _CASTS]
-    return any([_lower_cast(module, node) for node in casts])
+    tests = [node for node in module.graph.nodes if node.target in _TESTS]
+    return any([_lower_cast(module, node) for node in casts] + [_test_truth(n) for n in tests])
+
+
+def _test_truth(node: fx.Node) -> bool:
+    """``any`` or ``all`` of numbers as of truth values."""
+    source: Any = node.args[0]
+    if _dtype(source) is torch.bool:
+        return False
+    node.args = (insert(node, _ATEN.ne.Scalar, source, 0), *node.args[1:])
+    return True
 
 
 def _lower_cast(module: fx.GraphModule, node: fx.Node) -> bool:
     source: Any = node.args[0]
     dtype = _dtype(node)
-    if is_float(node) or dtype is torch.bool:
+    if dtype is torch.bool:
+        if _dtype(source) is torch.bool:
+            return False
+        # coremltools skips casts on the way: 0.5 is no 0, and the integer that is made of it is.
+        node.target, node.args, node.kwargs = _ATEN.ne.Scalar, (source, 0), {}
+        return True
+    if is_float(node):
         return False
     if source.target in _CASTS and is_float(source) and not is_float(source.args[0]):
         node.args = (insert(node, _ATEN.floor.default, source), *node.args[1:])

@@ -36,6 +36,7 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.lerp.Scalar, (X, Y, 0.8), {}),
     (ATEN.kron.default, (X[0], Y[0, :2]), {}),
     (ATEN.kron.default, (X, Y[0, 0]), {}),
+    (ATEN.kron.default, (X[0, 0, 0], Y[0, 0, 0]), {}),
     (ATEN.exp2.default, (X,), {}),
     (ATEN.asinh.default, (X * 100,), {}),
     (ATEN.asinh.default, (X * 1e-3,), {}),
