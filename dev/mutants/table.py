@@ -152,12 +152,12 @@ MUTANTS: dict[str, Mutant] = {
         lambda x, y: torch.sqrt((x * x - y * y).abs()),
         rule=("onnx", _aten.hypot.default),
     ),
-    "power": Mutant(
-        "reduction",
-        "pow",
-        lambda x: x.clamp(-9, 9) ** 3,
-        lambda x, n: x * n,
+    "integer_sign": Mutant(
+        "sign",
+        "sign",
+        lambda x: torch.sign(x),
+        lambda x: (x > 0).to(x.dtype),
         whole=True,
-        rule=("tflite", _aten.pow.Tensor_Scalar),
+        rule=("tflite", _aten.sign.default),
     ),
 }
