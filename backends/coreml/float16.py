@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from edgeserve.backends.coreml.coremltools_import import coremltools
-
-#: Beyond this float16 counts in fours: what is added to such a constant loses its digits.
-_EXACT_INTEGER_MAX = 4096.0
-
-#: What a mask that is an input may hold.
-_HUGE = float(np.finfo(np.float32).max)
+from edgeserve.backends.float16_range import (
+    EXACT_INTEGER_MAX,
+    MASK_MAGNITUDE,
+    largest_finite,
+    result_magnitude,
+)
 
 #: What coremltools itself adds for attention with truth values: every row of those sees something
 #: (`edgeserve.backends.torch.passes.zero_fully_masked_rows`), so that float16 will do.
@@ -60,34 +60,29 @@ def _float32_operations(function: Any) -> set[str]:
 
     Sources are constants, and inputs that are nothing but added to what a softmax reads.
     """
-    beyond = {v: _HUGE for v in function.inputs.values() if _is_added_mask(v)}
+    beyond = {v: MASK_MAGNITUDE for v in function.inputs.values() if _is_added_mask(v)}
     found = set()
     for operation in _operations(function):
         size = _size(operation, beyond)
         if size is None:
             continue
         found.add(operation.name)
-        if size > _EXACT_INTEGER_MAX:
+        if size > EXACT_INTEGER_MAX:
             beyond |= dict.fromkeys(filter(_is_float, operation.outputs), size)
     return found
 
 
 def _size(operation: Any, beyond: Mapping[Any, float]) -> float | None:
-    """How large the results of an operation may be; None where it reads nothing out of range.
-
-    A factor may bring numbers back; one that is not constant is taken to do so.
-    """
+    """See `result_magnitude`."""
     kind, reads = operation.op_type, _reads(operation)
-    constant = max(map(_magnitude, reads), default=0.0)
-    own = constant if constant > _EXACT_INTEGER_MAX and kind not in _BOUNDS else 0.0
-    read = max((beyond.get(value, 0.0) for value in reads), default=0.0)
-    if not own and not read:
-        return None
-    if read and kind == "mul":
-        return read * constant
-    if read and kind == "real_div":
-        return read / constant if constant else 0.0
-    return 0.0 if kind in _BOUNDED_OUTPUT else max(own, read)
+    return result_magnitude(
+        max(map(_magnitude, reads), default=0.0),
+        max((beyond.get(value, 0.0) for value in reads), default=0.0),
+        bound=kind in _BOUNDS,
+        product=kind == "mul",
+        quotient=kind == "real_div",
+        bounded=kind in _BOUNDED_OUTPUT,
+    )
 
 
 def _root_block(operation: Any) -> Any:
@@ -122,7 +117,7 @@ def _magnitude(value: Any) -> float:
     array = np.asarray(value.val)
     if array.size and array.min() == _FUSED_MASK and array.max() <= 0:
         return 0.0
-    return float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
+    return largest_finite(array)
 
 
 def _is_added_mask(value: Any) -> bool:

@@ -16,6 +16,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgeserve.backends.float16_range import (
+    EXACT_INTEGER_MAX,
+    MASK_MAGNITUDE,
+    largest_finite,
+    result_magnitude,
+)
 from edgeserve.backends.onnx.graph_values import float_data, is_float
 
 #: Ops whose results lose or overflow: sums and powers, and what is looked up by a position.
@@ -32,9 +38,6 @@ INFINITY_THRESHOLD = 1e30
 #: The largest number that float16 holds.
 FP16_MAX = 65504.0
 
-#: Beyond this float16 counts in fours: what is added to such a constant loses its digits.
-_EXACT_INTEGER_MAX = 4096.0
-
 #: Where a huge constant is a bound on values: any bound that float16 has will do.
 BOUNDS = frozenset({"Clip", "Max", "Min", "Pad"})
 
@@ -44,9 +47,6 @@ _BOUNDED_OUTPUT = frozenset(
     "InstanceNormalization LayerNormalization LogSoftmax LpNormalization OneHot "
     "RMSNormalization Reciprocal Sigmoid Sign Softmax Softsign Tanh".split()
 )
-
-#: What a mask that is an input may hold.
-_HUGE = float(np.finfo(np.float32).max)
 
 #: What a mask that is an input passes through before it is added to scores.
 _VIEWS = frozenset("Cast Expand Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
@@ -68,11 +68,11 @@ def fp32_nodes(model: ir.Model, kept: set[str]) -> set[ir.Node]:
     """
     found: set[ir.Node] = set()
     exact: set[ir.Value] = set()
-    beyond = {v: _HUGE for v in model.graph.inputs if is_float(v) and _is_added_mask(v)}
+    beyond = {v: MASK_MAGNITUDE for v in model.graph.inputs if is_float(v) and _is_added_mask(v)}
     for node in model.graph:
         if (size := _out_of_range(node, beyond)) is not None:
             found.add(node)
-            if size > _EXACT_INTEGER_MAX:
+            if size > EXACT_INTEGER_MAX:
                 beyond |= dict.fromkeys(filter(is_float, node.outputs), size)
         if _is_integer_arithmetic(node, exact):
             exact.update(node.outputs)
@@ -99,28 +99,22 @@ def _is_added_mask(value: ir.Value, added: bool = False) -> bool:
 
 
 def _out_of_range(node: ir.Node, beyond: Mapping[ir.Value, float]) -> float | None:
-    """How large the results of a node may be; None where it reads nothing out of range.
-
-    A factor may bring numbers back; one that is not constant is taken to do so.
-    """
+    """See `result_magnitude`."""
     kind = node.op_type
-    constant = max(map(_magnitude, _constants(node)), default=0.0)
-    own = constant if constant > _EXACT_INTEGER_MAX and kind not in BOUNDS else 0.0
-    read = max((beyond.get(v, 0.0) for v in node.inputs if v is not None), default=0.0)
-    if not own and not read:
-        return None
-    if read and kind == "Mul":
-        return read * constant
-    if read and kind == "Div":
-        return read / constant if constant else 0.0
-    return 0.0 if kind in _BOUNDED_OUTPUT else max(own, read)
+    return result_magnitude(
+        max(map(_magnitude, _constants(node)), default=0.0),
+        max((beyond.get(v, 0.0) for v in node.inputs if v is not None), default=0.0),
+        bound=kind in BOUNDS,
+        product=kind == "Mul",
+        quotient=kind == "Div",
+        bounded=kind in _BOUNDED_OUTPUT,
+    )
 
 
 def _magnitude(value: ir.Value) -> float:
-    """The largest finite |number| of a constant: beyond 4096 float16 has no digits for others."""
+    """The largest finite |number| of a constant."""
     assert value.const_value is not None
-    array = value.const_value.numpy()
-    return float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
+    return largest_finite(value.const_value.numpy())
 
 
 def _loses_precision(node: ir.Node, found: set[ir.Node]) -> bool:
