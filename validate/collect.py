@@ -291,7 +291,7 @@ def _over_generated(
     tensors: list[SyntheticTensors] = []
     example = read_arrays(Path(request.source_folder) / oracle.exported.examples.path)
     masks = mask_inputs(oracle.exported, example)  # their zeros are no rounded numbers
-    for each in _generated(request, oracle, example, statistics):
+    for each in _generated(request, oracle, example, statistics, masks):
         jobs.progress("reference on generated inputs", len(tensors))
         try:
             each, answered = _ask_widened(oracle, each, collected)
@@ -360,6 +360,7 @@ def _generated(
     oracle: Reference,
     example: Feed,
     statistics: dict[str, InputStatistics],
+    masks: frozenset[str],
 ) -> Iterator[GeneratedInput]:
     """Natural inputs first; without data they say what numbers the tensors hold."""
     exported, processor = oracle.exported, oracle.processor
@@ -368,8 +369,7 @@ def _generated(
         _note_statistics(statistics, [each.feed for each in made if each.natural] or [example])
     yield from made
     bounds = oracle.session.index_bounds()
-    yield from edge_inputs(exported, processor, example, statistics, request.seed, bounds)
-    masks = mask_inputs(exported, example)
+    yield from edge_inputs(exported, processor, example, statistics, request.seed, bounds, masks)
     for name, feed in edge_feeds(oracle.session, example, masks, request.seed):
         yield GeneratedInput(name, natural=False, raw=None, feed=feed, edge=True)
 

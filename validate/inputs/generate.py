@@ -290,6 +290,7 @@ def edge_inputs(
     statistics: Mapping[str, InputStatistics],
     seed: int,
     bounds: Mapping[str, int],
+    masks: Collection[str],
 ) -> Iterator[GeneratedInput]:
     """The example input, and tensors at the statistics of what has been seen.
 
@@ -302,11 +303,11 @@ def edge_inputs(
         statistics: By input name, of what has been seen.
         seed: The same seed gives the same inputs.
         bounds: See `TensorInputs`.
+        masks: Likewise.
     """
     raw = processor.medium == "tensors"
     known = {spec.name: example[spec.name] for spec in exported.signature.inputs}
     yield GeneratedInput("example", raw, known if raw else None, known)
-    masks = mask_inputs(exported, example)
     made = TensorInputs(exported.signature, example, statistics, seed, masks, bounds)
     narrow = replace(made, widened=False)
     for (name, feed), (_, seen) in zip(made.edges(), narrow.edges(), strict=True):
