@@ -29,7 +29,7 @@ from edgeserve.backends.tflite.inspect import (
     read_signatures,
 )
 from edgeserve.backends.tflite.kernel_limits import check_kernels
-from edgeserve.backends.tflite.lowerings import register_decompositions
+from edgeserve.backends.tflite.lowerings import correct_layout_rules, register_decompositions
 from edgeserve.backends.tflite.schema import op_type, read_bytes, write_artifact, write_model
 from edgeserve.backends.tflite.tensor_names import SINGLE, path_of, rename, source_of, tag_sources
 from edgeserve.backends.torch import load_examples, reference_artifact
@@ -182,6 +182,7 @@ def _convert(program: ExportedProgram, signature: Signature, sizes: Sequence[Siz
     import litert_torch
 
     register_decompositions()
+    correct_layout_rules()
     module: Any = program.module(check_guards=False)
     rewrites = dict.fromkeys(apply_passes(module, _REWRITES))
     converter = litert_torch.Converter()

@@ -77,6 +77,12 @@ def _slice_scatter(x: Tensor, part: Tensor, dim: int = 0, *range: Any, **named: 
     return torch.slice_scatter(x, part, dim % x.dim(), *range, **named)
 
 
+def _select_scatter(x: Tensor, part: Tensor, dim: int, index: int) -> Tensor:
+    """The converter's rule keeps the axis out of ``part``, so that the kernel sees two ranks."""
+    at = index % x.shape[dim]
+    return torch.slice_scatter(x, part.unsqueeze(dim), dim % x.dim(), at, at + 1)
+
+
 def _flip(x: Tensor, dims: list[int]) -> Any:
     """One axis after the other where they are not neighbours: the kernel takes neighbours only."""
     axes = sorted(dim % x.dim() for dim in dims)
@@ -163,6 +169,7 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.min.dim: _extreme(torch.amin),
     _ATEN.scatter.src: on_int32(_ATEN.scatter.src, 2, torch.int64, _SCATTERS),
     _ATEN.scatter.value: on_int32(_ATEN.scatter.value, 2, torch.int64, _SCATTERS),
+    _ATEN.select_scatter.default: _select_scatter,
     _ATEN.sign.default: _sign,
     _ATEN.one_hot.default: RULES[_ATEN.one_hot.default],
     _ATEN.rrelu.default: RULES[_ATEN.rrelu.default],
@@ -170,6 +177,38 @@ CORRECTIONS: dict[Any, Callable[..., Any]] = {
     _ATEN.split.Tensor: _whole,
     _ATEN.split_with_sizes.default: _whole,
 }
+
+#: Their arguments, repeats and the axes of matrices, are not moved with the axes.
+_CHANNELS_FIRST = (_ATEN.repeat.default, _ATEN._cdist_forward.default)
+_INDEXING = (_ATEN.index.Tensor, _ATEN._unsafe_index.Tensor)
+
+
+def correct_layout_rules() -> None:
+    """Keep operators channels first that litert_torch's layout pass would move wrongly.
+
+    Of indexing, the order of the result's axes depends on which axes have an index: it may move
+    where one axis alone has one, and a list of places.
+    """
+    from litert_torch._convert.fx_passes.optimize_layout_transposes_pass import (
+        layout_check,
+        layout_rewrite,
+    )
+
+    for operator in _CHANNELS_FIRST:
+        layout_rewrite.rewriters.pop(operator, None)
+    checkers = layout_check.nhwcable_node_checkers
+    for operator in _INDEXING:
+        checkers[operator] = _only_one_index(checkers[operator], layout_check.NHWCable)
+
+
+def _only_one_index(checker: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
+    def check(node: torch.fx.Node) -> Any:
+        indices = [index for index in node.args[1] if index is not None]  # type: ignore[union-attr]
+        if len(indices) == 1 and indices[0].meta["val"].dim() == 1:  # type: ignore[union-attr]
+            return checker(node)
+        return answer(can_be=False, must_be=False)
+
+    return check
 
 
 def register_decompositions() -> None:

@@ -80,6 +80,24 @@ CALLS = (
     "f.max_pool2d(x0[:, :, :1], 2, 2, 1, 1, True)",
     "f.avg_pool2d(x0[:, :, :1], 2, 2, 1, True, False)",
 )
+# Between convolutions, where LiteRT's layout is channels last.
+PLACES = "torch.tensor([[0, 1], [2, 0]])"
+BETWEEN = (
+    "{v}.repeat(1, 1, 2, 1)",
+    "{v}.repeat(1, 2, 1, 1)",
+    "{v}.tile((1, 3))",
+    "{v}.select_scatter({v}[:, 0], 1, 2)",
+    "torch.cdist({v}, {v} * 0.5)",
+    f"{{v}}[:, :, {PLACES} % 2, {PLACES}]",
+    f"{{v}}[:, {PLACES}, {PLACES} % 2]",
+    f"{{v}}[:, {PLACES}, :, {PLACES}]",
+    f"{{v}}[{PLACES} % 2, {PLACES}]",
+    "{v}[:, :, :, torch.tensor([2, 0])]",
+)
+WEIGHT = "(torch.arange(9.).reshape(3, 3, 1, 1) / 8 - 0.5).to(x0.dtype)"
+CALLS += tuple(
+    f"f.max_pool2d({call.format(v=f'f.conv2d(x0, {WEIGHT})')}, (1, 2), 1)" for call in BETWEEN
+)
 STEPS = tuple(Step(call, (f"v{place}",), call, "whole") for place, call in enumerate(CALLS))
 
 

@@ -102,6 +102,7 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.split_with_sizes.default, (X, [4], 1), {}),
     (ATEN.flip.default, (X, [0, -1]), {}),
     (ATEN.slice_scatter.default, (X, Y[:, :2], -2, 1, 3), {}),
+    (ATEN.select_scatter.default, (X, Y[:, 0], -2, -1), {}),
     (ATEN.cumsum.default, (X, -2), {}),
     (ATEN.group_norm.default, (X.reshape(1, 4, 3, 1, 5), 2), {}),
     (ATEN.pixel_shuffle.default, (X.transpose(0, 1), 2), {}),
