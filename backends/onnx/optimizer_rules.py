@@ -4,6 +4,8 @@ Its rule for a scatter over all rows puts the values in place of the result, for
 as well. Its rules for clips and for layers with a batch norm name constants after their input: two
 clips of one value then share one constant, and the file is not valid. A clip fused from two that
 exclude each other gives the upper bound, where the second one has the last word.
+
+One rule is our own: ONNX Runtime has no kernel that chooses between truth values.
 """
 
 from __future__ import annotations
@@ -68,8 +70,21 @@ def _is_taken(graph: ir.Graph, name: str, replaced: set[ir.Node]) -> bool:
     return held is not None and any(use.node not in replaced for use in held.uses())
 
 
+def _chosen(op: Any, where: Any, left: Any, right: Any) -> Any:
+    return op.Where(where, left, right)
+
+
+def _chosen_by_logic(op: Any, where: Any, left: Any, right: Any) -> Any:
+    return op.Or(op.And(where, left), op.And(op.Not(where), right))
+
+
+def _are_bools(_: Any, left: ir.Value, right: ir.Value, **others: Any) -> bool:
+    return ir.DataType.BOOL in (left.dtype, right.dtype)
+
+
 def register_rules() -> None:
-    """Correct the optimizer's default rules; once."""
+    """Correct the optimizer's default rules and add our own; once."""
     rules = rewriter._DEFAULT_REWRITE_RULES
     if not all(isinstance(rule, _CorrectedRule) for rule in rules):
-        rewriter._DEFAULT_REWRITE_RULES = tuple(map(_CorrectedRule, rules))
+        choice = RewriteRule(_chosen, _chosen_by_logic, _are_bools)
+        rewriter._DEFAULT_REWRITE_RULES = tuple(map(_CorrectedRule, (*rules, choice)))

@@ -73,6 +73,10 @@ CALLS = (
     "x0.var()",
     "torch.var(x0, dim=(0, 1), correction=None)",
     "torch.std(x0, dim=1, correction=None)",
+    # Truth values that are chosen.
+    "torch.where(x1 > 0, x1 < 3, x1 > 9)",
+    "(x1 > 0).masked_fill(x1 > 3, False)",
+    "(x1 > 0).index_fill(0, torch.tensor([1, 2]), 1)",
     # No batch.
     "f.unfold(x0[0], 2, padding=1)",
     "f.avg_pool3d(x0, 2, padding=1)",
@@ -98,11 +102,13 @@ WEIGHT = "(torch.arange(9.).reshape(3, 3, 1, 1) / 8 - 0.5).to(x0.dtype)"
 CALLS += tuple(
     f"f.max_pool2d({call.format(v=f'f.conv2d(x0, {WEIGHT})')}, (1, 2), 1)" for call in BETWEEN
 )
-STEPS = tuple(Step(call, (f"v{place}",), call, "whole") for place, call in enumerate(CALLS))
+#: One value of 64 bits under two names.
+PAIR = Step("pair", ("v998", "v999"), "torch.broadcast_tensors(*[x1 // 5] * 2)", "whole")
+STEPS = (*(Step(call, (f"v{place}",), call, "whole") for place, call in enumerate(CALLS)), PAIR)
 
 
 @pytest.mark.parametrize("format", ["onnx", "tflite", "coreml"])
 def test_what_was_found_is_right(format: str) -> None:
-    program = Program(0, INPUTS, STEPS, tuple(f"v{place}" for place in range(len(STEPS))))
+    program = Program(0, INPUTS, STEPS, tuple(name for step in STEPS for name in step.targets))
     row = judge(program, format)
     assert row["status"] == "right", row["said"]

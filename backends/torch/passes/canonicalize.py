@@ -261,10 +261,11 @@ def normalize_outputs(module: fx.GraphModule) -> bool:
     """
     output = module.graph.output_node()
     given: Any = output.args[0]
-    settled: list[fx.Node] = []
     with module.graph.inserting_before(output):
-        for node in given:
-            settled.append(_normalized_output(module.graph, node, settled))
+        settled = [
+            _normalized_output(module.graph, node, given[:place])
+            for place, node in enumerate(given)
+        ]
     output.args = (tuple(settled),)
     return settled != list(given)
 
@@ -281,12 +282,12 @@ def _viewed(node: fx.Node) -> fx.Node:
 
 
 def _normalized_output(graph: fx.Graph, node: fx.Node, before: Sequence[fx.Node]) -> fx.Node:
-    value = node.meta["val"]
+    value, made = node.meta["val"], node
     if value.dtype in _OUTPUT_DTYPES:
         made = graph.call_function(_ATEN.to.dtype, (node, _OUTPUT_DTYPES[value.dtype]))
-    elif _viewed(node).op != "call_function" or _viewed(node) in map(_viewed, before):
-        made = graph.call_function(_ATEN.reshape.default, (node, list(value.shape)))
-    else:
-        return node
-    made.meta["stack_trace"] = node.meta.get("stack_trace")
+    same = _viewed(node) in map(_viewed, before)
+    if same or (made is node and _viewed(node).op != "call_function"):
+        made = graph.call_function(_ATEN.reshape.default, (made, list(value.shape)))
+    if made is not node:
+        made.meta["stack_trace"] = node.meta.get("stack_trace")
     return made
