@@ -36,6 +36,16 @@ class ExportRequest(Value, frozen=True):
         return "dynamic" if self.settings.shapes == "dynamic" else "auto"
 
 
+class ReadBackRequest(Value, frozen=True):
+    """Run an exported source on its own examples.
+
+    Attributes:
+        source_folder: Absolute folder that holds ``source.json`` and the files it names.
+    """
+
+    source_folder: str
+
+
 class TargetRequest(Value, frozen=True):
     """Make one artifact from an exported source.
 

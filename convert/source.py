@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from edgeserve.backends.base import check_file
+from edgeserve.backends.reference import reference
+from edgeserve.backends.torch import load_examples
 from edgeserve.backends.versions import too_old, versions
 from edgeserve.convert.options import FactoryOptions, check_labels, write_assets
-from edgeserve.convert.request import ExportRequest
+from edgeserve.convert.request import ExportRequest, ReadBackRequest
 from edgeserve.convert.torch_source import SourceModule, call_factory
-from edgeserve.errors import BackendError, ConvertError
+from edgeserve.errors import BackendError, ConvertError, EdgeError
 from edgeserve.files import write_atomic
 from edgeserve.installation import install_command
 from edgeserve.jobs import progress
@@ -275,6 +277,29 @@ def _copy_export(workspace: Path, out: Path) -> Exported:
     for entry in _files(exported):
         (out / entry.path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / entry.path, out / entry.path)
+    return exported
+
+
+def read_back(request: ReadBackRequest) -> Exported:
+    """Run an exported source on its examples, in a process that has imported nothing of the user's.
+
+    Raises:
+        ConvertError: EDGE-CONVERT-086, it cannot be read or run without what the export imported.
+    """
+    folder = Path(request.source_folder)
+    exported = read_export(folder)
+    backend, program = reference(exported)
+    try:
+        with backend.load(program, folder, verified=True) as session:
+            session.run(load_examples(exported, folder))
+    except EdgeError as error:
+        raise ConvertError(
+            "EDGE-CONVERT-086",
+            f"exported program {exported.program.path!r}",
+            wanted="one that another process can read and run",
+            got=error.got or error.message,
+            hint="write the model without operators and classes that your own modules register",
+        ) from error
     return exported
 
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from edgeserve import jobs
+from edgeserve.convert import ReadBackRequest
 from edgeserve.errors import ConvertError
+from edgeserve.types.source import Exported
 
 Write = Callable[[str, str], None]
 Export = Callable[[str], Any]
@@ -248,3 +251,39 @@ def test_processing_that_does_not_fit_the_model_is_refused(export: Export, write
     )
     with pytest.raises(ProcessingError):
         export("unfit:factory")
+
+
+# the exported program
+
+
+REGISTERS = """
+import torch
+from torch import nn
+
+LIBRARY = torch.library.Library("aten", "FRAGMENT")
+LIBRARY.define("of_the_user(Tensor x) -> Tensor")
+LIBRARY.impl("of_the_user", lambda x: x * 3, "CPU")
+torch.library.register_fake("aten::of_the_user", lambda x: torch.empty_like(x))
+
+class Net(nn.Module):
+    def forward(self, x):
+        return torch.ops.aten.of_the_user(x) + 1
+
+def factory():
+    return Net(), (torch.ones(1, 3),)
+"""
+
+
+def test_a_program_that_only_the_users_process_can_run_is_refused_before_the_formats(
+    export: Export, write: Write, tmp_path: Path
+) -> None:
+    """Another process knows the operators of PyTorch, not what the user's module adds to them."""
+    request = ReadBackRequest(source_folder=str(tmp_path / "out"))
+    export("good:factory")
+    jobs.run("edgeserve.convert.source:read_back", request, Exported, tmp_path / "log", timeout=60)
+    write("registers", REGISTERS)
+    export("registers:factory")
+    with pytest.raises(ConvertError) as error:
+        jobs.run("edgeserve.convert.source:read_back", request, Exported, tmp_path / "log")
+    assert error.value.code == "EDGE-CONVERT-086"
+    assert "of_the_user" in error.value.message

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.export import ExportedProgram
+from torch.export.pt2_archive._package import load_pt2
 
 from edgeserve.backends.checks import unreadable
 from edgeserve.backends.torch import EXAMPLES
@@ -62,8 +63,10 @@ def load_program(artifact: Artifact, root: Path) -> ExportedProgram:
         BackendError: EDGE-BACKEND-012.
     """
     try:
-        with log_warnings():
-            return torch.export.load(root / artifact.entry)
+        with log_warnings():  # `torch.export.load` hides why a file cannot be read
+            held = load_pt2(str(root / artifact.entry)).exported_programs
+            program: ExportedProgram = held["model"]
+            return program
     except Exception as error:  # torch raises many kinds here
         wanted = f"a program torch {torch.__version__} reads"
         hint = "convert the source again with this version of torch"

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from edgeserve.bundle.rules import identity_bytes, model_id
-from edgeserve.convert import ExportRequest, parse_source
+from edgeserve.convert import ExportRequest, ReadBackRequest, parse_source
 from edgeserve.convert.in_memory import GivenSource, export_given
 from edgeserve.convert.options import describe_invalid_value
 from edgeserve.errors import UsageError
@@ -104,6 +104,7 @@ def _preset(normalize: Normalize, signature: Signature) -> Processing:
 
 
 _VERB = "edgeserve.convert.source:export_source"
+_READ_BACK = "edgeserve.convert.source:read_back"
 
 
 def export(
@@ -135,12 +136,19 @@ def export(
             )
         else:
             exported = _export_here(bench, request, given)
+        _read_back(bench, stage)
         for note in exported.notes:
             bench.ui.note(f"source: {note}")
         exported = _overridden(exported, options)
         write_atomic(stage / "source.json", encode(exported))
     _lay_assets(bench.root, exported)
     return exported
+
+
+def _read_back(bench: StageContext, stage: Path) -> None:
+    """Find out before any format starts whether other processes can use the program."""
+    request = ReadBackRequest(source_folder=str(stage))
+    bench.work("read back", _READ_BACK, request, Exported, "read-back", HEAVY, imports=TORCH)
 
 
 def _export_here(bench: StageContext, request: ExportRequest, given: GivenSource) -> Exported:
