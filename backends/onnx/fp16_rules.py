@@ -22,7 +22,7 @@ from edgeserve.backends.float16_range import (
     largest_finite,
     result_magnitude,
 )
-from edgeserve.backends.onnx.graph_values import float_data, is_float
+from edgeserve.backends.onnx.graph_values import float_data, is_float, scatters_by_reduction
 
 #: Ops whose results lose or overflow: sums and powers, and what is looked up by a position.
 _FP32_OPS = frozenset(
@@ -120,7 +120,7 @@ def _magnitude(value: ir.Value) -> float:
 def _loses_precision(node: ir.Node, found: set[ir.Node]) -> bool:
     if node.op_type in ("Div", "Mul"):
         return any(maker in found for maker in _producers(node))
-    return node.op_type in _FP32_OPS
+    return node.op_type in _FP32_OPS or scatters_by_reduction(node)  # sums, without kernels
 
 
 def _supports_fp16(node: ir.Node, model: ir.Model) -> bool:

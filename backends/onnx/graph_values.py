@@ -6,6 +6,12 @@ import numpy as np
 import onnx_ir as ir
 
 
+def scatters_by_reduction(node: ir.Node) -> bool:
+    """Whether a node adds to, or otherwise combines with, the elements that it writes to."""
+    scatters = node.op_type.startswith("Scatter")
+    return scatters and node.attributes.get_string("reduction", "none") != "none"
+
+
 def is_float(value: ir.Value | None) -> bool:
     """Whether a value is there and float32."""
     return value is not None and value.dtype == ir.DataType.FLOAT

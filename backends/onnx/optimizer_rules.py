@@ -17,6 +17,8 @@ import onnx_ir as ir
 from onnxscript import rewriter
 from onnxscript.rewriter import RewriteRule
 
+from edgeserve.backends.onnx.graph_values import scatters_by_reduction
+
 
 class _CorrectedRule(RewriteRule):
     """A rule that is not applied where it changes values, and whose constants have own names."""
@@ -32,7 +34,7 @@ class _CorrectedRule(RewriteRule):
             how: As it comes.
         """
         _, graph, node = place
-        if _reduces(node):
+        if scatters_by_reduction(node):
             return None
         made = super().try_rewrite(*place, **how)
         if made is None or any(map(_is_inverted_clip, made.new_nodes)):
@@ -40,11 +42,6 @@ class _CorrectedRule(RewriteRule):
         if isinstance(graph, ir.Graph):
             _rename_constants(graph, made)
         return made
-
-
-def _reduces(node: ir.Node) -> bool:
-    scatters = node.op_type.startswith("Scatter")
-    return scatters and node.attributes.get_string("reduction", "none") != "none"
 
 
 def _is_inverted_clip(node: ir.Node) -> bool:

@@ -204,6 +204,25 @@ def test_far_positions_keep_their_angles(make: Make, runs: Run) -> None:
     np.testing.assert_allclose(got, wanted, atol=CLOSE * np.abs(wanted).max())
 
 
+class Sums(nn.Module):
+    """Rows added up by the group they belong to, as graph networks do."""
+
+    def forward(self, x: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+        places = groups[:, None].expand(-1, 4)
+        return torch.zeros(3, 4).scatter_add(0, places, x) + torch.zeros(3, 4).index_add(
+            0, groups, x * 2
+        )
+
+
+def test_sums_by_place_have_kernels(make: Make, runs: Run) -> None:
+    x, groups = torch.randn(6, 4), torch.tensor([0, 2, 2, 1, 0, 2])
+    net = make("sums", Sums(), (x, groups))
+    artifact, root = net.quantize("fp16")
+    (got,) = runs(artifact, root, x.numpy(), groups.numpy())
+    wanted = Sums()(x, groups).numpy()
+    np.testing.assert_allclose(got, wanted, atol=CLOSE * np.abs(wanted).max())
+
+
 def test_a_transformer_with_dynamic_lengths(zoo: Any, tmp_path: Path, runs: Run) -> None:
     artifact, root = zoo.onnx("tower")
     made = backends.get("onnx").quantize(artifact, root, Recipe(precision="fp16"), (), tmp_path)
