@@ -27,6 +27,7 @@ from torch import fx
 
 from edgeserve.backends.torch.passes.fx_utils import (
     arguments_of,
+    dtype_of,
     insert,
     is_float,
     kept_meta,
@@ -173,11 +174,11 @@ def canonicalize_ops(module: fx.GraphModule) -> bool:
 
 
 def _is_bool(node: fx.Node) -> bool:
-    return getattr(node.meta.get("val"), "dtype", None) is torch.bool
+    return dtype_of(node) is torch.bool
 
 
 def _is_integer(node: fx.Node) -> bool:
-    return getattr(node.meta.get("val"), "dtype", None) in (torch.int32, torch.int64)
+    return dtype_of(node) in (torch.int32, torch.int64)
 
 
 def _fill(node: fx.Node, number: float | None) -> None:

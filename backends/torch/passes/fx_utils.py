@@ -102,10 +102,15 @@ def shape_of(node: object) -> tuple[int, ...] | None:
     return sizes if all(isinstance(size, int) for size in sizes) else None
 
 
+def dtype_of(node: object) -> torch.dtype | None:
+    """Dtype of a node's tensor; None where it is no tensor or not known."""
+    return getattr(node.meta.get("val"), "dtype", None) if isinstance(node, fx.Node) else None
+
+
 def is_float(node: object) -> bool:
     """Whether a node's value is a floating point tensor."""
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    dtype = dtype_of(node)
+    return dtype is not None and dtype.is_floating_point
 
 
 def is_mutable(node: fx.Node) -> bool:

@@ -14,7 +14,7 @@ from torch import fx
 from edgeserve.backends.torch.decompositions.complex import COMPLEX_RULES
 from edgeserve.backends.torch.decompositions.fft import FFT_RULES, MAX_MATRIX_ELEMENTS, ComplexPair
 from edgeserve.backends.torch.passes.fold import fold_constants
-from edgeserve.backends.torch.passes.fx_utils import add_tensor, inline, insert, tensor_of
+from edgeserve.backends.torch.passes.fx_utils import add_tensor, dtype_of, inline, insert, tensor_of
 
 _ATEN = torch.ops.aten
 
@@ -50,7 +50,7 @@ def lower_complex(module: fx.GraphModule) -> bool:
 
 
 def _is_complex(node: fx.Node) -> bool:
-    dtype = getattr(node.meta.get("val"), "dtype", None)
+    dtype = dtype_of(node)
     return isinstance(dtype, torch.dtype) and dtype.is_complex
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, fx
 
 from edgeserve.backends.torch.passes.fx_utils import (
+    dtype_of,
     inline,
     insert,
     is_float,
@@ -45,23 +46,19 @@ def lower_narrow_dtypes(module: fx.GraphModule) -> bool:
     for node in list(module.graph.nodes):
         kinds = _WHOLE if node.target in _INTEGER_ARITHMETIC else {}
         kinds = kinds if node.op != "call_function" or node.target in _COPIES else _HALF | kinds
-        read = [each for each in node.all_input_nodes if _dtype(each) in kinds]
+        read = [each for each in node.all_input_nodes if dtype_of(each) in kinds]
         if read and isinstance(node.meta.get("val"), torch.Tensor):
             _compute_wide(module, node, read)
             changed = True
     return changed
 
 
-def _dtype(node: Any) -> Any:
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return value.dtype if isinstance(value, torch.Tensor) else None
-
-
 def _compute_wide(module: fx.GraphModule, node: fx.Node, read: list[fx.Node]) -> None:
-    kinds, dtype = _HALF | _WHOLE, _dtype(node)
+    kinds, dtype = _HALF | _WHOLE, dtype_of(node)
     for each in read:
-        wide = insert(node, _ATEN.to.dtype, each, kinds[_dtype(each)])
-        wide.meta["val"] = each.meta["val"].to(kinds[_dtype(each)])
+        value = each.meta["val"]
+        wide = insert(node, _ATEN.to.dtype, each, kinds[value.dtype])
+        wide.meta["val"] = value.to(kinds[value.dtype])
         node.replace_input_with(each, wide)
     if dtype in kinds:
         node.meta["val"] = node.meta["val"].to(kinds[dtype])
@@ -98,7 +95,7 @@ def lower_casts(module: fx.GraphModule) -> bool:
 def _test_truth(node: fx.Node) -> bool:
     """``any`` or ``all`` of numbers as of truth values."""
     source: Any = node.args[0]
-    if _dtype(source) is torch.bool:
+    if dtype_of(source) is torch.bool:
         return False
     node.args = (insert(node, _ATEN.ne.Scalar, source, 0), *node.args[1:])
     return True
@@ -106,9 +103,9 @@ def _test_truth(node: fx.Node) -> bool:
 
 def _lower_cast(module: fx.GraphModule, node: fx.Node) -> bool:
     source: Any = node.args[0]
-    dtype = _dtype(node)
+    dtype = dtype_of(node)
     if dtype is torch.bool:
-        if _dtype(source) is torch.bool:
+        if dtype_of(source) is torch.bool:
             return False
         # coremltools skips casts on the way: 0.5 is no 0, and the integer that is made of it is.
         node.target, node.args, node.kwargs = _ATEN.ne.Scalar, (source, 0), {}
@@ -118,7 +115,7 @@ def _lower_cast(module: fx.GraphModule, node: fx.Node) -> bool:
     if source.target in _CASTS and is_float(source) and not is_float(source.args[0]):
         node.args = (insert(node, _ATEN.floor.default, source), *node.args[1:])
         return True
-    if dtype not in _WHOLE or is_float(source) or _dtype(source) in (torch.bool, dtype):
+    if dtype not in _WHOLE or is_float(source) or dtype_of(source) in (torch.bool, dtype):
         return False
     _read_after(module, node, lambda x: _narrowed(x, dtype))
     return True
@@ -128,7 +125,7 @@ def lower_bfloat16(module: fx.GraphModule) -> bool:
     """Round in float32 where a graph casts to bfloat16."""
 
     def lower(node: fx.Node) -> fx.Node | None:
-        if _dtype(node) is not torch.bfloat16:
+        if dtype_of(node) is not torch.bfloat16:
             return None
         wide = node.meta["val"].to(torch.float32)
         made: fx.Node = inline(

@@ -11,7 +11,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from edgeserve.backends.torch.passes.fx_utils import call_with_value, overloads, replace_each
+from edgeserve.backends.torch.passes.fx_utils import (
+    call_with_value,
+    dtype_of,
+    overloads,
+    replace_each,
+)
 
 _ATEN = torch.ops.aten
 
@@ -31,11 +36,11 @@ def move_bools(module: fx.GraphModule) -> bool:
 
 
 def _through_integers(node: fx.Node) -> fx.Node | None:
-    if not _is_bool(node):
+    if dtype_of(node) is not torch.bool:
         return None
 
     def cast(name: str, operand: Any) -> Any:
-        if name not in _MOVED or not _is_bool(operand):
+        if name not in _MOVED or dtype_of(operand) is not torch.bool:
             return int(operand) if name in _MOVED and type(operand) is bool else operand
         return call_with_value(node, _ATEN.to.dtype, operand, torch.int32)
 
@@ -44,8 +49,3 @@ def _through_integers(node: fx.Node) -> fx.Node | None:
     named = {name: cast(name, operand) for name, operand in node.kwargs.items()}
     moved = call_with_value(node, node.target, *given, **named)
     return call_with_value(node, _ATEN.ne.Scalar, moved, 0)
-
-
-def _is_bool(operand: object) -> bool:
-    value = operand.meta.get("val") if isinstance(operand, fx.Node) else None
-    return isinstance(value, torch.Tensor) and value.dtype is torch.bool

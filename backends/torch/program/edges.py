@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from edgeserve.backends.edge_values import Edge
-from edgeserve.backends.torch.passes.fx_utils import tensor_of
+from edgeserve.backends.torch.passes.fx_utils import dtype_of, tensor_of
 from edgeserve.backends.torch.program.rounding import operator_name
 
 #: torch's symbol for a size that depends on values.
@@ -212,13 +212,9 @@ def _rounding_mode(node: fx.Node) -> Any:
     return node.kwargs.get("rounding_mode", node.args[2] if len(node.args) > 2 else None)
 
 
-def _dtype(node: fx.Node) -> torch.dtype | None:
-    return getattr(node.meta.get("val"), "dtype", None)
-
-
 def _is_float(node: fx.Node) -> bool:
     """Whether a value is of floats; one of unknown dtype counts as such."""
-    dtype = _dtype(node)
+    dtype = dtype_of(node)
     return dtype is None or dtype.is_floating_point
 
 
@@ -226,7 +222,7 @@ def _casts_to_whole(node: fx.Node) -> bool:
     """Whether an op casts floats to whole numbers, or anything to truth values."""
     if operator_name(node) not in ("to", "_to_copy", "type_as"):
         return False
-    before, after = _dtype(node.all_input_nodes[0]), _dtype(node)
+    before, after = dtype_of(node.all_input_nodes[0]), dtype_of(node)
     if before is None or after is None or after == before:
         return False
     return after is torch.bool or (before.is_floating_point and not after.is_floating_point)
