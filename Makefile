@@ -20,7 +20,7 @@ help:
 	@echo "make check  lint, types, schemas"
 	@echo "make dist   build wheel and source archive; try each in a clean environment; test the wheel"
 	@echo "make bench  print the figures of benchmarks/"
-	@echo "make gpu-check  CUDA parity and throughput, where there is a GPU"
+	@echo "make gpu-check  the demo on CUDA through the endpoint, where there is a GPU"
 	@echo "make hostile    60,000 hostile requests at a whole endpoint"
 	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/explanation/zoo.md"
 	@echo "make fuzz-convert  100 random programs in three formats; resumes; leaves fuzz-out/"
@@ -87,7 +87,7 @@ bench: $(STAMP)
 bench-big: $(STAMP)
 	$(BIN)/python -m dev.benchmarks.large_model
 
-# CUDA parity and throughput where there is a GPU; else it says so. Five minutes at most.
+# The demo on CUDA through the endpoint; without a GPU it says so. Five minutes at most; resumes.
 gpu-check: $(STAMP)
 	timeout 300 $(BIN)/python -m dev.benchmarks.gpu_check
 

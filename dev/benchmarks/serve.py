@@ -129,8 +129,10 @@ def bundle(folder: Path, name: str, most: int = 1) -> str:
 
 
 @contextmanager
-def server(root: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The endpoint on the first core; gives its process and port."""
+def server(
+    root: str, *options: str, one_core: bool = True
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The endpoint, on the first core or on all; gives its process and port."""
     port = _free()
     command = [
         sys.executable,
@@ -143,10 +145,10 @@ def server(root: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], 
         str(port),
         *options,
     ]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        ["taskset", "-c", "0", *command], stderr=subprocess.DEVNULL, env=env
-    ) as process:
+    if one_core:
+        command = ["taskset", "-c", "0", *command]
+    env = os.environ | ({"OMP_NUM_THREADS": "1"} if one_core else {})
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=env) as process:
         try:
             _until_ready(port)
             yield process, port
@@ -205,12 +207,21 @@ class Client:
         model: Of these benchmarks.
         deadline_ms: What each request asks for; 0: nothing.
         binary: Tensors behind the JSON; False: as numbers in it.
+        feed: Of another model, one sample by input.
     """
 
-    def __init__(self, port: int, model: str, deadline_ms: int = 0, binary: bool = True) -> None:
+    def __init__(
+        self,
+        port: int,
+        model: str,
+        deadline_ms: int = 0,
+        binary: bool = True,
+        feed: dict[str, np.ndarray] | None = None,
+    ) -> None:
         shape = SMALL if model == "small" else SHAPE
-        x = np.random.default_rng(1).random(shape, np.float32)
-        body, head = oip.write_request([oip.Tensor("x", x)], binary=binary)
+        feed = feed or {"x": np.random.default_rng(1).random(shape, np.float32)}
+        tensors = [oip.Tensor(name, array) for name, array in feed.items()]
+        body, head = oip.write_request(tensors, binary=binary)
         lines = f"X-Request-Deadline-Ms: {deadline_ms}\r\n" if deadline_ms else ""
         lines += f"Inference-Header-Content-Length: {head}\r\n" if head else ""
         self.request = (
