@@ -24,6 +24,7 @@ CALLS = (
     f"{S}.softmax(0) + {S}",
     f"{S}.amax(0) * 2",
     f"{S}.argmax(0) + x1.sum()",
+    f"{S}.tile((1, 2))",
     # Constants without axes.
     f"torch.where({S} > 0, {S}, 3.0)",
     f"torch.fmod({S}, 2.0)",

@@ -22,6 +22,8 @@ NOT_OURS = {
     "demo-out",
     "zoo-out",
     "fuzz-out",
+    "gpu-out",
+    "hostile-out",
     "corpus-out",
     "bench-out",
     "__pycache__",

@@ -25,8 +25,8 @@ _ATEN = torch.ops.aten
 #: Names of arguments that hold one axis or several.
 _AXES = ("dim", "dims", "dim0")
 
-#: Operators that add an axis, for which 0 and -1 mean two things.
-_ADDING = overloads("unsqueeze stack")
+#: Operators that add axes: 0 and -1 mean two of them, and ``dims`` of `tile` are repeats.
+_ADDING = overloads("unsqueeze stack tile")
 
 
 def add_scalar_axis(module: fx.GraphModule) -> bool:
