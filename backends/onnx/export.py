@@ -123,7 +123,7 @@ _PASSES = (
 _UNTRANSLATED = set(SPECIAL_RULES) | overloads(
     "angle atan2 cdist copysign.Scalar copysign.Tensor cummax cummin cumprod diagonal_scatter "
     "erfinv fmax fmin hypot index_fill.int_Scalar index_fill.int_Tensor index_reduce istft "
-    "kthvalue linalg_inv linalg_inv_ex median.dim put rrelu scatter.reduce scatter.src "
+    "kthvalue linalg_inv linalg_inv_ex median median.dim put rrelu scatter.reduce scatter.src "
     "scatter.value_reduce scatter_add scatter_reduce.two "
     "searchsorted.Tensor signbit"
 )

@@ -78,6 +78,7 @@ CALLS = (
     "torch.where(x1 > 0, x1 < 3, x1 > 9)",
     "(x1 > 0).masked_fill(x1 > 3, False)",
     "(x1 > 0).index_fill(0, torch.tensor([1, 2]), 1)",
+    "x0.median()",
     # No batch.
     "f.unfold(x0[0], 2, padding=1)",
     "f.avg_pool3d(x0, 2, padding=1)",

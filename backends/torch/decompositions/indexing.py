@@ -92,6 +92,7 @@ ORDERING_RULES: dict[Any, Callable[..., Any]] = {
         torch.logsumexp(_prefixes(x, dim, -3e38)[0], -1), x
     ),
     # Of two in the middle the lower one.
+    _ATEN.median.default: lambda x: _kthvalue(x.reshape(-1), (x.numel() + 1) // 2, 0)[0],
     _ATEN.median.dim: lambda x, dim, keepdim=False: _kthvalue(
         x, (x.shape[dim] + 1) // 2, dim, keepdim
     ),

@@ -138,15 +138,24 @@ def _pooled(node: fx.Node, sizes: _Shape, rank: int, kind: str) -> fx.Node:
 _LOWEST = -3e38
 
 
+#: Spatial axes of each maximum pooling, by operator; the second table's also say where it lies.
+_MAX_POOLS = {_ATEN.max_pool1d.default: 1, _ATEN.max_pool2d.default: 2, _ATEN.max_pool3d.default: 3}
+_PLACED_MAX_POOLS = {
+    _ATEN.max_pool1d_with_indices.default: 1,
+    _ATEN.max_pool2d_with_indices.default: 2,
+    _ATEN.max_pool3d_with_indices.default: 3,
+}
+
+
 def pool_by_slices(module: fx.GraphModule) -> bool:
-    """Replace ``max_pool2d`` with dilation or with places; all values must have fixed sizes."""
+    """Replace maximum pooling with dilation or with places; all values must have fixed sizes."""
     changed = False
     for node in list(module.graph.nodes):
-        placed = node.target is _ATEN.max_pool2d_with_indices.default
-        if not placed and node.target is not _ATEN.max_pool2d.default:
+        placed = node.target in _PLACED_MAX_POOLS
+        if not placed and node.target not in _MAX_POOLS:
             continue
         sizes, out = shape_of(node.args[0]), _out(node)
-        if sizes is None or out is None or not (placed or _pairs(node)[3] != [1, 1]):
+        if sizes is None or out is None or not (placed or max(_windows(node)[3]) > 1):
             continue
         _replace(module, node, placed, sizes, out)
         changed = True
@@ -159,10 +168,11 @@ def _out(node: fx.Node) -> _Shape | None:
     return tuple(first.shape) if isinstance(first, torch.Tensor) else None
 
 
-def _pairs(node: fx.Node) -> tuple[list[int], ...]:
-    """Kernel, stride, padding, dilation."""
+def _windows(node: fx.Node) -> tuple[list[int], ...]:
+    """Kernel, stride, padding, dilation, each by spatial axis."""
+    rank = (_MAX_POOLS | _PLACED_MAX_POOLS)[node.target]  # type: ignore[index]
     _, *given, _ = arguments_of(node).values()
-    kernel, stride, padding, dilation = (per_axis(each, 2) for each in given)
+    kernel, stride, padding, dilation = (per_axis(each, rank) for each in given)
     return kernel, stride or kernel, padding, dilation
 
 
@@ -187,28 +197,27 @@ def _replace(
 
 def _parts(node: fx.Node, sizes: _Shape, out: _Shape) -> tuple[list[fx.Node], list[torch.Tensor]]:
     """For each place of the window, what lies there, and the number of that place in the image."""
-    kernel, stride, padding, dilation = _pairs(node)
-    high = [
-        (n - 1) * s + (k - 1) * d + 1
-        for n, s, k, d in zip(out[-2:], stride, kernel, dilation, strict=True)
-    ]
-    after = [
-        max(0, need - size - pad) for need, size, pad in zip(high, sizes[-2:], padding, strict=True)
-    ]
-    widths = [padding[1], after[1], padding[0], after[0]]
+    kernel, stride, padding, dilation = _windows(node)
+    rank = len(kernel)
+    axes = range(len(sizes) - rank, len(sizes))
+    widths: list[int] = []
+    for place, axis in enumerate(axes):
+        high = (out[axis] - 1) * stride[place] + (kernel[place] - 1) * dilation[place] + 1
+        after = max(0, high - sizes[axis] - padding[place])
+        widths = [padding[place], after, *widths]  # from the last axis on
     x: Any = node.args[0]
     padded = insert(node, _ATEN.constant_pad_nd.default, x, widths, _LOWEST) if any(widths) else x
     parts, numbers = [], []
-    for i, j in itertools.product(range(kernel[0]), range(kernel[1])):
-        part = padded
-        rows, columns = i * dilation[0], j * dilation[1]
-        for axis, start, step in ((-2, rows, stride[0]), (-1, columns, stride[1])):
+    for window in itertools.product(*map(range, kernel)):
+        part, number = padded, torch.zeros([], dtype=torch.int64)
+        for place, axis in enumerate(axes):
+            start, step = window[place] * dilation[place], stride[place]
             end = start + (out[axis] - 1) * step + 1
-            part = insert(node, _ATEN.slice.Tensor, part, len(sizes) + axis, start, end, step)
+            part = insert(node, _ATEN.slice.Tensor, part, axis, start, end, step)
+            along = torch.arange(out[axis]) * step - padding[place] + start
+            number = number[..., None] * sizes[axis] + along
         parts.append(part)
-        down = torch.arange(out[-2])[:, None] * stride[0] - padding[0] + rows
-        across = torch.arange(out[-1]) * stride[1] - padding[1] + columns
-        numbers.append(down * sizes[-1] + across)
+        numbers.append(number)
     return parts, numbers
 
 

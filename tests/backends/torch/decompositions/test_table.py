@@ -81,6 +81,7 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ATEN.var_mean.correction, (X, [1]), {"correction": 0, "keepdim": True}),
     (ATEN.var_mean.correction, (X,), {}),
     (ATEN.one_hot.default, (DIVISOR, 6), {}),
+    (ATEN.median.default, (X,), {}),
     (ATEN.median.dim, (X, 1), {}),
     (ATEN.median.dim, (X, -1, True), {}),
     (ATEN.kthvalue.default, (X, 2, 1), {}),

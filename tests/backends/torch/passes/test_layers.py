@@ -48,6 +48,14 @@ def test_pools_with_gaps_are_compared_slices(
     assert "max_pool2d.default" not in targets(graph)
 
 
+@pytest.mark.parametrize("places", [False, True])
+@pytest.mark.parametrize("kind", [nn.MaxPool1d, nn.MaxPool3d])
+def test_pools_of_one_and_three_axes_are_too(rewritten: Any, kind: Any, places: bool) -> None:
+    image = IMAGE[0] if kind is nn.MaxPool1d else IMAGE
+    pool = kind(3, 2, 1, 2, return_indices=places, ceil_mode=True)
+    assert rewritten(pool, (image,), pool_by_slices)[1] == ("pool_by_slices",)
+
+
 @pytest.mark.parametrize("how", [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}])
 def test_places_of_a_pool_are_compared_slices(rewritten: Any, how: dict[str, Any]) -> None:
     _, names = rewritten(nn.MaxPool2d(**how, return_indices=True), (IMAGE,), pool_by_slices)
