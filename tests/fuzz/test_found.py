@@ -79,6 +79,12 @@ CALLS = (
     "(x1 > 0).masked_fill(x1 > 3, False)",
     "(x1 > 0).index_fill(0, torch.tensor([1, 2]), 1)",
     "x0.median()",
+    # Copies that are sorted along another axis than the last.
+    "x0[:, :, :1].expand(2, 3, 4, 3).sort(0)[0]",
+    "x0.repeat(1, 1, 1, 2).kthvalue(2, 1)[0]",
+    "x1[:, :1].reshape(2, 1, 2, 1).expand(2, 3, 2, 4).topk(1, 0)[1]",
+    "torch.tensordot(x0[:, :, :1].expand(2, 3, 4, 3), x0, ([0, 3], [0, 3]))",
+    "f.pad(x0[:, :, :1].expand(2, 3, 4, 3), (1, 1, 0, 1), mode='reflect')",
     # No batch.
     "f.unfold(x0[0], 2, padding=1)",
     "f.avg_pool3d(x0, 2, padding=1)",

@@ -6,7 +6,8 @@ that an expansion names; without it there is nothing to forget.
 LiteRT's converter moves a transposition above the expansion before it and writes a reshape in
 its place, which leaves the numbers in their old order: the file is wrong and nothing says so. It
 takes an expanded tensor of two or more real axes and a transposition, a permutation or a matrix
-product (multi-query attention has all of that). A concatenation is not moved.
+product (multi-query attention has all of that), or an operator that is decomposed into such, as
+sorting along the first axis is. A concatenation is not moved.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ def _same_without(user: fx.Node, expansion: fx.Node) -> bool:
 _SEE_THROUGH = set(
     "_unsafe_view clone contiguous flatten reshape squeeze to unflatten unsqueeze view".split()
 )
-_REORDERING = set(
-    "adjoint baddbmm bmm einsum linear mT matmul mm movedim moveaxis numpy_T permute "
-    "scaled_dot_product_attention swapaxes swapdims t transpose".split()
+#: Operators that read the numbers in their order, besides those that work number by number.
+_IN_ORDER = set(
+    "all amax amin any argmax argmin cat mean narrow prod select slice softmax stack sum".split()
 )
 
 
 def expand_to_cat(module: fx.GraphModule) -> bool:
-    """Replace expansions and repetitions that reach a transposition or a matrix product.
+    """Replace expansions and repetitions that may reach a transposition or a matrix product.
 
     The graph's values must have fixed sizes (`with_sizes`).
     """
@@ -72,16 +73,21 @@ def _is_at_risk(node: fx.Node) -> bool:
     before, after = shape_of(node.args[0]), shape_of(node)
     if before is None or after is None or before == after or 0 in after:
         return False
-    return sum(size > 1 for size in before) >= 2 and any(_reorders(node))
+    return sum(size > 1 for size in before) >= 2 and any(_may_reorder(node))
 
 
-def _reorders(node: fx.Node) -> Iterator[bool]:
-    """Whether each reader, or reader of a reshaped value, turns the numbers around."""
+def _may_reorder(node: fx.Node) -> Iterator[bool]:
+    """Whether each reader, or reader of a reshaped value, may turn the numbers around.
+
+    Decompositions and layouts of images bring transpositions with them.
+    """
     for user in node.users:
         name = str(user.target).split(".")[1] if "." in str(user.target) else ""
-        yield name in _REORDERING
         if name in _SEE_THROUGH:
-            yield from _reorders(user)
+            yield from _may_reorder(user)
+        else:
+            by_number = torch.Tag.pointwise in getattr(user.target, "tags", ())
+            yield not (by_number or name in _IN_ORDER or user.op == "output")
 
 
 def _concatenated(node: fx.Node) -> fx.Node:
