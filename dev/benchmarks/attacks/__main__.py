@@ -16,12 +16,12 @@ import argparse
 import os
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from dev.benchmarks.attacks.endpoint import Models
+from dev.benchmarks.attacks.endpoint import Models, endpoint
 from dev.benchmarks.attacks.registry import load
 from dev.benchmarks.attacks.runner import Outcome, Settings, run_all
 
@@ -44,16 +44,15 @@ def main() -> int:
         inflight_mb=given.inflight_mb,
     )
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for outcome in run_all(left, Models(Path(folder, "models")), Path(folder), settings):
+        models = Models(Path(folder, "models"))
+        start = partial(endpoint, models, settings.inflight_mb, settings.body_mb)
+        for outcome in run_all(left, start, Path(folder), settings, given.budget):
             known[outcome.name] = msgspec.structs.replace(outcome, quick=given.quick)
             OUT.parent.mkdir(exist_ok=True)
             OUT.write_bytes(b"".join(msgspec.json.encode(o) + b"\n" for o in known.values()))
             if not given.json:
                 print(line(outcome), flush=True)
-            if time.monotonic() - began > given.budget:
-                break  # those that have begun end first
     return _summary([known[one.name] for one in attacks if one.name in known], len(attacks), given)
 
 

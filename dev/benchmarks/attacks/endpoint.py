@@ -128,7 +128,7 @@ class Endpoint:
     Attributes:
         process: Of it.
         port: Of REST.
-        grpc_port: Of gRPC.
+        grpc_port: Of gRPC; 0: there is none.
         served: Its model.
         tls: Whether it speaks TLS.
     """
@@ -166,7 +166,9 @@ class Endpoint:
         return self.answer() == before != "" and self._model_ready()
 
     def _model_ready(self) -> bool:
-        """By bytes, so that no library retries."""
+        """By bytes, so that no library retries; an endpoint without gRPC has nothing to say."""
+        if not self.grpc_port:
+            return True
         name = self.served.model.encode()
         data = frames.message(b"\x0a" + bytes([len(name)]) + name)
         block = frames.call("ModelReady") + frames.line(b"x-api-key", _KEY.encode())
@@ -197,40 +199,47 @@ def _h2_over_tls(plain: socket.socket) -> socket.socket:
 
 @contextmanager
 def endpoint(
-    attack: Attack, served: Served, folder: Path, inflight_mb: int, body_mb: int
+    models: Models, inflight_mb: int, body_mb: int, attack: Attack, folder: Path
 ) -> Iterator[Endpoint]:
     """The command `edgeserve serve` on a core of its own, with what the attack needs."""
-    port, grpc_port = _free(), _free()
+    served, port, grpc_port = models[attack.bundle], _free(), _free()
     command = [sys.executable, "-P", "-m", "edgeserve", "serve", served.root]
     command += ["--port", str(port), "--grpc-port", str(grpc_port), "--drain-s", "0"]
     command += ["--threads", "1", "--workers", "1"]
     command += ["--inflight-mb", str(inflight_mb), "--body-mb", str(body_mb)]
     command += _keys(folder) if attack.keys else []
     command += _certificate(folder) if attack.tls else []
-    pinned = ["taskset", "-c", SERVER_CORE]
-    if os.geteuid() == 0:  # others on this machine shall not count as the endpoint's slowness
-        pinned += ["nice", "-n", "-10"]
-    if attack.files:
-        pinned = ["prlimit", f"--nofile={attack.files}:{attack.files}", *pinned]
     with (
         (folder / "log").open("wb") as log,
-        subprocess.Popen([*pinned, *command], stderr=log) as process,
+        subprocess.Popen([*pinned(attack.files), *command], stderr=log) as process,
     ):
         try:
             made = Endpoint(process, port, grpc_port, served, attack.tls)
-            _until_answered(made)
+            started(made)
             yield made
         finally:
             process.kill()
 
 
-def _until_answered(made: Endpoint) -> None:
+def pinned(files: int | None) -> list[str]:
+    """What starts a command on the server's core, with so many descriptors."""
+    words = ["taskset", "-c", SERVER_CORE]
+    if os.geteuid() == 0:  # others on this machine shall not count as the endpoint's slowness
+        words += ["nice", "-n", "-10"]
+    return ["prlimit", f"--nofile={files}:{files}", *words] if files else words
+
+
+def started(made: Endpoint) -> None:
+    """Wait for the first connection.
+
+    Raises:
+        TimeoutError: There is none.
+    """
     end = time.monotonic() + _START_S
     while time.monotonic() < end and made.process.poll() is None:
         with suppress(OSError):
             socket.create_connection(("127.0.0.1", made.port), timeout=1).close()
-            if made.answer():
-                return
+            return
         time.sleep(0.05)
     raise TimeoutError(f"the endpoint did not start: exit code {made.process.poll()}")
 

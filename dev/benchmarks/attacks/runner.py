@@ -8,16 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dev.benchmarks.attacks.endpoint import OTHER_CORE, Endpoint, Models, endpoint
+from dev.benchmarks.attacks.endpoint import OTHER_CORE, Endpoint
 from dev.benchmarks.attacks.registry import Attack, Target
 from dev.benchmarks.attacks.watch import Sampler, probing
 
@@ -29,6 +29,8 @@ _GRACE_S = 30.0
 _CEILING_MB = 4096.0
 #: Endpoints that run at one time; all but one of them are idle.
 _AT_ONCE = 6
+
+Start = Callable[[Attack, Path], AbstractContextManager[Endpoint]]
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(
-    attack: Attack, models: Models, folder: Path, settings: Settings, turn: threading.Lock
+    attack: Attack, start: Start, folder: Path, settings: Settings, turn: threading.Lock
 ) -> Outcome:
     """Start an endpoint, attack it, and judge what was seen.
 
     Args:
         attack: Which.
-        models: What is served.
+        start: Starts the endpoint for an attack and a folder.
         folder: For logs and keys.
         settings: Times and limits.
         turn: Held until the endpoint has recovered; the rest of the time it is only sampled, while
@@ -99,9 +101,7 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         with turn:
-            served = models[attack.bundle]
-            given = attack, served, folder, settings.inflight_mb, settings.body_mb
-            made = stack.enter_context(endpoint(*given))
+            made = stack.enter_context(start(attack, folder))
             before = made.warm_up()
             sampler = Sampler(made.process.pid, _CEILING_MB)
             sampler.start()
@@ -183,21 +183,33 @@ def _empty(why: str) -> dict[str, Any]:
 
 
 def run_all(
-    attacks: list[Attack], models: Models, folder: Path, settings: Settings
+    attacks: list[Attack],
+    start: Start,
+    folder: Path,
+    settings: Settings,
+    budget_s: float = float("inf"),
 ) -> Iterator[Outcome]:
-    """The outcomes of all, in order: one attack at a time, and some endpoints that cool down."""
+    """The outcomes of all as they come: one attack at a time, and some endpoints that cool down.
+
+    Args:
+        attacks: Which.
+        start: Starts an endpoint.
+        folder: For logs and keys.
+        settings: Times and limits.
+        budget_s: Seconds after which no attack begins.
+    """
     os.sched_setaffinity(0, {int(OTHER_CORE)})
-    turn = threading.Lock()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        jobs = [
-            pool.submit(run, attack, models, folder / f"attack{i}", settings, turn)
-            for i, attack in enumerate(attacks)
-        ]
-        try:
-            for job in jobs:
-                yield job.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    turn, until = threading.Lock(), time.monotonic() + budget_s
+
+    def one(attack: Attack, number: int) -> Outcome | None:
+        where = folder / f"attack{number}"
+        return run(attack, start, where, settings, turn) if time.monotonic() < until else None
+
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, int(settings.after_s / 5)))) as pool:
+        jobs = [pool.submit(one, attack, i) for i, attack in enumerate(attacks)]
+        for job in as_completed(jobs):
+            if outcome := job.result():
+                yield outcome
 
 
 def target_of(asked: dict[str, Any]) -> tuple[str, Target]:
