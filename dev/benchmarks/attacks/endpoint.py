@@ -19,11 +19,13 @@ from typing import Any
 
 from dev.benchmarks.attacks import frames
 from dev.benchmarks.attacks.registry import Attack
+from dev.benchmarks.attacks.watch import ROOT
 from dev.benchmarks.serve import _free
 
-_TESTS = Path(__file__).parents[3] / "tests"
+_TESTS = ROOT / "tests"
 #: The endpoint has a core of its own, and everybody else the other.
-SERVER_CORE, OTHER_CORE = "0", "1"
+_CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE, OTHER_CORE = str(_CORES[0]), str(_CORES[-1])
 _KEY = "0123456789abcdef0123456789abcdef"
 _START_S = 60.0
 #: Seconds within which a good request is to be answered after an attack.

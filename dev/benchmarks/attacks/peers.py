@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dev.benchmarks.attacks.endpoint import SERVER_CORE, Endpoint, Models, Served, pinned, started
+from dev.benchmarks.attacks.endpoint import OTHER_CORE, Endpoint, Models, Served, pinned, started
 from dev.benchmarks.attacks.registry import Attack, load
 from dev.benchmarks.attacks.runner import EXTRA_MB, Outcome, Settings, run
 from dev.benchmarks.attacks.wire import head
@@ -109,7 +109,7 @@ def attacked(site: str, app: str, only: str, models: Models, folder: Path) -> No
     """Print a line for each attack with what each server holds."""
     served = models["photo"] if app == "served" else Served("", "tagger", b"x")
     every, settings = load(), Settings(seconds=5, after_s=1)
-    os.sched_setaffinity(0, {1 - int(SERVER_CORE)})
+    os.sched_setaffinity(0, {int(OTHER_CORE)})
     print("| attack | " + " | ".join(SERVERS) + " |\n|---|" + "---|" * len(SERVERS))
     for name in (name for name in ATTACKS if only in name):
         row = []
@@ -137,7 +137,7 @@ def speed(site: str, folder: Path, requests: int = 400, rounds: int = 5) -> None
     root = bundle(folder, "identity")
     served = Served(root, "identity", b"")
     attack = Attack("none", lambda target, tally: None)
-    os.sched_setaffinity(0, {1 - int(SERVER_CORE)})
+    os.sched_setaffinity(0, {int(OTHER_CORE)})
     for title in ("GET /v2/health/live", "588 KB in and out"):
         for server in SERVERS:
             with peer(server, "served", served, site, attack, folder) as made:

@@ -19,7 +19,7 @@ import msgspec
 
 from dev.benchmarks.attacks.endpoint import OTHER_CORE, Endpoint
 from dev.benchmarks.attacks.registry import Attack, Target
-from dev.benchmarks.attacks.watch import Sampler, probing
+from dev.benchmarks.attacks.watch import ROOT, Sampler, probing
 
 #: What an endpoint may take beyond ``--inflight-mb``, MB, and what others may wait, milliseconds.
 EXTRA_MB, P99_MS = 64.0, 250.0
@@ -168,7 +168,7 @@ def attack_once(attack: Attack, made: Endpoint, settings: Settings) -> dict[str,
     command += ["-m", "dev.benchmarks.attacks.attacker", json.dumps(asked)]
     try:
         done = subprocess.run(
-            command, capture_output=True, timeout=settings.seconds + _GRACE_S, check=False
+            command, capture_output=True, timeout=settings.seconds + _GRACE_S, check=False, cwd=ROOT
         )
     except subprocess.TimeoutExpired:
         return _empty("the attacker did not end: a bounded attack is to end by itself")

@@ -22,6 +22,8 @@ _PROBE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\
 _GIVE_UP_S = 20.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MB = 1 << 20
+#: Of the repository, where processes of this package start.
+ROOT = Path(__file__).parents[3]
 
 
 def tree_mb(pid: int) -> float:
@@ -123,7 +125,7 @@ def probing(port: int, tls: bool = False) -> Iterator[Prober]:
     command += ["--tls"] if tls else []
     made = Prober()
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
         try:
             assert process.stdout
