@@ -57,7 +57,9 @@ def tried(folder: Path, leak: int = 0, wait: float = 0.0, status: int = 200) -> 
         words = [sys.executable, "-c", SERVER, str(port), str(leak), str(wait), str(status)]
         with (where / "log").open("wb") as log, subprocess.Popen(words, stderr=log) as process:
             try:
-                made = Endpoint(process, port, 0, Served("", "m", b"x", "cat"), tls=False)
+                made = Endpoint(
+                    process, port, 0, Served("", "m", b"x", "cat"), False, has_grpc=False
+                )
                 started(made)
                 yield made
             finally:

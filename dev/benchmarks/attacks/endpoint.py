@@ -130,9 +130,10 @@ class Endpoint:
     Attributes:
         process: Of it.
         port: Of REST.
-        grpc_port: Of gRPC; 0: there is none.
+        grpc_port: Of gRPC.
         served: Its model.
         tls: Whether it speaks TLS.
+        has_grpc: Whether gRPC answers for the model.
     """
 
     process: subprocess.Popen[bytes]
@@ -140,6 +141,7 @@ class Endpoint:
     grpc_port: int
     served: Served
     tls: bool
+    has_grpc: bool = True
 
     def warm_up(self) -> str:
         """Ask until every code path has its memory; the answer."""
@@ -169,7 +171,7 @@ class Endpoint:
 
     def _model_ready(self) -> bool:
         """By bytes, so that no library retries; an endpoint without gRPC has nothing to say."""
-        if not self.grpc_port:
+        if not self.has_grpc:
             return True
         name = self.served.model.encode()
         data = frames.message(b"\x0a" + bytes([len(name)]) + name)
