@@ -1,6 +1,6 @@
-"""Applications for the comparison of servers, and uvicorn with and without our connection.
+"""Applications for the comparison of servers, and those servers that start from Python.
 
-    python -m dev.benchmarks.attacks.peer_apps uvicorn|edgeserve plain|served PORT
+    python -m dev.benchmarks.attacks.peer_apps uvicorn|edgeserve|granian plain|served PORT
 
 ``plain`` answers at once and drops every body; ``served`` is the endpoint's own application on the
 bundle that ``ATTACKED_BUNDLE`` names.
@@ -54,17 +54,25 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Run uvicorn as `edgeserve serve` does, or with its own connection."""
+    """Run the server that is named, with the tightest limits that it has."""
+    kind, name, port = sys.argv[1:]
+    app = plain if name == "plain" else __getattr__(name)
+    if kind == "granian":
+        _granian(app, int(port))
+    else:
+        _uvicorn(app, int(port), kind == "edgeserve")
+
+
+def _uvicorn(app: Any, port: int, ours: bool) -> None:
+    """As `edgeserve serve` does, or with uvicorn's own connection."""
     import uvicorn
 
     from edgeserve.serve.connection import Connection
 
-    kind, name, port = sys.argv[1:]
-    app = plain if name == "plain" else __getattr__(name)
     uvicorn.run(
         app,
-        port=int(port),
-        http=Connection if kind == "edgeserve" else "httptools",
+        port=port,
+        http=Connection if ours else "httptools",
         loop="uvloop",
         ws="none",
         access_log=False,
@@ -73,6 +81,26 @@ def main() -> None:
         timeout_keep_alive=75,
         backlog=2048,
     )
+
+
+def _granian(app: Any, port: int) -> None:
+    """In this process, as an endpoint that also answers gRPC needs it."""
+    import uvloop
+    from granian.constants import HTTPModes, Interfaces
+    from granian.http import HTTP1Settings
+    from granian.server.embed import Server
+
+    server = Server(
+        app,
+        port=port,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=2048,
+        http1_settings=HTTP1Settings(header_read_timeout=10_000, max_buffer_size=64 << 10),
+        log_enabled=False,
+    )
+    uvloop.run(server.serve())
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ from dev.benchmarks.processes import descendants
 from dev.benchmarks.serve import Client, _free, bundle, closed_loop, cpu_ms
 
 _MODULE = "dev.benchmarks.attacks.peer_apps"
-_GRANIAN = "--interface asgi --workers 1 --http 1 --no-ws --loop uvloop --no-log".split()
 _HYPERCORN = "--worker-class uvloop --workers 1 --backlog 2048".split()
 SERVERS = ("edgeserve", "uvicorn", "granian", "hypercorn")
 #: The attacks that are HTTP's own, whatever the application is.
@@ -58,11 +57,9 @@ ATTACKS = (
 
 def command(name: str, app: str, port: int) -> list[str]:
     """How a server is started."""
-    if name in ("edgeserve", "uvicorn"):
+    if name != "hypercorn":
         return [sys.executable, "-m", _MODULE, name, app, str(port)]
     where = f"{_MODULE}:{app}"
-    if name == "granian":
-        return [sys.executable, "-m", "granian", *_GRANIAN, "--port", str(port), where]
     return [sys.executable, "-m", "hypercorn", *_HYPERCORN, "--bind", f"127.0.0.1:{port}", where]
 
 
