@@ -24,6 +24,7 @@ NOT_OURS = {
     "fuzz-out",
     "corpus-out",
     "bench-out",
+    "hostile-out",
     "__pycache__",
     ".pytest_cache",
     ".mypy_cache",
