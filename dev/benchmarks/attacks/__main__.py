@@ -32,12 +32,12 @@ _QUICK_S, _QUICK_AFTER_S = 4.0, 1.0
 def main() -> int:
     """Run as asked; 1 if an attack does what it must not."""
     given = _arguments()
-    attacks = [one for name, one in load().items() if given.only in name]
+    attacks = [one for name, one in load().items() if any(text in name for text in given.only)]
     if given.list:
         print("\n".join(one.name for one in attacks))
         return 0
     known = {} if given.fresh else _known(given.quick)
-    left = [one for one in attacks if given.only or one.name not in known]
+    left = [one for one in attacks if given.repeat or one.name not in known]
     settings = Settings(
         seconds=_QUICK_S if given.quick else given.seconds,
         after_s=_QUICK_AFTER_S if given.quick else given.after,
@@ -58,7 +58,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dev.benchmarks.attacks", description=__doc__)
-    parser.add_argument("--only", default="", help="attacks whose name holds this")
+    parser.add_argument("--only", action="append", help="attacks whose name holds this")
     parser.add_argument("--quick", action="store_true", help="4 s each, and 1 s after it")
     parser.add_argument("--fresh", action="store_true", help="repeat what is done")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON alone")
@@ -67,7 +67,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--after", type=float, default=60.0)
     parser.add_argument("--inflight-mb", type=int, default=128)
     parser.add_argument("--budget", type=float, default=float("inf"), help="stop after seconds")
-    return parser.parse_args()
+    given = parser.parse_args()
+    given.repeat, given.only = given.fresh or bool(given.only), given.only or [""]
+    return given
 
 
 def _known(quick: bool) -> dict[str, Outcome]:
