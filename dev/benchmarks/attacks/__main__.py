@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from dev.benchmarks.attacks.endpoint import Models, endpoint
-from dev.benchmarks.attacks.registry import load
+from dev.benchmarks.attacks.registry import chosen, load
 from dev.benchmarks.attacks.runner import Outcome, Settings, run_all
 
 OUT = Path("hostile-out/attacks.jsonl")
@@ -32,12 +32,13 @@ _QUICK_S, _QUICK_AFTER_S = 4.0, 1.0
 def main() -> int:
     """Run as asked; 1 if an attack does what it must not."""
     given = _arguments()
-    attacks = [one for name, one in load().items() if any(text in name for text in given.only)]
+    every = load()
+    attacks = [every[name] for name in chosen(every, given.only)]
     if given.list:
         print("\n".join(one.name for one in attacks))
         return 0
     known = {} if given.fresh else _known(given.quick)
-    left = [one for one in attacks if given.repeat or one.name not in known]
+    left = [one for one in attacks if given.only or one.name not in known]
     settings = Settings(
         seconds=_QUICK_S if given.quick else given.seconds,
         after_s=_QUICK_AFTER_S if given.quick else given.after,
@@ -67,9 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--after", type=float, default=60.0)
     parser.add_argument("--inflight-mb", type=int, default=128)
     parser.add_argument("--budget", type=float, default=float("inf"), help="stop after seconds")
-    given = parser.parse_args()
-    given.repeat, given.only = given.fresh or bool(given.only), given.only or [""]
-    return given
+    return parser.parse_args()
 
 
 def _known(quick: bool) -> dict[str, Outcome]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dev.benchmarks.attacks.endpoint import OTHER_CORE, Endpoint, Served, pinned, started
-from dev.benchmarks.attacks.registry import Attack, load
+from dev.benchmarks.attacks.registry import Attack, chosen, load
 from dev.benchmarks.attacks.runner import Settings, run
 from dev.benchmarks.serve import _free
 from edgeserve.serve.grpc_messages import SERVICE
@@ -98,16 +98,16 @@ def server(title: str, attack: Attack, folder: Path) -> Iterator[Endpoint]:
 def main() -> int:
     """Print the table, or be one of the servers."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", action="append", help="attacks whose name holds this")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         asyncio.run(_serve(given.serve[0], int(given.serve[1]), int(given.serve[2])))
     os.sched_setaffinity(0, {int(OTHER_CORE)})
-    every, settings = load(), Settings(seconds=4, after_s=1)
+    every, settings = load(), Settings(seconds=3, after_s=0.5)
     print("| attack | " + " | ".join(SERVERS) + " |\n|---|" + "---|" * len(SERVERS))
     with tempfile.TemporaryDirectory() as folder:
-        for name in (name for name in ATTACKS if given.only in name):
+        for name in chosen(ATTACKS, given.only):
             row = []
             for title in SERVERS:
                 start = partial(server, title)

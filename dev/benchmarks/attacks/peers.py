@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from dev.benchmarks.attacks.endpoint import OTHER_CORE, Endpoint, Models, Served, pinned, started
-from dev.benchmarks.attacks.registry import Attack, load
+from dev.benchmarks.attacks.registry import Attack, chosen, load
 from dev.benchmarks.attacks.runner import EXTRA_MB, Outcome, Settings, run
 from dev.benchmarks.attacks.wire import head
 from dev.benchmarks.processes import descendants
@@ -93,13 +93,13 @@ def peer(
                 subprocess.run(["kill", "-9", str(pid)], check=False, capture_output=True)
 
 
-def attacked(site: str, app: str, only: str, models: Models, folder: Path) -> None:
+def attacked(site: str, app: str, only: list[str] | None, models: Models, folder: Path) -> None:
     """Print a line for each attack with what each server holds."""
     served = models["photo"] if app == "served" else Served("", "tagger", b"x")
-    every, settings = load(), Settings(seconds=4, after_s=1)
+    every, settings = load(), Settings(seconds=3, after_s=0.5)
     os.sched_setaffinity(0, {int(OTHER_CORE)})
     print("| attack | " + " | ".join(SERVERS) + " |\n|---|" + "---|" * len(SERVERS))
-    for name in (name for name in ATTACKS if only in name):
+    for name in chosen(ATTACKS, only):
         row = []
         for server in SERVERS:
             start = partial(peer, server, app, served, site)
@@ -159,7 +159,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("site")
     parser.add_argument("--app", choices=("plain", "served"), default="plain")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", action="append", help="attacks whose name holds this")
     parser.add_argument("--speed", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

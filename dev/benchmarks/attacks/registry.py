@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,3 +151,8 @@ def load() -> dict[str, Attack]:
     for module in MODULES:
         importlib.import_module(f"dev.benchmarks.attacks.{module}")
     return ATTACKS
+
+
+def chosen(names: Iterable[str], only: Sequence[str] | None) -> list[str]:
+    """The names that hold one of these texts; all where none is given."""
+    return [name for name in names if not only or any(text in name for text in only)]
