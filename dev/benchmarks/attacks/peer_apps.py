@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -66,12 +67,14 @@ def _uvicorn(app: Any, port: int, ours: bool) -> None:
     """As `edgeserve serve` does, or with uvicorn's own connection."""
     import uvicorn
 
-    from edgeserve.serve.connection import Connection
+    from edgeserve.serve.connection import Connection, ConnectionLimits
+    from edgeserve.serve.inflight import InflightBytes
 
+    limits = ConnectionLimits(InflightBytes(128 << 20), most=4096, seconds=30.0)
     uvicorn.run(
         app,
         port=port,
-        http=Connection if ours else "httptools",
+        http=partial(Connection, limits=limits) if ours else "httptools",  # type: ignore[arg-type]
         loop="uvloop",
         ws="none",
         access_log=False,

@@ -1,7 +1,8 @@
 """Our connection over uvicorn beside uvicorn alone, granian and hypercorn, under the same attacks.
 
     pip install granian hypercorn                 # in another environment
-    python -m dev.benchmarks.attacks.peers FOLDER [--app plain|served] [--speed] [--only TEXT]
+    python -m dev.benchmarks.attacks.peers FOLDER [--app plain|served] [--speed]
+        [--only TEXT] [--server NAME]
 
 FOLDER is that environment's ``site-packages``. Each server has one core and one process of Python,
 the attackers the other core. Prints a table of memory and of what others wait; ``--speed`` prints
@@ -50,7 +51,6 @@ ATTACKS = (
     "slow: fast body of a GET that has an answer, 8 connections",
     "slow: bodies held before their last byte, 20 of 60 MB",
     "connections: 2000 idle",
-    "protocol: POST with an upgrade to h2c that is ignored",
     "protocol: Expect: 100-continue, pipelined without reading",
 )
 
@@ -93,15 +93,17 @@ def peer(
                 subprocess.run(["kill", "-9", str(pid)], check=False, capture_output=True)
 
 
-def attacked(site: str, app: str, only: list[str] | None, models: Models, folder: Path) -> None:
+def attacked(
+    servers: list[str], site: str, app: str, only: list[str] | None, models: Models, folder: Path
+) -> None:
     """Print a line for each attack with what each server holds."""
     served = models["photo"] if app == "served" else Served("", "tagger", b"x")
     every, settings = load(), Settings(seconds=3, after_s=0.5)
     os.sched_setaffinity(0, {int(OTHER_CORE)})
-    print("| attack | " + " | ".join(SERVERS) + " |\n|---|" + "---|" * len(SERVERS))
+    print("| attack | " + " | ".join(servers) + " |\n|---|" + "---|" * len(servers))
     for name in chosen(ATTACKS, only):
         row = []
-        for server in SERVERS:
+        for server in servers:
             start = partial(peer, server, app, served, site)
             row.append(_cell(run(every[name], start, folder, settings, threading.Lock())))
         print(f"| {name} | " + " | ".join(row) + " |", flush=True)
@@ -113,21 +115,23 @@ def _cell(found: Outcome) -> str:
     memory, wait = f"{more:.0f} MB", f"{found.p99_ms:.0f} ms"
     memory = f"**{memory}**" if more > Settings.inflight_mb + EXTRA_MB else memory
     wait = f"**{wait}**" if found.p99_ms > 250 else wait
-    marks = {"afterwards": "lost", "has ended": "ended", "killed": "killed", "h2c": "no answer"}
+    marks = {"afterwards": "lost", "has ended": "ended", "killed": "killed"}
     found_marks = [
         f", **{mark}**" for word, mark in marks.items() if any(word in f for f in found.failures)
     ]
     return f"{memory}, {wait}{''.join(found_marks)}"
 
 
-def speed(site: str, folder: Path, requests: int = 400, rounds: int = 5) -> None:
+def speed(
+    servers: list[str], site: str, folder: Path, requests: int = 400, rounds: int = 5
+) -> None:
     """Print CPU time and latency of a request, rounds of all servers interleaved."""
     root = bundle(folder, "identity")
     served = Served(root, "identity", b"")
     attack = Attack("none", lambda target, tally: None)
     os.sched_setaffinity(0, {int(OTHER_CORE)})
     for title in ("GET /v2/health/live", "588 KB in and out"):
-        for server in SERVERS:
+        for server in servers:
             with peer(server, "served", served, site, attack, folder) as made:
                 client = Client(made.port, "identity")
                 if title.startswith("GET"):
@@ -160,14 +164,16 @@ def main() -> int:
     parser.add_argument("site")
     parser.add_argument("--app", choices=("plain", "served"), default="plain")
     parser.add_argument("--only", action="append", help="attacks whose name holds this")
+    parser.add_argument("--server", action="append", choices=SERVERS, help="this alone")
     parser.add_argument("--speed", action="store_true")
     given = parser.parse_args()
+    servers = given.server or list(SERVERS)
     with tempfile.TemporaryDirectory() as folder:
         models = Models(Path(folder, "models"))
         if given.speed:
-            speed(given.site, Path(folder))
+            speed(servers, given.site, Path(folder))
         else:
-            attacked(given.site, given.app, given.only, models, Path(folder))
+            attacked(servers, given.site, given.app, given.only, models, Path(folder))
     return 0
 
 
