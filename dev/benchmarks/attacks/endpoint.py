@@ -89,7 +89,9 @@ class Models:
         from testkit.modules import load
 
         module = load(_TESTS / "wrapper/text/textmodel.py", "attacks_textmodel")
-        make = module.TextMake(self._folder / "text")
+        folder = self._folder / "text"
+        folder.mkdir(parents=True)
+        make = module.TextMake(folder)
         return Served(str(make.workspace()), "words", make.texts[0].encode())
 
     @cached_property
