@@ -96,9 +96,9 @@ _KEYED = {"keys": True}
 _zeros = _repeat(b"\x08\x01")
 _add("60 MB, wrong key, 30 at once", _zeros, _KEYED, count=30, metadata=_WRONG)
 _add("60 MB, wrong key, 10 channels", _zeros, _KEYED, count=10, channels=10, metadata=_WRONG)
-_PACKED_WRONG = {"count": 40, "packed": True, "metadata": _WRONG}
-_add("60 MB in 60 KB, wrong key, 40 at once", _zeros, _KEYED, **_PACKED_WRONG)
-_add("60 MB in 60 KB, 40 at once", _zeros, {}, count=40, packed=True)
+_PACKED_WRONG = {"count": 12, "packed": True, "metadata": _WRONG}
+_add("60 MB in 60 KB, wrong key, 12 at once", _zeros, _KEYED, **_PACKED_WRONG)
+_add("60 MB in 60 KB, 12 at once", _zeros, {}, count=12, packed=True)
 _add("600 MB in 600 KB", lambda: bytes(600 * _MB), {}, count=2, packed=True)
 _add("60 MB to a call without a key", _zeros, _KEYED, count=30, name="ServerLive")
 _add("60 MB of raw contents, 30 at once", lambda: _NAME + field(7, bytes(60 * _MB)), {}, count=30)

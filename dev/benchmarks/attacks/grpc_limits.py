@@ -40,7 +40,7 @@ SERVERS: dict[str, tuple[list[tuple[str, Any]], bool]] = {
 ATTACKS = (
     "gRPC: 60 MB, wrong key, 30 at once",
     "gRPC: 60 MB, wrong key, 10 channels",
-    "gRPC: 60 MB in 60 KB, wrong key, 40 at once",
+    "gRPC: 60 MB in 60 KB, wrong key, 12 at once",
     "gRPC: messages without end in one call, 20 calls",
     "HTTP/2: messages held, wrong key, 20 connections of 60 MB",
     "HTTP/2: streams opened and left",
