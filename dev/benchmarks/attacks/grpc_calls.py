@@ -102,6 +102,7 @@ _add("60 MB in 60 KB, 12 at once", _zeros, {}, count=12, packed=True)
 _add("600 MB in 600 KB", lambda: bytes(600 * _MB), {}, count=2, packed=True)
 _add("60 MB to a call without a key", _zeros, _KEYED, count=30, name="ServerLive")
 _add("60 MB of raw contents, 30 at once", lambda: _NAME + field(7, bytes(60 * _MB)), {}, count=30)
+_add("12 MB of raw contents, 50 at once", lambda: _NAME + field(7, bytes(12 * _MB)), {}, count=50)
 _add("more than the limit", lambda: bytes(70 * _MB), {}, count=4)
 
 _SUBMESSAGES = {
@@ -120,8 +121,9 @@ _SUBMESSAGES = {
 }
 for _title, _unit in _SUBMESSAGES.items():
     _add(f"60 MB of {_title}", _repeat(_unit), {}, count=1)
+    _add(f"12 MB of {_title}, 2 at once", _repeat(_unit, 12), {}, count=2)
 _add("60 MB of empty inputs, wrong key", _repeat(b"\x2a\0"), _KEYED, count=4, metadata=_WRONG)
-_add("16 MB of empty inputs, 8 at once", _repeat(b"\x2a\0", 16), {}, count=8)
+_add("12 MB of empty inputs, 8 at once", _repeat(b"\x2a\0", 12), {}, count=8)
 _add("60 KB of empty inputs packed", _repeat(b"\x2a\0"), {}, count=4, packed=True)
 _add(
     "a shape of 60 million lengths",
