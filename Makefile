@@ -21,7 +21,7 @@ help:
 	@echo "make dist   build wheel and source archive; try each in a clean environment; test the wheel"
 	@echo "make bench  print the figures of benchmarks/"
 	@echo "make gpu-check  the demo on CUDA through the endpoint, where there is a GPU"
-	@echo "make hostile    60,000 hostile requests at a whole endpoint"
+	@echo "make hostile    60,000 hostile requests and 250 attacks at a whole endpoint; resumes; leaves hostile-out/"
 	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/explanation/zoo.md"
 	@echo "make fuzz-convert  100 random programs in three formats; resumes; leaves fuzz-out/"
 	@echo "make corpus judge hundreds of good and damaged artifacts; resumes; leaves corpus-out/"
@@ -91,9 +91,12 @@ bench-big: $(STAMP)
 gpu-check: $(STAMP)
 	timeout 300 $(BIN)/python -m dev.benchmarks.gpu_check
 
-# 60,000 requests that nobody sends by accident, at a whole endpoint.
+# 60,000 requests that nobody sends by accident, at a whole endpoint; then attacks, each with its
+# memory and the latency of others. Exit code 1: one does what it must not. Attacks that are done
+# stand in hostile-out/; `python -m dev.benchmarks.attacks --quick` takes a third of the time.
 hostile: $(STAMP)
 	$(BIN)/python -m dev.benchmarks.hostile
+	$(BIN)/python -m dev.benchmarks.attacks
 
 # Exit code 1: a bad artifact was not refused. What is done stands in corpus-out/results.jsonl.
 corpus: $(STAMP)

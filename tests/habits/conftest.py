@@ -26,6 +26,7 @@ NOT_OURS = {
     "hostile-out",
     "corpus-out",
     "bench-out",
+    "hostile-out",
     "__pycache__",
     ".pytest_cache",
     ".mypy_cache",
