@@ -34,12 +34,21 @@ _LINUX = sys.platform == "linux"
 #: What a system or file system answers that cannot swap two names in one step.
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
 
-_HINTS = {
+#: What to do about what a system answers, by number.
+HINTS = {
     errno.ENOENT: "see that the file and its folder exist",
     errno.ENOSPC: "free some disk space, then run the same command again: it resumes",
     errno.EDQUOT: "your disk quota is used up: free some of it, or choose another folder with -o",
     errno.EACCES: "check who owns the file and its folder, or choose another folder with -o",
     errno.EROFS: "the file system is read-only: choose another folder with -o",
+    errno.EPERM: "check who owns the file and its folder, or choose another folder with -o",
+    errno.EIO: "the disk reports errors: look into the system's log, then run it again",
+    errno.EMFILE: "allow this program more open files (`ulimit -n`), then run it again",
+    errno.ENFILE: "end programs that hold many files open, then run it again",
+    errno.ENOMEM: "end other programs or allow this one more memory, then run it again",
+    errno.EINTR: "run it again",
+    errno.EAGAIN: "end other programs, then run it again",
+    errno.ESTALE: "see that the network file system answers, then run it again",
 }
 
 
@@ -176,7 +185,7 @@ def describe(root: Path, path: str) -> FileEntry:
             digest = hashlib.file_digest(src, "sha256").hexdigest()
             size = src.tell()
     except OSError as error:
-        raise _unreadable(error, root / path) from error
+        raise unreadable(error, root / path) from error
     try:
         return FileEntry(path=path, size=size, sha256=digest)
     except ValueError as error:
@@ -198,7 +207,7 @@ def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:
     try:
         found = sorted(_walk(top))
     except OSError as error:
-        raise _unreadable(error, _named(error, top)) from error
+        raise unreadable(error, _named(error, top)) from error
     for full in found:
         if full.is_symlink() or not full.is_file():
             wanted = "a regular file"
@@ -224,11 +233,12 @@ def _named(error: OSError, otherwise: Path) -> Path:
 
 def _reason(error: OSError) -> dict[str, str]:
     """Fields of an error that say what the system said."""
-    hint = _HINTS.get(error.errno or 0, "see that the folder exists and is writable")
+    hint = HINTS.get(error.errno or 0, "see that the folder exists and is writable")
     return {"got": error.strerror or str(error) or type(error).__name__, "hint": hint}
 
 
-def _unreadable(error: OSError, path: Path) -> FilesError:
+def unreadable(error: OSError, path: Path) -> FilesError:
+    """The coded error (EDGE-FILES-002) for a read that the system refused."""
     return FilesError(
         "EDGE-FILES-002", str(path), wanted="something that can be read", **_reason(error)
     )

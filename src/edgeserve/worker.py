@@ -23,6 +23,7 @@ import msgspec
 from edgeserve.errors import EdgeError, WorkerError
 from edgeserve.files import unwritable, write_atomic
 from edgeserve.jobs import PROGRESS, Job
+from edgeserve.machine import machine_error
 from edgeserve.types.base import Value, decode, encode
 
 
@@ -80,12 +81,13 @@ def main(argv: list[str]) -> int:
         return 0
     except EdgeError as error:
         traceback.print_exc()
-        failure: EdgeError = error
+        failure: EdgeError = machine_error(error, work.verb) or error
     except OSError as error:
         traceback.print_exc()
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # no fault of the code that hit it
         path = Path(error.filename or folder)
-        failure = unwritable(error, path) if full else _unexpected(error, folder)
+        fault = unwritable(error, path) if full else machine_error(error, str(path))
+        failure = fault or _unexpected(error, folder)
     except Exception as error:  # the border to third-party code: everything becomes a coded error
         traceback.print_exc()
         failure = _unexpected(error, folder)

@@ -25,12 +25,14 @@ CORE = {
     "golden_compare",
     "installation",
     "jobs",
+    "machine",
     "options",
     "oip",
     "processing",
     "tasks",
     "types",
     "user_lines",
+    "verified_files",
     "worker_process",
 }
 BELOW = CORE | {"profiles", "backends"}

@@ -19,12 +19,14 @@ from pathlib import Path
 from edgeserve import jobs
 from edgeserve.backends import Session
 from edgeserve.bundle import Model
-from edgeserve.bundle.cache import default_root
-from edgeserve.errors import WorkerError
+from edgeserve.bundle.cache import default_root, private_folder
+from edgeserve.errors import BundleError, EdgeError, WorkerError
+from edgeserve.machine import machine_error
 from edgeserve.processing import Processor
 from edgeserve.wrapper.engine import ProbeOutcome, ProbeState, open_session, processor
 from edgeserve.wrapper.plans import ExecutionPlan
 from edgeserve.wrapper.probe import (
+    UNKEPT,
     VERB,
     ProbeBusy,
     ProbeCache,
@@ -42,6 +44,10 @@ _GRACE_S = 60.0
 _WITHOUT_CHILDREN = ("android", "emscripten", "ios", "tvos", "wasi", "watchos")
 #: So often in a row a candidate may fail, or take this very process down, before it is left alone.
 _MAX_TRIES = 3
+#: Reason of an outcome that nobody saw: a crash of the runtime, or somebody ended the process.
+_CUT_SHORT = "the process that tried it last ended in the middle"
+#: After so many seconds what was not accepted is tried again; the time doubles with each try.
+_AGE_S, _OLDEST_S = 86_400.0, 30 * 86_400.0
 
 
 class Prober:
@@ -59,14 +65,15 @@ class Prober:
         self._model = model
         self._around = around
         self._limit = limit_s
-        self._folder, self._temporary, self._trouble = _probe_folder()
+        self._folder, self._trouble = _probe_folder()
         self._cache, self._journal = ProbeCache(self._folder), ProbeJournal(self._folder)
         self._open: dict[str, Session] = {}
+        self._cut_short: list[str] = []
 
     @property
     def trouble(self) -> str:
-        """Why something could not be kept for the next start; empty while all is well."""
-        return self._trouble or self._cache.trouble
+        """What a caller should know of earlier starts, or of the next one; empty if all is well."""
+        return "; ".join(filter(None, (*self._cut_short, self._trouble or self._cache.trouble)))
 
     def outcomes(
         self, candidates: Sequence[ExecutionPlan], *, again: bool = False, fresh: bool = False
@@ -113,24 +120,30 @@ class Prober:
         for session in self._open.values():
             session.close()
         self._open.clear()
-        if self._temporary is not None:
-            self._temporary.cleanup()
 
     def _remembered(self, candidate: ExecutionPlan) -> ProbeOutcome | None:
         """What is known of a candidate, counting what a dead process left in the journal."""
-        if self._journal.leftover(candidate.key) is not None:
-            reason = "the process that tried it last ended in the middle"
-            self._record_crash(candidate, "crashed", reason)
-        return self._cache.get(candidate.key)
+        entry, known = self._journal.leftover(candidate.key), self._cache.get(candidate.key)
+        if entry is None or (known and known.made >= entry.started > 0):  # it came to an end
+            return known
+        self._cut_short.append(f"{candidate.name}: {_CUT_SHORT}")
+        return self._record_crash(candidate, "crashed", _CUT_SHORT)
 
     def _settled(self, outcome: ProbeOutcome, again: bool) -> bool:
         """Whether an outcome needs no new trial."""
+        if outcome.state == "accepted":
+            return True
+        if outcome.tries >= _MAX_TRIES and not _has_children() and outcome.state != "refused":
+            return True
+        if outcome.reason == _CUT_SHORT and outcome.tries < 2 and _has_children():
+            return False  # in a child it shows which of the two it was
+        # What was found out may have been the machine's fault, or be mended since.
+        age = min(_AGE_S * 2 ** min(outcome.tries - 1, 9), _OLDEST_S)
+        if not 0 <= time.time() - outcome.made <= age:
+            return False
         if outcome.state == "failed":
-            # Before that it may have been a passing want of memory.
             return outcome.tries >= _MAX_TRIES
-        if outcome.state in ("crashed", "hung"):
-            return not again or (outcome.tries >= _MAX_TRIES and not _has_children())
-        return True
+        return not again or outcome.state == "refused"
 
     def _needs_subprocess(
         self, candidates: Sequence[ExecutionPlan], found: Iterable[ProbeOutcome | None]
@@ -159,11 +172,18 @@ class Prober:
             seen = _ChildProgress()
             try:
                 return known | self._child(rest, seen)
-            except (OSError, WorkerError) as error:
-                found = self._after_a_fall(rest, seen, error)
+            except (OSError, EdgeError) as error:
+                fault = machine_error(error, "trial of an artifact")
+                if not (fault or isinstance(error, OSError | WorkerError)):
+                    raise
+                found = self._after_a_fall(rest, seen, error, fault)
                 if not found:
                     return known
                 known |= found
+            except BaseException:  # Ctrl-C: the child was ended, and fell over nothing
+                for candidate in rest:
+                    self._journal.leftover(candidate.key)
+                raise
         return known
 
     def _child(
@@ -185,7 +205,11 @@ class Prober:
         return {outcome.key: outcome for outcome in trials.outcomes}
 
     def _after_a_fall(
-        self, todo: Sequence[ExecutionPlan], seen: _ChildProgress, error: Exception
+        self,
+        todo: Sequence[ExecutionPlan],
+        seen: _ChildProgress,
+        error: Exception,
+        fault: EdgeError | None,
     ) -> dict[str, ProbeOutcome]:
         """What a child that fell has found out, and the outcome of the one that it fell over.
 
@@ -197,7 +221,9 @@ class Prober:
         under_way = [c for c in todo if c.key in seen.began and c.key not in seen.ended]
         for candidate in (named or under_way)[:1]:
             seconds = time.monotonic() - seen.began.get(candidate.key, time.monotonic())
-            found[candidate.key] = self._blame(candidate, seconds, error)
+            found[candidate.key] = (
+                candidate.deferred(fault) if fault else self._blame(candidate, seconds, error)
+            )
         return found
 
     def _blame(self, candidate: ExecutionPlan, seconds: float, error: Exception) -> ProbeOutcome:
@@ -237,14 +263,15 @@ def _has_children() -> bool:
     return sys.platform not in _WITHOUT_CHILDREN and not frozen and bool(sys.executable)
 
 
-def _probe_folder() -> tuple[Path, tempfile.TemporaryDirectory[str] | None, str]:
-    """The folder of outcomes and journal; where it cannot be written, one for this process only."""
-    folder = default_root() / "wrapper"
+def _probe_folder() -> tuple[Path, str]:
+    """The folder of outcomes and journal, and why nothing can be kept there: empty where it can.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-062, others may write there.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder, None, ""
-    except OSError as error:
-        temporary = tempfile.TemporaryDirectory(prefix="edgeserve-")
-        reason = f"nothing can be kept for the next start ({error.strerror or error})"
-        return Path(temporary.name), temporary, reason
+        return private_folder("wrapper"), ""
+    except BundleError as error:
+        if error.code != "EDGE-BUNDLE-060":
+            raise
+        return default_root() / "wrapper", f"{UNKEPT} ({error.got})"

@@ -23,10 +23,12 @@ import msgspec
 from edgeserve.bundle.manifest import MANIFEST, MAX_BYTES, read_manifest, write_manifest
 from edgeserve.bundle.rules import check_name
 from edgeserve.errors import BundleError
-from edgeserve.files import LOCAL, Closing, Fs, sha256_bytes, sha256_file, sweep, write_atomic
+from edgeserve.files import LOCAL, Closing, Fs, sha256_bytes, sweep, write_atomic
+from edgeserve.machine import coded
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value, decode, encode
 from edgeserve.types.manifest import Manifest
+from edgeserve.verified_files import open_file, sha256_open
 
 _CHANGED = "run the stage that made it again; a stage of another process may be writing it now"
 
@@ -224,7 +226,7 @@ class Workspace(Closing):
         """
         for entry in artifact.files:
             real_file(self.path, entry.path)
-            self._check(entry, sha256_file(self.path / entry.path))
+            self._check(entry, _sha256(self.path / entry.path))
         return self.path
 
     def _check(self, entry: FileEntry, sha256: str) -> None:
@@ -235,6 +237,15 @@ class Workspace(Closing):
 
     def close(self) -> None:
         """Nothing is held open: there for the sake of `Model`."""
+
+
+def _sha256(path: Path) -> str:
+    with coded(str(path)):
+        fd = open_file(path)
+        try:
+            return sha256_open(fd)
+        finally:
+            os.close(fd)
 
 
 def real_file(root: Path, member: str) -> os.stat_result:
