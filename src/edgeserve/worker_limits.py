@@ -71,7 +71,7 @@ class WorkerLimits:
             if looks % _SEARCH == 0:
                 tree = list(_descendants(self._pid))
             looks += 1
-            held = sum(map(_held, tree))
+            held = sum(map(held_memory, tree))
             if held > (allowed := self._most(held)):
                 self.allowed, self.held = allowed, held
                 tell_where(self._pid)
@@ -127,7 +127,7 @@ def _descendants(pid: int) -> Iterator[int]:
                 yield from _descendants(int(child))
 
 
-def _held(pid: int) -> int:
+def held_memory(pid: int) -> int:
     """Bytes of a process that no file stands for; 0 where the system does not say."""
     with contextlib.suppress(OSError, ValueError):
         lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())

@@ -44,6 +44,7 @@ __all__ = [
     "open_session",
     "processor",
     "read_arrays",
+    "zero_feed",
 ]
 
 X = TypeVar("X")
@@ -52,6 +53,8 @@ Y = TypeVar("Y")
 #: Runs that are timed: enough for a median, few enough for a first start.
 _TIMED_RUNS = 7
 _TIMING_S = 0.5
+#: A dynamic size that a feed of zeros takes, within its range: short texts, small batches.
+_TYPICAL_SIZE = 64
 #: No batch is made larger than this: on processors the gain ends at 4, and memory grows with it.
 _MAX_BATCH = 8
 
@@ -162,6 +165,19 @@ def processor(model: Model) -> Processor:
     return Processor(of.processing, of.signature, of.task, of.labels, model.read)
 
 
+def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
+    """A feed of zeros (of empty strings) of the smallest batch and otherwise typical sizes."""
+    sizes = {
+        name: low if name == signature.batch_dim else min(high, max(low, _TYPICAL_SIZE))
+        for name, (low, high) in signature.dims.items()
+    }
+    feed = {}
+    for spec in signature.inputs:
+        shape = [sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in spec.shape]
+        feed[spec.name] = np.zeros(shape, spec.dtype)
+    return feed
+
+
 def open_session(candidate: ExecutionPlan, model: Model) -> Session:
     """Open a candidate.
 
@@ -229,6 +245,7 @@ class ProbeOutcome(Value, frozen=True):
         run_ms: Median time of one run of the model, milliseconds; None where it was not timed.
         reason: Why it is not accepted, in one line; empty when it is.
         tries: How often in a row it has failed, crashed or hung.
+        memory: Bytes that its process grew by, of a trial in a process of its own; else 0.
     """
 
     key: str
@@ -242,6 +259,7 @@ class ProbeOutcome(Value, frozen=True):
     run_ms: float | None = None
     reason: str = ""
     tries: int = 0
+    memory: int = 0
 
 
 def check_golden(engine: Engine, model: Model) -> GoldenResult:

@@ -197,7 +197,9 @@ def _start(start: Json, plan: ExecutionPlan, folder: Path) -> str | None:
         entry.write_text(start["leaves"])
     probed: list[str] = []
 
-    def probe_plan(plan: ExecutionPlan, _: object, __: object, tries: int) -> tuple[Any, None]:
+    def probe_plan(
+        plan: ExecutionPlan, _: object, __: object, tries: int, ___: object
+    ) -> tuple[Any, None]:
         if not entry.exists():
             raise AssertionError("a probe without an entry in the journal")
         probed.append(entry.read_text())
