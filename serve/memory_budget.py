@@ -28,6 +28,7 @@ class ModelSlot:
         pending: Bytes that are reserved for it while it is being loaded.
         lock: Held while it is being loaded, so that it is loaded once.
         stop: Ends the load that is under way once it is set.
+        opening: That load; None: there is none.
     """
 
     name: str
@@ -39,6 +40,14 @@ class ModelSlot:
     pending: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     stop: threading.Event = field(default_factory=threading.Event)
+    opening: asyncio.Future[LoadedModel] | None = None
+
+    def stop_load(self) -> None:
+        """End the load that is under way, and wait for none of its thread."""
+        self.wanted = False
+        self.stop.set()
+        if self.opening is not None:
+            self.opening.cancel()
 
 
 class MemoryBudget:

@@ -19,6 +19,9 @@ from edgeserve.serve.request_errors import RequestRejected, rejected
 from edgeserve.serve.telemetry import Log
 from edgeserve.serve.threads import DaemonThreads
 
+#: Loads that were stopped and whose threads hang in the system, beside one load of each model.
+_MOST_STUCK = 64
+
 
 class Repository:
     """Models by name, under a memory budget.
@@ -55,7 +58,7 @@ class Repository:
                 )
             self.places[name] = ModelSlot(name, path, measured=least)
             self._room.check(name, least)
-        self._loads = DaemonThreads(len(self.places), "edgeserve-load")  # none waits for another
+        self._loads = DaemonThreads(len(self.places) + _MOST_STUCK, "edgeserve-load")
         if other := [name for name in options.pinned if name not in self.places]:
             raise ServeError(
                 "EDGE-SERVE-002",
@@ -148,8 +151,7 @@ class Repository:
     async def unload(self, name: str) -> None:
         """Put a model out; requests that hold it are still answered (errors as `load`)."""
         place = self.place(name)
-        place.wanted = False
-        place.stop.set()
+        place.stop_load()
         self._room.evict(place)
 
     def index(self) -> list[dict[str, Any]]:
@@ -168,11 +170,14 @@ class Repository:
         """The models that are open."""
         return [place.hosted for place in self.places.values() if place.hosted]
 
+    def stop_loads(self) -> None:
+        """End what is being loaded, and load nothing more."""
+        for place in self.places.values():
+            place.stop_load()
+
     async def drain(self, seconds: float = 1.0) -> None:
         """Stop what is being loaded, wait so long for what runs, then close everything."""
-        for place in self.places.values():
-            place.wanted = False
-            place.stop.set()
+        self.stop_loads()
         with contextlib.suppress(TimeoutError):
             running = [hosted.admission.idle() for hosted in self.loaded()]
             await asyncio.wait_for(asyncio.gather(*running), seconds)
@@ -184,6 +189,9 @@ class Repository:
         async with place.lock:
             if place.hosted and not again:
                 return
+            if not place.wanted:
+                raise _stopped(place)
+            place.stop = threading.Event()
             try:
                 await self._make_room(place)
                 hosted = await self._opened(place)
@@ -223,12 +231,8 @@ class Repository:
         self._log.event("evict", model=oldest.name, for_model=place.name)
 
     async def _opened(self, place: ModelSlot) -> LoadedModel:
-        place.stop = threading.Event()
         try:
             hosted = await self._in_thread(place)
-            if place.stop.is_set():
-                hosted.retire()
-                raise _stopped(place)
         except EdgeError as error:
             place.trouble = _stopped(place) if place.stop.is_set() else error
             told = f"{place.trouble.code} {place.trouble.message}"
@@ -247,13 +251,20 @@ class Repository:
 
     async def _in_thread(self, place: ModelSlot) -> LoadedModel:
         """Open a model; who stops waiting for it also stops the load."""
+        if place.stop.is_set():
+            raise _stopped(place)
         opening = self._loads.submit(self._open, place.path, self._options, place.stop)
+        place.opening = asyncio.wrap_future(opening)
         try:
-            return await asyncio.wrap_future(opening)
+            return await place.opening
         except asyncio.CancelledError:
-            place.stop.set()
             opening.add_done_callback(_retire)
+            if place.stop.is_set():
+                raise _stopped(place) from None
+            place.stop.set()
             raise
+        finally:
+            place.opening = None
 
 
 def _retire(opening: Future[LoadedModel]) -> None:

@@ -152,6 +152,19 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+def regular_file(path: str, flags: int) -> int:
+    """An opener for `open` that takes regular files only: a pipe would wait for its other end.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    fd = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
+
+
 def sha256_bytes(data: bytes | memoryview) -> str:
     """sha256 of bytes, lower-case hex."""
     return hashlib.sha256(data).hexdigest()

@@ -71,16 +71,16 @@ class Prober:
 
     Args:
         model: Open, with golden cases.
-        limit_s: What one candidate may take, seconds.
+        limit_s: What one candidate may take, seconds; None: `PROBE_LIMIT_S`.
         around: The model's processing; None: made where it is needed.
     """
 
     def __init__(
-        self, model: Model, limit_s: float = PROBE_LIMIT_S, around: Processor | None = None
+        self, model: Model, limit_s: float | None = None, around: Processor | None = None
     ) -> None:
         self._model = model
         self._around = around
-        self._limit = limit_s
+        self._limit = limit_s or PROBE_LIMIT_S
         self._folder, self._temporary, self._trouble = _probe_folder()
         self._cache, self._journal = ProbeCache(self._folder), ProbeJournal(self._folder)
         self._open: dict[str, Session] = {}
