@@ -89,6 +89,12 @@ def test_a_hang_ends_at_the_limit_and_is_remembered(
     monkeypatch.setattr(jobs, "run", no_child)
     with opened(root) as (attempts, candidates):
         assert attempts.outcomes(candidates) == outcomes
+        hung = candidates[0]
+        assert attempts.outcomes([hung], again=True) == {hung.key: outcomes[hung.key]}
+        kept = Path(os.environ["EDGESERVE_CACHE"]) / "wrapper" / f"{hung.key}.json"
+        os.utime(kept, (0, 0))  # long ago: it may hold by now
+        with pytest.raises(AssertionError, match="a child was started"):
+            attempts.outcomes([hung], again=True)
 
 
 def test_a_runtime_that_never_ends_is_ended_too(make: Any) -> None:

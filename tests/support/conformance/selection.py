@@ -118,6 +118,8 @@ def check_plans(case: Json, *_: object) -> str | None:
 class _Outcomes:
     """A prober that knows the outcomes beforehand."""
 
+    isolated = False
+
     def __init__(self, case: Json) -> None:
         self._case = case
 
