@@ -12,13 +12,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import hashlib
 import os
+import platform
 import re
 import secrets
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
@@ -28,7 +31,14 @@ from edgeserve.types.artifact import FileEntry
 
 _CHUNK = 1 << 20
 _STAGE_PREFIX = ".tmp-"
-_ASIDE = re.compile(r"\.tmp-[0-9a-f]{8}-(?P<name>.+)-old", re.DOTALL)
+#: A stage's name: the place that its process id is of, that id, a random number; what was aside.
+_STAGE = re.compile(
+    r"\.tmp-(?P<place>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{8}(-(?P<name>.+)-old)?", re.DOTALL
+)
+#: Seconds after which a stage of another machine or container counts as left behind.
+_FOREIGN_S = 86_400.0
+#: Folders that this process has looked through for what dead ones left.
+_looked_through: set[Path] = set()
 _LINUX = sys.platform == "linux"
 
 #: What a system or file system answers that cannot swap two names in one step.
@@ -161,6 +171,19 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+def regular_file(path: str, flags: int) -> int:
+    """An opener for `open` that takes regular files only: a pipe would wait for its other end.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    fd = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
+
+
 def sha256_bytes(data: bytes | memoryview) -> str:
     """sha256 of bytes, lower-case hex."""
     return hashlib.sha256(data).hexdigest()
@@ -271,7 +294,7 @@ def staged_file(path: Path, fs: Fs = LOCAL) -> Iterator[Path]:
     Raises:
         FilesError: EDGE-FILES-001, also for an OSError of the block; the old file is untouched.
     """
-    temporary = path.with_name(f"{_STAGE_PREFIX}{secrets.token_hex(4)}")
+    temporary = _stage_beside(path, fs)
     try:
         fs.mkdir(path.parent)
         yield temporary
@@ -294,7 +317,7 @@ def staged(target: Path, fs: Fs = LOCAL) -> Iterator[Path]:
     Raises:
         FilesError: EDGE-FILES-001, also for an OSError of the block; the old folder is untouched.
     """
-    stage = target.with_name(f"{_STAGE_PREFIX}{secrets.token_hex(4)}")
+    stage = _stage_beside(target, fs)
     try:
         fs.mkdir(stage)
         yield stage
@@ -342,15 +365,59 @@ def _remove(path: Path, fs: Fs) -> None:
 def sweep(folder: Path, fs: Fs = LOCAL) -> None:
     """Undo what interrupted runs left in ``folder`` (call only while holding its lock).
 
+    What another live process is writing there stays.
+
     Raises:
         FilesError: EDGE-FILES-001, something cannot be removed.
     """
     for left in sorted(folder.glob(f"{_STAGE_PREFIX}*")):
-        old = _ASIDE.fullmatch(left.name)
         try:
-            if old and not os.path.lexists(folder / old["name"]):
-                fs.replace(left, folder / old["name"])
-            else:
-                _remove(left, fs)
+            found = _STAGE.fullmatch(left.name)
+            # The lock keeps other machines out.
+            mine = not found or found["place"] != _place() or int(found["pid"]) == os.getpid()
+            if mine or (found and _is_dead(left, found)):
+                _undo(left, fs)
         except OSError as error:
             raise unwritable(error, left) from error
+
+
+def _stage_beside(path: Path, fs: Fs) -> Path:
+    """A fresh name beside ``path``, once what dead processes left there is removed."""
+    if path.parent not in _looked_through:
+        _looked_through.add(path.parent)
+        for left in path.parent.glob(f"{_STAGE_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if (found := _STAGE.fullmatch(left.name)) and _is_dead(left, found):
+                    _undo(left, fs)
+    return path.with_name(f"{_STAGE_PREFIX}{_place()}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _undo(left: Path, fs: Fs) -> None:
+    found = _STAGE.fullmatch(left.name)
+    if found and found["name"] and not os.path.lexists(left.with_name(found["name"])):
+        fs.replace(left, left.with_name(found["name"]))
+    else:
+        _remove(left, fs)
+
+
+def _is_dead(left: Path, found: re.Match[str]) -> bool:
+    """Whether the process that was writing ``left`` has ended, as far as can be told from here."""
+    if found["place"] != _place():
+        return time.time() - left.lstat().st_mtime > _FOREIGN_S
+    try:
+        os.kill(int(found["pid"]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass  # of another user
+    return False
+
+
+@functools.cache
+def _place() -> str:
+    """Where a process id means one process: this machine, or this container."""
+    said = platform.node()
+    for tell in (Path("/etc/machine-id").read_text, lambda: os.readlink("/proc/self/ns/pid")):
+        with contextlib.suppress(OSError):
+            said += tell()
+    return sha256_bytes(said.encode())[:8]

@@ -91,6 +91,11 @@ def test_a_hang_ends_at_the_limit_and_is_remembered(
     monkeypatch.setattr(jobs, "run", no_child)
     with opened(root) as (attempts, candidates):
         assert attempts.outcomes(candidates) == outcomes
+        hung = candidates[0]
+        assert attempts.outcomes([hung], again=True) == {hung.key: outcomes[hung.key]}
+        ProbeCache(outcomes_folder()).put(replace(outcomes[hung.key], made=1.0))  # long ago
+        with pytest.raises(AssertionError, match="a child was started"):
+            attempts.outcomes([hung], again=True)
 
 
 def test_a_runtime_that_never_ends_is_ended_too(make: Any) -> None:

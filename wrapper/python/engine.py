@@ -45,6 +45,7 @@ __all__ = [
     "open_session",
     "processor",
     "read_arrays",
+    "zero_feed",
 ]
 
 X = TypeVar("X")
@@ -55,6 +56,8 @@ _TIMED_RUNS = 7
 _TIMING_S = 0.5
 #: Times that files which change while they are loaded are taken anew.
 _LOADS = 10
+#: A dynamic size that a feed of zeros takes, within its range: short texts, small batches.
+_TYPICAL_SIZE = 64
 #: No batch is made larger than this: on processors the gain ends at 4, and memory grows with it.
 _MAX_BATCH = 8
 
@@ -165,6 +168,19 @@ def processor(model: Model) -> Processor:
     return Processor(of.processing, of.signature, of.task, of.labels, model.read)
 
 
+def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
+    """A feed of zeros (of empty strings) of the smallest batch and otherwise typical sizes."""
+    sizes = {
+        name: low if name == signature.batch_dim else min(high, max(low, _TYPICAL_SIZE))
+        for name, (low, high) in signature.dims.items()
+    }
+    feed = {}
+    for spec in signature.inputs:
+        shape = [sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in spec.shape]
+        feed[spec.name] = np.zeros(shape, spec.dtype)
+    return feed
+
+
 def open_session(candidate: ExecutionPlan, model: Model) -> Session:
     """Open a candidate.
 
@@ -251,6 +267,7 @@ class ProbeOutcome(Value, frozen=True):
         made: When, seconds since the epoch.
         trouble: Of a deferred one, the fields of the machine's error.
         seal: Of one that is kept, what proves that this user's edgeserve wrote it.
+        memory: Bytes that its process grew by, of a trial in a process of its own; else 0.
     """
 
     key: str
@@ -267,6 +284,7 @@ class ProbeOutcome(Value, frozen=True):
     made: float = 0.0
     trouble: dict[str, str | None] | None = None
     seal: str = ""
+    memory: int = 0
 
 
 def check_golden(engine: Engine, model: Model) -> GoldenResult:

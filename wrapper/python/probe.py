@@ -37,7 +37,16 @@ from edgeserve.files import LOCAL, Fs, staged_file, write_atomic
 from edgeserve.machine import machine_error
 from edgeserve.processing import Processor
 from edgeserve.types.base import Value, decode, encode
-from edgeserve.wrapper.engine import Engine, ProbeOutcome, check_golden, open_session, processor
+from edgeserve.worker_limits import held_memory
+from edgeserve.wrapper.engine import (
+    Engine,
+    GoldenResult,
+    ProbeOutcome,
+    check_golden,
+    open_session,
+    processor,
+    zero_feed,
+)
 from edgeserve.wrapper.plans import ExecutionPlan
 
 #: What is said where an outcome cannot be kept.
@@ -195,6 +204,8 @@ class ProbeJournal:
 
 
 VERB = "edgeserve.wrapper.probe:probe_all"
+#: Of a bundle without golden cases.
+NO_PROOF = GoldenResult(passed=0, total=0, min_margin=None, max_difference=0.0)
 
 
 class ProbeRequest(Value, frozen=True):
@@ -205,12 +216,14 @@ class ProbeRequest(Value, frozen=True):
         folder: Folder of the outcomes and of the journal.
         limit_s: Seconds each candidate may take.
         candidates: In order.
+        rehearse: Also run each on zeros of typical sizes, and measure what its process grows by.
     """
 
     bundle: str
     folder: str
     limit_s: float
     candidates: tuple[ExecutionPlan, ...]
+    rehearse: bool = False
 
 
 class ProbeOutcomes(Value, frozen=True):
@@ -220,24 +233,34 @@ class ProbeOutcomes(Value, frozen=True):
 
 
 def probe_plan(
-    candidate: ExecutionPlan, model: Model, around: Processor, tries: int = 0
+    candidate: ExecutionPlan,
+    model: Model,
+    around: Processor,
+    tries: int = 0,
+    rehearse: bool = False,
 ) -> tuple[ProbeOutcome, Session | None]:
     """Load and prove one candidate in this process; its session comes back open if the proof holds.
 
     Args:
         candidate: What to try.
-        model: The open bundle, with golden cases.
+        model: The open bundle, with golden cases unless it is only rehearsed.
         around: Its processing.
         tries: How often in a row it was not accepted before.
+        rehearse: As in `ProbeRequest`.
 
     Raises:
         BundleError: the bundle's bytes do not match their hashes: no candidate's fault.
     """
-    session = None
+    session, before = None, held_memory(os.getpid())
     try:
         session = open_session(candidate, model)
         engine = Engine(session, around, model.manifest.signature)
-        proof = check_golden(engine, model)
+        if rehearse:
+            engine.named(zero_feed(model.manifest.signature))
+        golden = model.manifest.golden
+        proof = (
+            NO_PROOF if rehearse and not (golden and golden.cases) else check_golden(engine, model)
+        )
     except Exception as error:  # whatever a driver's binding raises costs this candidate only
         _close(session)
         if fault := machine_error(error, candidate.name):
@@ -253,7 +276,8 @@ def probe_plan(
         _close(session)
         reason = f"answered {len(wrong)} of {proof.total} golden cases wrongly; {wrong[0]}"
         return candidate.outcome("refused", reason, tries=tries + 1, **figures), None
-    return candidate.outcome("accepted", "", **figures), session
+    memory = max(0, held_memory(os.getpid()) - before) if rehearse else 0
+    return candidate.outcome("accepted", "", memory=memory, **figures), session
 
 
 def _close(session: Session | None) -> None:
@@ -270,6 +294,7 @@ def run_probe(
     limit_s: float,
     *,
     child: bool = False,
+    rehearse: bool = False,
 ) -> tuple[ProbeOutcome, Session | None]:
     """`attempt` under the journal, its outcome kept.
 
@@ -284,7 +309,8 @@ def run_probe(
             if now is not None and now != before:
                 return now, None
             with _watchdog(candidate.key, limit_s) if child else contextlib.nullcontext():
-                outcome, session = probe_plan(candidate, model, around, now.tries if now else 0)
+                tries = now.tries if now else 0
+                outcome, session = probe_plan(candidate, model, around, tries, rehearse)
             if outcome.state != "deferred":
                 cache.put(outcome)
             if child:
@@ -303,7 +329,14 @@ def probe_all(request: ProbeRequest) -> ProbeOutcomes:
         around = processor(model)
         for candidate in request.candidates:
             outcome, session = run_probe(
-                candidate, model, around, cache, journal, request.limit_s, child=True
+                candidate,
+                model,
+                around,
+                cache,
+                journal,
+                request.limit_s,
+                child=True,
+                rehearse=request.rehearse,
             )
             _close(session)
             outcomes.append(outcome)

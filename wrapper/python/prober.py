@@ -4,7 +4,8 @@ A trial is made in a child process where the system has those and there is somet
 compare: several candidates, one that is not the plain processor, or one that has taken a process
 down before. A single candidate on the processor is tried right here: a child costs more than it
 guards against (the same code has passed the gate), and the journal catches the rest at the next
-start.
+start. A service has more to lose: in the block of `isolated` nothing is tried or opened here that
+a child has not run.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
-from edgeserve import jobs
+from edgeserve import backends, jobs
 from edgeserve.backends import Session
 from edgeserve.bundle import Model
 from edgeserve.bundle.cache import default_root, private_folder
@@ -24,7 +27,7 @@ from edgeserve.errors import BundleError, EdgeError, WorkerError
 from edgeserve.machine import machine_error
 from edgeserve.processing import Processor
 from edgeserve.wrapper.engine import ProbeOutcome, ProbeState, open_session, processor
-from edgeserve.wrapper.plans import ExecutionPlan
+from edgeserve.wrapper.plans import ExecutionPlan, device_digest
 from edgeserve.wrapper.probe import (
     UNKEPT,
     VERB,
@@ -48,6 +51,23 @@ _MAX_TRIES = 3
 _CUT_SHORT = "the process that tried it last ended in the middle"
 #: After so many seconds what was not accepted is tried again; the time doubles with each try.
 _AGE_S, _OLDEST_S = 86_400.0, 30 * 86_400.0
+#: Bytes that a trial may hold: so many, and so many times the files of the artifact.
+_TRIAL_BYTES, _TRIAL_TIMES = 4 << 30, 8
+_stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+
+
+@contextlib.contextmanager
+def isolated(stop: threading.Event) -> Iterator[None]:
+    """A Wrapper that is opened in this block runs nothing that a child process has not run.
+
+    Args:
+        stop: Once set, a trial ends and opening raises EDGE-WORKER-006.
+    """
+    token = _stop.set(stop)
+    try:
+        yield
+    finally:
+        _stop.reset(token)
 
 
 class Prober:
@@ -55,20 +75,24 @@ class Prober:
 
     Args:
         model: Open, with golden cases.
-        limit_s: What one candidate may take, seconds.
+        limit_s: What one candidate may take, seconds; None: `PROBE_LIMIT_S`.
         around: The model's processing; None: made where it is needed.
     """
 
     def __init__(
-        self, model: Model, limit_s: float = PROBE_LIMIT_S, around: Processor | None = None
+        self, model: Model, limit_s: float | None = None, around: Processor | None = None
     ) -> None:
         self._model = model
         self._around = around
-        self._limit = limit_s
+        self._limit = limit_s or PROBE_LIMIT_S
         self._folder, self._trouble = _probe_folder()
         self._cache, self._journal = ProbeCache(self._folder), ProbeJournal(self._folder)
         self._open: dict[str, Session] = {}
         self._cut_short: list[str] = []
+        self._stop = _stop.get()
+        self.isolated = self._stop is not None
+        #: Of `device_digest`; what was found out without a rehearsal says nothing of one.
+        self.digest = device_digest() + " rehearsed" * self.isolated
 
     @property
     def trouble(self) -> str:
@@ -95,9 +119,17 @@ class Prober:
         if todo and _has_children() and self._needs_subprocess(candidates, found.values()):
             known |= self._apart(todo)
         for candidate in todo:
-            if candidate.key not in known:
+            if candidate.key not in known and self.isolated:
+                reason = "no process could be started to try it in"
+                known[candidate.key] = candidate.outcome("busy", reason)
+            elif candidate.key not in known:
                 known[candidate.key] = self._here(candidate, keep=not fresh and len(todo) == 1)
         return known
+
+    def memory(self, candidate: ExecutionPlan) -> int:
+        """Bytes that a candidate was found to take, see `ProbeOutcome`."""
+        outcome = self._cache.get(candidate.key)
+        return outcome.memory if outcome else 0
 
     def open(self, candidate: ExecutionPlan) -> Session:
         """A session of a candidate: the one its proof was made with, or a new one.
@@ -143,13 +175,14 @@ class Prober:
             return False
         if outcome.state == "failed":
             return outcome.tries >= _MAX_TRIES
-        return not again or outcome.state == "refused"
+        return not again or outcome.state in ("refused", "hung")
 
     def _needs_subprocess(
         self, candidates: Sequence[ExecutionPlan], found: Iterable[ProbeOutcome | None]
     ) -> bool:
         fell = any(outcome and outcome.state in ("crashed", "hung") for outcome in found)
-        return fell or len(candidates) > 1 or any(c.delegate != "cpu" for c in candidates)
+        alone = len(candidates) == 1 and candidates[0].delegate == "cpu"
+        return self.isolated or fell or not alone
 
     def _here(self, candidate: ExecutionPlan, keep: bool) -> ProbeOutcome:
         self._around = self._around or processor(self._model)
@@ -174,17 +207,23 @@ class Prober:
                 return known | self._child(rest, seen)
             except (OSError, EdgeError) as error:
                 fault = machine_error(error, "trial of an artifact")
-                if not (fault or isinstance(error, OSError | WorkerError)):
+                stopped = self._stop is not None and self._stop.is_set()
+                if stopped or not (fault or isinstance(error, OSError | WorkerError)):
+                    self._forget(rest)
                     raise
                 found = self._after_a_fall(rest, seen, error, fault)
                 if not found:
                     return known
                 known |= found
-            except BaseException:  # Ctrl-C: the child was ended, and fell over nothing
-                for candidate in rest:
-                    self._journal.leftover(candidate.key)
+            except BaseException:  # Ctrl-C
+                self._forget(rest)
                 raise
         return known
+
+    def _forget(self, candidates: Sequence[ExecutionPlan]) -> None:
+        """Erase what a child that was ended by this process had begun: it fell over nothing."""
+        for candidate in candidates:
+            self._journal.leftover(candidate.key)
 
     def _child(
         self, todo: Sequence[ExecutionPlan], seen: _ChildProgress
@@ -195,12 +234,21 @@ class Prober:
             folder=str(self._folder),
             limit_s=self._limit,
             candidates=tuple(todo),
+            rehearse=self.isolated,
         )
         # Each may wait for another process first.
         timeout = 2 * self._limit * len(todo) + _GRACE_S
         with tempfile.TemporaryDirectory(prefix="edgeserve-") as folder:
             trials = jobs.run(
-                VERB, request, ProbeOutcomes, Path(folder), timeout=timeout, on_progress=seen
+                VERB,
+                request,
+                ProbeOutcomes,
+                Path(folder),
+                timeout=timeout,
+                on_progress=seen,
+                stop=self._stop,
+                imports=_runtimes(todo) if self.isolated else None,
+                memory=_TRIAL_BYTES + _TRIAL_TIMES * max(c.artifact.size for c in todo),
             )
         return {outcome.key: outcome for outcome in trials.outcomes}
 
@@ -231,6 +279,8 @@ class Prober:
         if seconds > 0.9 * self._limit:
             return self._record_crash(candidate, "hung", f"no answer within {self._limit:.0f} s")
         ending = error.got if isinstance(error, WorkerError) else str(error)
+        if isinstance(error, WorkerError) and error.code == "EDGE-WORKER-008":
+            ending += f" of memory, wanted {error.wanted}"
         return self._record_crash(candidate, "crashed", f"its process ended with {ending}")
 
     def _record_crash(
@@ -255,6 +305,14 @@ class _ChildProgress:
             self.ended.add(step.what)
         else:
             self.began[step.what] = time.monotonic()
+
+
+def _runtimes(todo: Sequence[ExecutionPlan]) -> tuple[str, ...] | None:
+    """Modules to import before the child is forked; None for drivers, which a fork may break."""
+    if any(candidate.delegate != "cpu" for candidate in todo):
+        return None
+    packages = [p for c in todo for p in backends.get(c.artifact.format).packages]
+    return tuple(dict.fromkeys(package.replace("-", "_") for package in packages))
 
 
 def _has_children() -> bool:

@@ -63,6 +63,11 @@ class _Selector:
             reason = "the bundle has no golden cases, so nothing can be proven here"
             raise _strict_error(self._manifest, [reason])
         for candidate in (c for tier in self._field.tiers for c in tier):
+            if self._attempts.isolated:
+                outcomes = self._attempts.outcomes([candidate])
+                if reasons := _reasons([candidate], outcomes):
+                    self._left += reasons
+                    continue
             if chosen := self._open(candidate, "none"):
                 return chosen
         raise self._nothing()

@@ -23,7 +23,7 @@ from edgeserve.types.profile import Profile
 from edgeserve.types.records import RanOn, Record, Tensors, unverified_origin, with_ran_on
 from edgeserve.wrapper.certificate import Certificate, certify
 from edgeserve.wrapper.engine import Engine, processor
-from edgeserve.wrapper.plans import device_digest, parse_constraints, plan_tiers
+from edgeserve.wrapper.plans import parse_constraints, plan_tiers
 from edgeserve.wrapper.prober import Prober
 from edgeserve.wrapper.selector import Selection, select
 
@@ -50,6 +50,7 @@ class Wrapper(Closing):
         manifest: What the bundle holds: signature, labels, task, version, ...
         ran_on: What answers here; every answer carries it too.
         threads: Threads that one run may use.
+        trial_memory: Bytes that it took in a trial in a process of its own; 0: not known.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Wrapper(Closing):
             self._around = processor(self._model)
             attempts = Prober(self._model, around=self._around)
             stack.callback(attempts.close)
-            candidates = plan_tiers(self.manifest, self._wish, backends.get, device_digest())
+            candidates = plan_tiers(self.manifest, self._wish, backends.get, attempts.digest)
             engine, unavailable = None, None
             try:
                 chosen = select(self.manifest, candidates, attempts, self._wish.strict)
@@ -115,10 +116,12 @@ class Wrapper(Closing):
                 if contract is None or not stands_in:
                     raise
                 unavailable = ("proof-failed" if candidates.tiers else "missing", error)
-                self.threads, self.ran_on = 0, unverified_origin(self.manifest.model_id)
+                self.threads, self.trial_memory = 0, 0
+                self.ran_on = unverified_origin(self.manifest.model_id)
             else:
                 stack.callback(chosen.session.close)
                 self.threads = chosen.session.threads
+                self.trial_memory = attempts.memory(chosen.candidate)
                 self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
                 engine = Engine(chosen.session, self._around, self.manifest.signature)
             self._router = _router(contract, self, unavailable, stack) if contract else None

@@ -23,7 +23,7 @@ import msgspec
 from edgeserve.bundle.manifest import MANIFEST, MAX_BYTES, read_manifest, write_manifest
 from edgeserve.bundle.rules import check_name
 from edgeserve.errors import BundleError
-from edgeserve.files import LOCAL, Closing, Fs, sha256_bytes, sweep, write_atomic
+from edgeserve.files import LOCAL, Closing, Fs, regular_file, sha256_bytes, sweep, write_atomic
 from edgeserve.machine import coded
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value, decode, encode
@@ -87,7 +87,7 @@ class Workspace(Closing):
             BundleError: EDGE-BUNDLE-051 there is none; whatever `read_manifest` refuses.
         """
         try:
-            with open(self.path / MANIFEST, "rb") as file:
+            with open(self.path / MANIFEST, "rb", opener=regular_file) as file:
                 status = os.fstat(file.fileno())
                 state = (status.st_ino, status.st_mtime_ns, status.st_size)
                 if self._read is None or self._read[0] != state:

@@ -118,6 +118,8 @@ def check_plans(case: Json, *_: object) -> str | None:
 class _Outcomes:
     """A prober that knows the outcomes beforehand."""
 
+    isolated = False
+
     def __init__(self, case: Json) -> None:
         self._case = case
 
@@ -197,7 +199,9 @@ def _start(start: Json, plan: ExecutionPlan, folder: Path) -> str | None:
         entry.write_text(start["leaves"])
     probed: list[str] = []
 
-    def probe_plan(plan: ExecutionPlan, _: object, __: object, tries: int) -> tuple[Any, None]:
+    def probe_plan(
+        plan: ExecutionPlan, _: object, __: object, tries: int, ___: object
+    ) -> tuple[Any, None]:
         if not entry.exists():
             raise AssertionError("a probe without an entry in the journal")
         probed.append(entry.read_text())
