@@ -21,6 +21,7 @@ import secrets
 import shutil
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -230,7 +231,7 @@ def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:
     try:
         found = sorted(_walk(top))
     except OSError as error:
-        raise unreadable(error, _named(error, top)) from error
+        raise unreadable(error, named(error, top)) from error
     for full in found:
         if full.is_symlink() or not full.is_file():
             wanted = "a regular file"
@@ -248,7 +249,7 @@ def _walk(top: Path) -> Iterator[Path]:
         yield from (link for name in folders if (link := Path(folder, name)).is_symlink())
 
 
-def _named(error: OSError, otherwise: Path) -> Path:
+def named(error: OSError, otherwise: Path) -> Path:
     """The file that the system named in ``error``, if it named one."""
     name = error.filename
     return Path(name) if isinstance(name, str | os.PathLike) else otherwise
@@ -324,7 +325,32 @@ def staged(target: Path, fs: Fs = LOCAL) -> Iterator[Path]:
         fs.sync_tree(stage)
         _swap(stage, target, fs)
     except OSError as error:
-        raise unwritable(error, _named(error, target)) from error
+        raise unwritable(error, named(error, target)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            _remove(stage, fs)
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path, fs: Fs = LOCAL) -> Iterator[Path]:
+    """A fresh folder for the block; what a killed process left of its own goes with the next one.
+
+    Args:
+        parent: Where it lies; where nothing can be written there, in the system's temporary folder.
+        fs: What makes it.
+
+    Raises:
+        OSError: it can be made nowhere.
+    """
+    stage = _stage_beside(parent / "any", fs)
+    try:
+        fs.mkdir(stage)
+    except OSError:
+        with tempfile.TemporaryDirectory(prefix="edgeserve-") as elsewhere:
+            yield Path(elsewhere)
+        return
+    try:
+        yield stage
     finally:
         with contextlib.suppress(OSError):
             _remove(stage, fs)
@@ -370,7 +396,7 @@ def sweep(folder: Path, fs: Fs = LOCAL) -> None:
     Raises:
         FilesError: EDGE-FILES-001, something cannot be removed.
     """
-    for left in sorted(folder.glob(f"{_STAGE_PREFIX}*")):
+    for left in _stages(folder):
         try:
             found = _STAGE.fullmatch(left.name)
             # The lock keeps other machines out.
@@ -381,14 +407,26 @@ def sweep(folder: Path, fs: Fs = LOCAL) -> None:
             raise unwritable(error, left) from error
 
 
+def _stages(folder: Path) -> list[Path]:
+    """What lies in a folder under a stage's name; nothing where it cannot be looked into."""
+    with contextlib.suppress(OSError):
+        return sorted(folder.glob(f"{_STAGE_PREFIX}*"))
+    return []
+
+
+def sweep_dead(folder: Path, fs: Fs = LOCAL) -> None:
+    """Undo what dead processes left in ``folder``, as far as that can be done; needs no lock."""
+    for left in _stages(folder):
+        with contextlib.suppress(OSError):
+            if (found := _STAGE.fullmatch(left.name)) and _is_dead(left, found):
+                _undo(left, fs)
+
+
 def _stage_beside(path: Path, fs: Fs) -> Path:
     """A fresh name beside ``path``, once what dead processes left there is removed."""
     if path.parent not in _looked_through:
         _looked_through.add(path.parent)
-        for left in path.parent.glob(f"{_STAGE_PREFIX}*"):
-            with contextlib.suppress(OSError):
-                if (found := _STAGE.fullmatch(left.name)) and _is_dead(left, found):
-                    _undo(left, fs)
+        sweep_dead(path.parent, fs)
     return path.with_name(f"{_STAGE_PREFIX}{_place()}-{os.getpid()}-{secrets.token_hex(4)}")
 
 

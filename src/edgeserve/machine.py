@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgeserve.errors import EdgeError, FilesError
-from edgeserve.files import HINTS, unreadable
+from edgeserve.files import HINTS, named, unreadable
 from edgeserve.user_lines import exception_chain
 
 #: Numbers by which a system says that it fails now, and may not fail the next time.
@@ -78,5 +78,5 @@ def coded(thing: str) -> Iterator[None]:
     except (OSError, MemoryError) as error:
         found = machine_error(error, thing)
         if found is None and isinstance(error, OSError):
-            found = unreadable(error, Path(error.filename or thing))
+            found = unreadable(error, named(error, Path(thing)))
         raise found or error from error

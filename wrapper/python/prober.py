@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ from edgeserve.backends import Session
 from edgeserve.bundle import Model
 from edgeserve.bundle.cache import default_root, private_folder
 from edgeserve.errors import BundleError, EdgeError, WorkerError
+from edgeserve.files import sweep_dead, temporary_folder
 from edgeserve.machine import machine_error
 from edgeserve.processing import Processor
 from edgeserve.wrapper.engine import ProbeOutcome, ProbeState, open_session, processor
@@ -238,12 +238,12 @@ class Prober:
         )
         # Each may wait for another process first.
         timeout = 2 * self._limit * len(todo) + _GRACE_S
-        with tempfile.TemporaryDirectory(prefix="edgeserve-") as folder:
+        with temporary_folder(self._folder) as folder:
             trials = jobs.run(
                 VERB,
                 request,
                 ProbeOutcomes,
-                Path(folder),
+                folder,
                 timeout=timeout,
                 on_progress=seen,
                 stop=self._stop,
@@ -328,7 +328,9 @@ def _probe_folder() -> tuple[Path, str]:
         BundleError: EDGE-BUNDLE-062, others may write there.
     """
     try:
-        return private_folder("wrapper"), ""
+        folder = private_folder("wrapper")
+        sweep_dead(folder)  # a start that only looks up would leave it for ever
+        return folder, ""
     except BundleError as error:
         if error.code != "EDGE-BUNDLE-060":
             raise

@@ -107,6 +107,8 @@ class Workspace(Closing):
     def lock(self, timeout: float = 2.0) -> Iterator[None]:
         """Hold the workspace for writing; the same object may hold it again within.
 
+        What the system raises in the block gets a code (`edgeserve.machine.coded`).
+
         Args:
             timeout: Seconds to wait for another holder.
 
@@ -118,7 +120,8 @@ class Workspace(Closing):
         try:
             if self._lock.lock_counter == 1:
                 self._sign()
-            yield
+            with coded(str(self.path)):
+                yield
         finally:
             if self._lock.lock_counter == 1:
                 with contextlib.suppress(OSError):
