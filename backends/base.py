@@ -278,6 +278,7 @@ class Backend(ABC):
         Raises:
             BackendError: EDGE-BACKEND-004 not installed, -005 delegate, -011 a file's bytes are not
                 the artifact's, -012 the engine refused the file, -014 unknown tap, -018 threads.
+            FilesError: EDGE-FILES-007, the machine failed.
         """
         _need(self.format, self.missing())
         usable = self.delegates()

@@ -66,7 +66,7 @@ class InterpreterSession(Session):
     def _engine(self, signature: str | None) -> Any:
         with self._lock:
             if signature not in self._loaded:
-                # The caller checks the first one's files too, before and after.
+                # The caller does so for the first one.
                 with VerifiedFiles(self._artifact.files, self._root, bool(self._loaded)) as files:
                     loaded = self._interpreter(signature)
                     files.check_names()

@@ -78,7 +78,8 @@ class VerifiedFiles(Closing):
     Args:
         entries: The files.
         root: The folder.
-        hashed: Compare the sha256 too; False: the caller just did, and nobody else writes there.
+        hashed: Compare the sha256 too, and later the names; False: the caller just compared the
+            sha256, and nobody else writes there.
 
     Raises:
         BackendError: EDGE-BACKEND-011, a file is not what is listed.
@@ -133,7 +134,7 @@ class VerifiedFiles(Closing):
         Raises:
             BackendError: EDGE-BACKEND-011.
         """
-        if not self._named:
+        if not (self._named and self._hashed):
             return
         taken = {self._root / path for path in self._open} - {self._root / p for p in self._named}
         for path, stamp in self._stamps.items():
