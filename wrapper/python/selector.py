@@ -129,9 +129,10 @@ class _Selector:
             fault = machine_error(error, candidate.name)
             if fault:
                 self._faults.append(fault)
-            elif not isinstance(error, EdgeError) or isinstance(error, BundleError):
+            told = fault or error
+            if not isinstance(told, EdgeError) or (fault is None and isinstance(told, BundleError)):
                 raise  # changed bytes are no candidate's fault, and no reason to go on
-            self._left.append(f"{candidate.name}: {(fault or error).message}")
+            self._left.append(f"{candidate.name}: {told.message}")
             return None
         notes = list(dict.fromkeys([*self._left, *passed]))
         note = f"passed over: {'; '.join(notes)}" if notes else ""
