@@ -407,7 +407,8 @@ def _is_dead(left: Path, found: re.Match[str]) -> bool:
 def _place() -> str:
     """Where a process id means one process: this machine, or this container."""
     said = platform.node()
-    for tell in (Path("/etc/machine-id").read_text, lambda: os.readlink("/proc/self/ns/pid")):
-        with contextlib.suppress(OSError):
-            said += tell()
+    with contextlib.suppress(OSError):
+        said += os.readlink("/proc/self/ns/pid")
+    with contextlib.suppress(OSError):
+        said += Path("/etc/machine-id").read_text()
     return sha256_bytes(said.encode())[:8]

@@ -62,12 +62,12 @@ class WorkerLimits:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        cut_log(self._log)
+        _cut_log(self._log)
 
     def _watch(self) -> None:
         looks, tree = 0, [self._pid]
         while not self._ended.wait(_INTERVAL_S):
-            cut_log(self._log)
+            _cut_log(self._log)
             if looks % _SEARCH == 0:
                 tree = list(_descendants(self._pid))
             looks += 1
@@ -94,7 +94,7 @@ def tell_where(pid: int) -> None:
             time.sleep(_WHERE_S)
 
 
-def cut_log(log: Path) -> None:
+def _cut_log(log: Path) -> None:
     """Keep the end of a log that has become too long; its writers append."""
     with contextlib.suppress(OSError):
         if log.stat().st_size <= _LOG_MOST:

@@ -31,6 +31,7 @@ CORE = {
     "tasks",
     "types",
     "user_lines",
+    "worker_limits",
     "worker_process",
 }
 BELOW = CORE | {"profiles", "backends"}
