@@ -44,6 +44,7 @@ class Repository:
     ) -> None:
         self._options, self._log, self._changed, self._open = options, log, on_change, opener
         self._ended = asyncio.Event()
+        self._opening: set[Future[LoadedModel]] = set()
         self.places: dict[str, ModelSlot] = {}
         self._room = MemoryBudget(options.memory_mb, options.pinned, self.places, self._evicted)
         for path in options.bundles:
@@ -179,11 +180,16 @@ class Repository:
         """Stop what is being loaded, wait so long for what runs, then close everything."""
         self.stop_loads()
         with contextlib.suppress(TimeoutError):
-            running = [hosted.admission.idle() for hosted in self.loaded()]
-            await asyncio.wait_for(asyncio.gather(*running), seconds)
+            await asyncio.wait_for(self._idle(), seconds)
         self._loads.shutdown()
         for place in self.places.values():
             self._room.evict(place)
+
+    async def _idle(self) -> None:
+        while self._opening:  # a trial that was stopped is not to be taken for a crash
+            await asyncio.sleep(0.01)
+        for hosted in self.loaded():
+            await hosted.admission.idle()
 
     async def _ensure(self, place: ModelSlot, again: bool = False) -> None:
         async with place.lock:
@@ -254,6 +260,8 @@ class Repository:
         if place.stop.is_set():
             raise _stopped(place)
         opening = self._loads.submit(self._open, place.path, self._options, place.stop)
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
         place.opening = asyncio.wrap_future(opening)
         try:
             return await place.opening

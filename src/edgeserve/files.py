@@ -320,6 +320,22 @@ def staged(target: Path, fs: Fs = LOCAL) -> Iterator[Path]:
             _remove(stage, fs)
 
 
+@contextlib.contextmanager
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    """A folder below ``parent`` for the block; a process that is killed leaves it to the next.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = _stage_beside(parent / "scratch", LOCAL)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            LOCAL.remove_tree(folder)
+
+
 def _swap(stage: Path, target: Path, fs: Fs) -> None:
     """Put ``stage`` in the place of ``target``; on failure ``target`` is what it was."""
     if not os.path.lexists(target):

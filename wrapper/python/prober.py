@@ -24,6 +24,7 @@ from edgeserve.backends import Session
 from edgeserve.bundle import Model
 from edgeserve.bundle.cache import default_root
 from edgeserve.errors import WorkerError
+from edgeserve.files import scratch_folder
 from edgeserve.processing import Processor
 from edgeserve.wrapper.engine import ProbeOutcome, ProbeState, open_session, processor
 from edgeserve.wrapper.plans import ExecutionPlan, device_digest
@@ -84,6 +85,7 @@ class Prober:
         self._folder, self._temporary, self._trouble = _probe_folder()
         self._cache, self._journal = ProbeCache(self._folder), ProbeJournal(self._folder)
         self._open: dict[str, Session] = {}
+        self._too_large: set[str] = set()  # not tried twice in one start
         self._stop = _stop.get()
         self.isolated = self._stop is not None
         #: Of `device_digest`; what was found out without a rehearsal says nothing of one.
@@ -164,6 +166,8 @@ class Prober:
             return outcome.tries >= _MAX_TRIES
         if outcome.state == "hung" and self._cache.age(outcome.key) < _HUNG_S:
             return True
+        if outcome.key in self._too_large:
+            return True
         if outcome.state in ("crashed", "hung"):
             return not again or (outcome.tries >= _MAX_TRIES and not _has_children())
         return True
@@ -198,6 +202,8 @@ class Prober:
                 return known | self._child(rest, seen)
             except (OSError, WorkerError) as error:
                 if self._stop and self._stop.is_set():
+                    for candidate in rest:
+                        self._journal.leftover(candidate.key)  # nobody's fault
                     raise
                 found = self._after_a_fall(rest, seen, error)
                 if not found:
@@ -218,12 +224,12 @@ class Prober:
         )
         # Each may wait for another process first.
         timeout = 2 * self._limit * len(todo) + _GRACE_S
-        with tempfile.TemporaryDirectory(prefix="edgeserve-") as folder:
+        with scratch_folder(self._folder) as folder:
             trials = jobs.run(
                 VERB,
                 request,
                 ProbeOutcomes,
-                Path(folder),
+                folder,
                 timeout=timeout,
                 on_progress=seen,
                 stop=self._stop,
@@ -255,6 +261,7 @@ class Prober:
         ending = error.got if isinstance(error, WorkerError) else str(error)
         if isinstance(error, WorkerError) and error.code == "EDGE-WORKER-008":
             ending += f" of memory, wanted {error.wanted}"
+            self._too_large.add(candidate.key)
         return self._record_crash(candidate, "crashed", f"its process ended with {ending}")
 
     def _record_crash(
