@@ -153,7 +153,8 @@ def test_a_load_that_hangs_holds_nobody_up_and_can_be_stopped(
     swapped = tmp_path / "swapped"
     put(swapped, make.workspace())
     end = asgi(str(swapped), str(make.workspace(name="beside")))
-    put(swapped, make.workspace(make.made("onnx-fp32", make.endless())))
+    bad = make.workspace(make.made("onnx-fp32", make.endless()))
+    put(swapped, bad)
     photo = models.png(models.pixels(1))
 
     repository, cache = end.app.service.repository, Path(os.environ["EDGESERVE_CACHE"]) / "wrapper"
@@ -167,7 +168,15 @@ def test_a_load_that_hangs_holds_nobody_up_and_can_be_stopped(
         other = await end.ask("POST", _LOAD.replace("tagger", "beside"))
         asked = await end.ask("POST", "/v2/models/tagger/predict", photo)
         assert (other.status, asked.status) == (200, 200)
-        assert not hanging.done()
+        again = asyncio.ensure_future(end.ask("POST", _LOAD))
+        await asyncio.sleep(0.1)
+        assert not hanging.done(), "a load of the same bundle waits for its turn"
+        put(swapped, make.workspace())
+        assert (await end.ask("POST", _LOAD)).status == 200, "another bundle does not"
+        assert ((await hanging).status, (await again).status) == (503, 200)
+        put(swapped, bad)
+        hanging = asyncio.ensure_future(end.ask("POST", _LOAD))
+        await asyncio.sleep(0.5)
         await end.ask("POST", _LOAD.replace("/load", "/unload"))
         stopped = await hanging
         assert (stopped.status, stopped.json["code"]) == (503, "EDGE-SERVE-018")
