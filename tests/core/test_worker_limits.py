@@ -98,3 +98,21 @@ def test_memory_of_the_children_counts(
         )
     assert (error.value.code, error.value.wanted) == ("EDGE-WORKER-008", "at most 400 MB of memory")
     assert gone([int(pid) for pid in (tmp_path / "job/pid").read_text().split()])
+
+
+def test_the_processor_time_is_limited_too(verbs: ModuleType, tmp_path: Path) -> None:
+    """A process that left the worker's group is killed by nobody else."""
+    from edgeserve.environment import usable_cores
+
+    (tmp_path / "users_module.py").write_text(
+        textwrap.dedent("""
+        import resource, time
+        def make():
+            time.sleep(0.2)
+            print(resource.getrlimit(resource.RLIMIT_CPU)[0])
+        """)
+    )
+    options: dict[str, Any] = {"path": [str(tmp_path)], "timeout": 30.0}
+    ask, job = verbs.Ask(), tmp_path / "job"
+    jobs.run(VERBS + "use_users_code", ask, verbs.Answer, job, **options)
+    assert (job / "log.txt").read_text() == f"{30 * usable_cores() + 60}\n"

@@ -245,7 +245,8 @@ class ProbeOutcome(Value, frozen=True):
         run_ms: Median time of one run of the model, milliseconds; None where it was not timed.
         reason: Why it is not accepted, in one line; empty when it is.
         tries: How often in a row it has failed, crashed or hung.
-        memory: Bytes that its process grew by, of a trial in a process of its own; else 0.
+        rehearsed: Whether it also ran zeros of typical sizes, in a process of its own.
+        memory: Bytes that this process grew by; 0: not known.
     """
 
     key: str
@@ -259,6 +260,7 @@ class ProbeOutcome(Value, frozen=True):
     run_ms: float | None = None
     reason: str = ""
     tries: int = 0
+    rehearsed: bool = False
     memory: int = 0
 
 

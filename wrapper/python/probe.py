@@ -250,7 +250,8 @@ def probe_plan(
         reason = f"answered {len(wrong)} of {proof.total} golden cases wrongly; {wrong[0]}"
         return candidate.outcome("refused", reason, **figures), None
     memory = max(0, held_memory(os.getpid()) - before) if rehearse else 0
-    return candidate.outcome("accepted", "", memory=memory, **figures), session
+    figures |= {"rehearsed": rehearse, "memory": memory}
+    return candidate.outcome("accepted", "", **figures), session
 
 
 def _close(session: Session | None) -> None:
@@ -279,7 +280,7 @@ def run_probe(
     try:
         with journal.attempt(candidate.key, candidate.name, limit_s):
             now = cache.get(candidate.key)
-            if now is not None and now != before:
+            if now is not None and now != before and (now.rehearsed or not rehearse):
                 return now, None
             with _watchdog(candidate.key, limit_s) if child else contextlib.nullcontext():
                 tries = now.tries if now else 0

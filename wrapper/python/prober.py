@@ -27,7 +27,7 @@ from edgeserve.errors import WorkerError
 from edgeserve.files import scratch_folder
 from edgeserve.processing import Processor
 from edgeserve.wrapper.engine import ProbeOutcome, ProbeState, open_session, processor
-from edgeserve.wrapper.plans import ExecutionPlan, device_digest
+from edgeserve.wrapper.plans import ExecutionPlan
 from edgeserve.wrapper.probe import (
     VERB,
     ProbeBusy,
@@ -47,7 +47,7 @@ _WITHOUT_CHILDREN = ("android", "emscripten", "ios", "tvos", "wasi", "watchos")
 #: So often in a row a candidate may fail, or take this very process down, before it is left alone.
 _MAX_TRIES = 3
 #: What hung is left alone for so long, seconds: the next start must not wait for it again.
-_HUNG_S = 86_400.0
+_HUNG_S = 3600.0
 #: Bytes that a trial may hold: so many, and so many times the files of the artifact.
 _TRIAL_BYTES, _TRIAL_TIMES = 4 << 30, 8
 _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
@@ -88,8 +88,6 @@ class Prober:
         self._too_large: set[str] = set()  # not tried twice in one start
         self._stop = _stop.get()
         self.isolated = self._stop is not None
-        #: Of `device_digest`; what was found out without a rehearsal says nothing of one.
-        self.digest = device_digest() + " rehearsed" * self.isolated
 
     @property
     def trouble(self) -> str:
@@ -170,7 +168,7 @@ class Prober:
             return True
         if outcome.state in ("crashed", "hung"):
             return not again or (outcome.tries >= _MAX_TRIES and not _has_children())
-        return True
+        return outcome.rehearsed or outcome.state != "accepted" or not self.isolated
 
     def _needs_subprocess(
         self, candidates: Sequence[ExecutionPlan], found: Iterable[ProbeOutcome | None]
