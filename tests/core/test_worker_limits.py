@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edgeserve import jobs
-from edgeserve.errors import WorkerError
+from edgeserve.errors import UsageError, WorkerError
 
 VERBS = "edgeserve.verbs_for_tests:"
 
@@ -116,3 +116,14 @@ def test_the_processor_time_is_limited_too(verbs: ModuleType, tmp_path: Path) ->
     ask, job = verbs.Ask(), tmp_path / "job"
     jobs.run(VERBS + "use_users_code", ask, verbs.Answer, job, **options)
     assert (job / "log.txt").read_text() == f"{30 * usable_cores() + 60}\n"
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "4 GB", "1e3", "9" * 5000, "\u0663"])
+def test_a_limit_that_is_no_number_is_refused(
+    verbs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("EDGESERVE_WORKER_MB", given)
+    with pytest.raises(UsageError) as error:
+        jobs.run(VERBS + "double", verbs.Ask(), verbs.Answer, tmp_path / "job")
+    assert error.value.code == "EDGE-USAGE-014"
+    assert not (tmp_path / "job").exists()

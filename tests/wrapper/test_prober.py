@@ -308,7 +308,7 @@ def test_two_processes_share_one_trial(make: Any) -> None:
 
 
 def test_what_only_answered_golden_cases_is_rehearsed_for_a_service(make: Any) -> None:
-    """Zeros of typical sizes are run in a child, once; without golden cases they are all there is."""
+    """Zeros of typical sizes run in a child, once; without golden cases they are all there is."""
     stop = threading.Event()
     root = make.workspace()
     with opened(root) as (attempts, [candidate]):
