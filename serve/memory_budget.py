@@ -29,6 +29,7 @@ class ModelSlot:
         lock: Held while it is being loaded, so that it is loaded once.
         stop: Ends the load that is under way once it is set.
         opening: That load; None: there is none.
+        loading: The state of the file that it opens.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ModelSlot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     stop: threading.Event = field(default_factory=threading.Event)
     opening: asyncio.Future[LoadedModel] | None = None
+    loading: tuple[tuple[int, ...], ...] = ()
 
     def stop_load(self) -> None:
         """End the load that is under way, and wait for none of its thread."""

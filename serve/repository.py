@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
 
+from edgeserve.bundle.manifest import MANIFEST
 from edgeserve.errors import EdgeError, ServeError
 from edgeserve.serve.loaded_model import LoadedModel, load_model
 from edgeserve.serve.memory_budget import MemoryBudget, ModelSlot, name_and_size
@@ -44,6 +46,7 @@ class Repository:
     ) -> None:
         self._options, self._log, self._changed, self._open = options, log, on_change, opener
         self._ended = asyncio.Event()
+        self._opening: set[Future[LoadedModel]] = set()
         self.places: dict[str, ModelSlot] = {}
         self._room = MemoryBudget(options.memory_mb, options.pinned, self.places, self._evicted)
         for path in options.bundles:
@@ -136,10 +139,14 @@ class Repository:
     async def load(self, name: str) -> None:
         """Load a model, or in place of it what lies at its path by now; requests go on meanwhile.
 
+        A load of what lay there before is stopped.
+
         Raises:
             RequestRejected: EDGE-SERVE-017 unknown; -018 it cannot be loaded: the old one stays.
         """
         place = self.place(name)
+        if place.opening is not None and place.loading != _file_state(place.path):
+            place.stop_load()
         place.wanted = True
         try:
             await self._ensure(place, again=True)
@@ -179,11 +186,16 @@ class Repository:
         """Stop what is being loaded, wait so long for what runs, then close everything."""
         self.stop_loads()
         with contextlib.suppress(TimeoutError):
-            running = [hosted.admission.idle() for hosted in self.loaded()]
-            await asyncio.wait_for(asyncio.gather(*running), seconds)
+            await asyncio.wait_for(self._idle(), seconds)
         self._loads.shutdown()
         for place in self.places.values():
             self._room.evict(place)
+
+    async def _idle(self) -> None:
+        while self._opening:  # a trial that was stopped is not to be taken for a crash
+            await asyncio.sleep(0.01)
+        for hosted in self.loaded():
+            await hosted.admission.idle()
 
     async def _ensure(self, place: ModelSlot, again: bool = False) -> None:
         async with place.lock:
@@ -253,7 +265,10 @@ class Repository:
         """Open a model; who stops waiting for it also stops the load."""
         if place.stop.is_set():
             raise _stopped(place)
+        place.loading = _file_state(place.path)
         opening = self._loads.submit(self._open, place.path, self._options, place.stop)
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
         place.opening = asyncio.wrap_future(opening)
         try:
             return await place.opening
@@ -267,13 +282,23 @@ class Repository:
             place.opening = None
 
 
+def _file_state(path: str) -> tuple[tuple[int, ...], ...]:
+    """What changes when another bundle or workspace is put at a path."""
+    found = []
+    for each in (path, os.path.join(path, MANIFEST)):
+        with contextlib.suppress(OSError):
+            state = os.stat(each)
+            found.append((state.st_ino, state.st_mtime_ns, state.st_size))
+    return tuple(found)
+
+
 def _retire(opening: Future[LoadedModel]) -> None:
     if not opening.cancelled() and not opening.exception():
         opening.result().retire()
 
 
 def _stopped(place: ModelSlot) -> ServeError:
-    wanted, got = "to be loaded", "an unload or the end of the endpoint meanwhile"
+    wanted, got = "to be loaded", "an unload, another bundle or the end of the endpoint meanwhile"
     hint = f"POST /v2/repository/models/{place.name}/load"
     return ServeError("EDGE-SERVE-018", f"model {place.name}", wanted=wanted, got=got, hint=hint)
 

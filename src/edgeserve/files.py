@@ -332,7 +332,7 @@ def staged(target: Path, fs: Fs = LOCAL) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def temporary_folder(parent: Path, fs: Fs = LOCAL) -> Iterator[Path]:
+def scratch_folder(parent: Path, fs: Fs = LOCAL) -> Iterator[Path]:
     """A fresh folder for the block; what a killed process left of its own goes with the next one.
 
     Args:
@@ -345,10 +345,8 @@ def temporary_folder(parent: Path, fs: Fs = LOCAL) -> Iterator[Path]:
     stage = _stage_beside(parent / "any", fs)
     try:
         fs.mkdir(stage)
-    except OSError:
-        with tempfile.TemporaryDirectory(prefix="edgeserve-") as elsewhere:
-            yield Path(elsewhere)
-        return
+    except OSError:  # left before the block runs, whose errors have other causes
+        stage = Path(tempfile.mkdtemp(prefix="edgeserve-"))
     try:
         yield stage
     finally:
@@ -455,7 +453,8 @@ def _is_dead(left: Path, found: re.Match[str]) -> bool:
 def _place() -> str:
     """Where a process id means one process: this machine, or this container."""
     said = platform.node()
-    for tell in (Path("/etc/machine-id").read_text, lambda: os.readlink("/proc/self/ns/pid")):
-        with contextlib.suppress(OSError):
-            said += tell()
+    with contextlib.suppress(OSError):
+        said += os.readlink("/proc/self/ns/pid")
+    with contextlib.suppress(OSError):
+        said += Path("/etc/machine-id").read_text()
     return sha256_bytes(said.encode())[:8]

@@ -35,7 +35,7 @@ from edgeserve.errors import EdgeError, WorkerError, revive
 from edgeserve.files import unwritable, write_atomic
 from edgeserve.types.base import Value, decode, encode
 from edgeserve.user_lines import line_of_text
-from edgeserve.worker_limits import MB, WORKER_MB, WorkerLimits, tell_where
+from edgeserve.worker_limits import MB, WORKER_MB, WorkerLimits, fixed_limit, tell_where
 from edgeserve.worker_process import WorkerProcess, read_exactly
 
 R = TypeVar("R", bound=Value)
@@ -114,7 +114,9 @@ def run(
         WorkerError: EDGE-WORKER-001 unexpected exception, -002 crash, -003 timeout, -004 not a
             verb, -005 the result is not a ``result``, -006 stopped, -008 out of memory.
         FilesError: EDGE-FILES-001, the job folder cannot be written.
+        UsageError: EDGE-USAGE-014, the limit of memory that the user set is not a number.
     """
+    fixed_limit()  # before anything is started
     folder = folder.absolute()
     job = Job(verb=verb, request=msgspec.Raw(encode(request)), path=tuple(path))
     write_atomic(folder / "job.json", encode(job))

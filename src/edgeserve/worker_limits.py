@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgeserve.environment import available_memory, usable_cores
+from edgeserve.errors import UsageError
 
 MB = 1 << 20
 #: Environment variable with the megabytes that a worker may hold, in place of any other limit.
@@ -50,7 +51,7 @@ class WorkerLimits:
     def __init__(self, pid: int, log: Path, memory: int | None, seconds: float) -> None:
         self.allowed = self.held = 0
         self._pid, self._log, self._memory = pid, log, memory
-        self._fixed = int(os.environ.get(WORKER_MB) or 0) * MB
+        self._fixed = fixed_limit()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="worker-limits", daemon=True)
         _limit_processor(pid, seconds)
@@ -62,12 +63,12 @@ class WorkerLimits:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        cut_log(self._log)
+        _cut_log(self._log)
 
     def _watch(self) -> None:
         looks, tree = 0, [self._pid]
         while not self._ended.wait(_INTERVAL_S):
-            cut_log(self._log)
+            _cut_log(self._log)
             if looks % _SEARCH == 0:
                 tree = list(_descendants(self._pid))
             looks += 1
@@ -86,6 +87,19 @@ class WorkerLimits:
         return share if self._memory is None else min(share, self._memory)
 
 
+def fixed_limit() -> int:
+    """Bytes that the user lets a worker hold; 0: nothing was said.
+
+    Raises:
+        UsageError: EDGE-USAGE-014, it is not a number.
+    """
+    given = os.environ.get(WORKER_MB, "")
+    if not given or (given.isascii() and given.isdigit() and len(given) < 13 and int(given)):
+        return int(given or 0) * MB
+    wanted, hint = "a number of megabytes", "set it to e.g. 8192, or unset it"
+    raise UsageError("EDGE-USAGE-014", WORKER_MB, wanted=wanted, got=repr(given), hint=hint)
+
+
 def tell_where(pid: int) -> None:
     """Let a worker that is about to be killed write to its log which line it is at."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -94,7 +108,7 @@ def tell_where(pid: int) -> None:
             time.sleep(_WHERE_S)
 
 
-def cut_log(log: Path) -> None:
+def _cut_log(log: Path) -> None:
     """Keep the end of a log that has become too long; its writers append."""
     with contextlib.suppress(OSError):
         if log.stat().st_size <= _LOG_MOST:

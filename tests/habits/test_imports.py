@@ -33,6 +33,7 @@ CORE = {
     "types",
     "user_lines",
     "verified_files",
+    "worker_limits",
     "worker_process",
 }
 BELOW = CORE | {"profiles", "backends"}

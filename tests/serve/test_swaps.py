@@ -153,23 +153,37 @@ def test_a_load_that_hangs_holds_nobody_up_and_can_be_stopped(
     swapped = tmp_path / "swapped"
     put(swapped, make.workspace())
     end = asgi(str(swapped), str(make.workspace(name="beside")))
-    put(swapped, make.workspace(make.made("onnx-fp32", make.endless())))
+    bad = make.workspace(make.made("onnx-fp32", make.endless()))
+    put(swapped, bad)
     photo = models.png(models.pixels(1))
+
+    repository, cache = end.app.service.repository, Path(os.environ["EDGESERVE_CACHE"]) / "wrapper"
 
     async def go() -> None:
         before = set(psutil.Process().children(recursive=True))
         hanging = asyncio.ensure_future(end.ask("POST", _LOAD))
-        while not list(Path(os.environ["EDGESERVE_CACHE"]).glob("wrapper/*.trying")):
+        while not list(cache.glob("*.trying")):
             await asyncio.sleep(0.05)
         began = time.monotonic()
         other = await end.ask("POST", _LOAD.replace("tagger", "beside"))
         asked = await end.ask("POST", "/v2/models/tagger/predict", photo)
         assert (other.status, asked.status) == (200, 200)
-        assert not hanging.done()
+        again = asyncio.ensure_future(end.ask("POST", _LOAD))
+        await asyncio.sleep(0.1)
+        assert not hanging.done(), "a load of the same bundle waits for its turn"
+        put(swapped, make.workspace())
+        assert (await end.ask("POST", _LOAD)).status == 200, "another bundle does not"
+        assert ((await hanging).status, (await again).status) == (503, 200)
+        put(swapped, bad)
+        hanging = asyncio.ensure_future(end.ask("POST", _LOAD))
+        await asyncio.sleep(0.5)
         await end.ask("POST", _LOAD.replace("/load", "/unload"))
         stopped = await hanging
         assert (stopped.status, stopped.json["code"]) == (503, "EDGE-SERVE-018")
         assert time.monotonic() - began < 5
+        while repository._opening and time.monotonic() - began < 5:
+            await asyncio.sleep(0.05)
+        assert not [*cache.glob("*.trying"), *cache.glob(".tmp-*")], "it would count as crashed"
         left = set(psutil.Process().children(recursive=True)) - before
         assert len([p for p in left if p.is_running()]) <= 1, "only the fork server stays"
         hanging = asyncio.ensure_future(end.ask("POST", _LOAD))
@@ -177,6 +191,7 @@ def test_a_load_that_hangs_holds_nobody_up_and_can_be_stopped(
         began = time.monotonic()
         await end.app.stop()
         assert time.monotonic() - began < 2
+        assert not [*cache.glob("*.trying"), *cache.glob(".tmp-*")]
         await hanging
 
     end.run(go())

@@ -25,7 +25,7 @@ from edgeserve.bundle import open_model
 from edgeserve.wrapper.engine import ProbeOutcome
 from edgeserve.wrapper.plans import Constraints, ExecutionPlan, device_digest, plan_tiers
 from edgeserve.wrapper.probe import ProbeCache, ProbeJournal
-from edgeserve.wrapper.prober import Prober
+from edgeserve.wrapper.prober import Prober, isolated
 
 Npu = Callable[..., Any]
 
@@ -147,7 +147,7 @@ from pathlib import Path
 from edgeserve import backends, jobs
 from edgeserve.bundle import open_model
 from edgeserve.wrapper.plans import Constraints, device_digest, plan_tiers
-from edgeserve.wrapper.prober import Prober
+from edgeserve.wrapper.prober import Prober, isolated
 
 with open_model(sys.argv[1]) as model:
     found = plan_tiers(model.manifest, Constraints(threads=1), backends.get, device_digest())
@@ -393,3 +393,22 @@ def test_two_processes_share_one_trial(make: Any) -> None:
             )
         thread.join()
         assert [o.reason for o in found] == ["by the first"]
+
+
+def test_what_only_answered_golden_cases_is_rehearsed_for_a_service(make: Any) -> None:
+    """Zeros of typical sizes run in a child, once; without golden cases they are all there is."""
+    stop = threading.Event()
+    root = make.workspace()
+    with opened(root) as (attempts, [candidate]):
+        assert not attempts.outcomes([candidate])[candidate.key].rehearsed
+    with isolated(stop), opened(root) as (attempts, [candidate]):
+        outcome = attempts.outcomes([candidate])[candidate.key]
+        assert (outcome.state, outcome.rehearsed, outcome.total) == ("accepted", True, 4)
+        assert 0 < outcome.memory < 512 << 20
+        kept = attempts.outcomes([candidate])[candidate.key]
+    assert kept == outcome
+    with isolated(stop), opened(make.workspace(golden=False)) as (attempts, [candidate]):
+        outcome = attempts.outcomes([candidate])[candidate.key]
+        assert (outcome.state, outcome.rehearsed, outcome.total) == ("accepted", True, 0)
+        stop.set()
+        assert attempts.outcomes([candidate])[candidate.key] == outcome

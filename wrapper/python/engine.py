@@ -267,7 +267,8 @@ class ProbeOutcome(Value, frozen=True):
         made: When, seconds since the epoch.
         trouble: Of a deferred one, the fields of the machine's error.
         seal: Of one that is kept, what proves that this user's edgeserve wrote it.
-        memory: Bytes that its process grew by, of a trial in a process of its own; else 0.
+        rehearsed: Whether it also ran zeros of typical sizes, in a process of its own.
+        memory: Bytes that this process grew by; 0: not known.
     """
 
     key: str
@@ -284,6 +285,7 @@ class ProbeOutcome(Value, frozen=True):
     made: float = 0.0
     trouble: dict[str, str | None] | None = None
     seal: str = ""
+    rehearsed: bool = False
     memory: int = 0
 
 

@@ -168,14 +168,13 @@ class ProbeJournal:
     @contextlib.contextmanager
     def _locked(self, key: str, wait: float) -> Iterator[None]:
         lock = FileLock(self.folder / f"{key}.lock")
-        try:
-            self._fs.mkdir(self.folder)
-            lock.acquire(timeout=wait)
-        except Timeout:
-            raise ProbeBusy(key) from None
-        except (OSError, NotImplementedError):
-            yield  # nothing can be written there, so there is nothing to guard either
-            return
+        # Where nothing can be written there is nothing to guard either.
+        with contextlib.suppress(OSError, NotImplementedError):
+            try:
+                self._fs.mkdir(self.folder)
+                lock.acquire(timeout=wait)
+            except Timeout:
+                raise ProbeBusy(key) from None
         try:
             yield
         finally:
@@ -277,7 +276,8 @@ def probe_plan(
         reason = f"answered {len(wrong)} of {proof.total} golden cases wrongly; {wrong[0]}"
         return candidate.outcome("refused", reason, tries=tries + 1, **figures), None
     memory = max(0, held_memory(os.getpid()) - before) if rehearse else 0
-    return candidate.outcome("accepted", "", memory=memory, **figures), session
+    figures |= {"rehearsed": rehearse, "memory": memory}
+    return candidate.outcome("accepted", "", **figures), session
 
 
 def _close(session: Session | None) -> None:
@@ -306,7 +306,7 @@ def run_probe(
     try:
         with journal.attempt(candidate.key, candidate.name, limit_s):
             now = cache.get(candidate.key)
-            if now is not None and now != before:
+            if now is not None and now != before and (now.rehearsed or not rehearse):
                 return now, None
             with _watchdog(candidate.key, limit_s) if child else contextlib.nullcontext():
                 tries = now.tries if now else 0

@@ -23,11 +23,11 @@ from edgeserve.backends import Session
 from edgeserve.bundle import Model
 from edgeserve.bundle.cache import default_root, private_folder
 from edgeserve.errors import BundleError, EdgeError, WorkerError
-from edgeserve.files import sweep_dead, temporary_folder
+from edgeserve.files import scratch_folder, sweep_dead
 from edgeserve.machine import machine_error
 from edgeserve.processing import Processor
 from edgeserve.wrapper.engine import ProbeOutcome, ProbeState, open_session, processor
-from edgeserve.wrapper.plans import ExecutionPlan, device_digest
+from edgeserve.wrapper.plans import ExecutionPlan
 from edgeserve.wrapper.probe import (
     UNKEPT,
     VERB,
@@ -89,10 +89,9 @@ class Prober:
         self._cache, self._journal = ProbeCache(self._folder), ProbeJournal(self._folder)
         self._open: dict[str, Session] = {}
         self._cut_short: list[str] = []
+        self._too_large: set[str] = set()  # not tried twice in one start
         self._stop = _stop.get()
         self.isolated = self._stop is not None
-        #: Of `device_digest`; what was found out without a rehearsal says nothing of one.
-        self.digest = device_digest() + " rehearsed" * self.isolated
 
     @property
     def trouble(self) -> str:
@@ -164,7 +163,7 @@ class Prober:
     def _settled(self, outcome: ProbeOutcome, again: bool) -> bool:
         """Whether an outcome needs no new trial."""
         if outcome.state == "accepted":
-            return True
+            return outcome.rehearsed or not self.isolated
         if outcome.tries >= _MAX_TRIES and not _has_children() and outcome.state != "refused":
             return True
         if outcome.reason == _CUT_SHORT and outcome.tries < 2 and _has_children():
@@ -175,7 +174,8 @@ class Prober:
             return False
         if outcome.state == "failed":
             return outcome.tries >= _MAX_TRIES
-        return not again or outcome.state in ("refused", "hung")
+        too_large = outcome.key in self._too_large
+        return too_large or not again or outcome.state in ("refused", "hung")
 
     def _needs_subprocess(
         self, candidates: Sequence[ExecutionPlan], found: Iterable[ProbeOutcome | None]
@@ -238,7 +238,7 @@ class Prober:
         )
         # Each may wait for another process first.
         timeout = 2 * self._limit * len(todo) + _GRACE_S
-        with temporary_folder(self._folder) as folder:
+        with scratch_folder(self._folder) as folder:
             trials = jobs.run(
                 VERB,
                 request,
@@ -281,6 +281,7 @@ class Prober:
         ending = error.got if isinstance(error, WorkerError) else str(error)
         if isinstance(error, WorkerError) and error.code == "EDGE-WORKER-008":
             ending += f" of memory, wanted {error.wanted}"
+            self._too_large.add(candidate.key)
         return self._record_crash(candidate, "crashed", f"its process ended with {ending}")
 
     def _record_crash(

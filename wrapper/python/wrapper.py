@@ -23,7 +23,7 @@ from edgeserve.types.profile import Profile
 from edgeserve.types.records import RanOn, Record, Tensors, unverified_origin, with_ran_on
 from edgeserve.wrapper.certificate import Certificate, certify
 from edgeserve.wrapper.engine import Engine, processor
-from edgeserve.wrapper.plans import parse_constraints, plan_tiers
+from edgeserve.wrapper.plans import device_digest, parse_constraints, plan_tiers
 from edgeserve.wrapper.prober import Prober
 from edgeserve.wrapper.selector import Selection, select
 
@@ -107,7 +107,7 @@ class Wrapper(Closing):
             self._around = processor(self._model)
             attempts = Prober(self._model, around=self._around)
             stack.callback(attempts.close)
-            candidates = plan_tiers(self.manifest, self._wish, backends.get, attempts.digest)
+            candidates = plan_tiers(self.manifest, self._wish, backends.get, device_digest())
             engine, unavailable = None, None
             try:
                 chosen = select(self.manifest, candidates, attempts, self._wish.strict)
