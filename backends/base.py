@@ -18,10 +18,11 @@ from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, ConvertError
-from edgeserve.files import sha256_file
+from edgeserve.machine import machine_error
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Target
+from edgeserve.verified_files import VerifiedFiles
 
 __all__ = ["UNAVAILABLE", "Backend", "PlainConversion", "Session", "check_file", "check_files"]
 
@@ -277,6 +278,7 @@ class Backend(ABC):
         Raises:
             BackendError: EDGE-BACKEND-004 not installed, -005 delegate, -011 a file's bytes are not
                 the artifact's, -012 the engine refused the file, -014 unknown tap, -018 threads.
+            FilesError: EDGE-FILES-007, the machine failed.
         """
         _need(self.format, self.missing())
         usable = self.delegates()
@@ -298,9 +300,20 @@ class Backend(ABC):
             raise BackendError(
                 "EDGE-BACKEND-018", "threads", wanted=f"1 to {most}", got=str(threads), hint=hint
             )
-        if not verified:
-            check_files(artifact, root)
-        return self._load(artifact, root, LoadOptions(taken, threads, tuple(taps), optimize))
+        with VerifiedFiles(artifact.files, root, hashed=not verified) as files:
+            how = LoadOptions(taken, threads, tuple(taps), optimize, files)
+            try:
+                session = self._load(artifact, root, how)
+            except Exception as error:
+                if fault := machine_error(error, artifact.name):
+                    raise fault from error
+                raise
+            try:
+                files.check_names()
+            except BackendError:
+                session.close()
+                raise
+        return session
 
     def inspect(self, artifact: Artifact, root: Path) -> Graph:
         """Look into an artifact without running it.
@@ -324,28 +337,14 @@ def _need(format: str, missing: str | None) -> None:
 
 
 def check_files(artifact: Artifact, root: Path) -> None:
-    """Compare every file of an artifact with its recorded size and sha256 (see `check_file`)."""
-    for entry in artifact.files:
-        check_file(entry, root)
-
-
-def check_file(entry: FileEntry, root: Path) -> None:
-    """Compare one file with its entry: a regular file inside ``root``, with that size and sha256.
+    """Compare every file of an artifact with its recorded size and sha256.
 
     Raises:
         BackendError: EDGE-BACKEND-011.
     """
-    path = root / entry.path
-    wanted = f"{entry.size} bytes, sha256 {entry.sha256[:12]}"
-    if path.is_symlink() or not path.is_file() or root.resolve() not in path.resolve().parents:
-        raise _changed(entry.path, wanted, "no regular file in its place")
-    size = path.stat().st_size
-    if size != entry.size:
-        raise _changed(entry.path, wanted, f"{size} bytes")
-    if (digest := sha256_file(path)) != entry.sha256:
-        raise _changed(entry.path, wanted, f"sha256 {digest[:12]}")
+    VerifiedFiles(artifact.files, root).close()
 
 
-def _changed(path: str, wanted: str, got: str) -> BackendError:
-    hint = "make the artifact again, or copy it again from where it is whole"
-    return BackendError("EDGE-BACKEND-011", f"file {path!r}", wanted=wanted, got=got, hint=hint)
+def check_file(entry: FileEntry, root: Path) -> None:
+    """Compare one file with its entry, as `check_files` does."""
+    VerifiedFiles((entry,), root).close()

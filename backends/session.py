@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -17,8 +18,11 @@ import numpy as np
 from edgeserve.backends.edge_values import Edge
 from edgeserve.backends.graph import ActivationRange
 from edgeserve.errors import BackendError, EdgeError
+from edgeserve.machine import machine_error
+from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import IO, DType, TensorSpec
+from edgeserve.verified_files import VerifiedFiles
 
 # What numpy calls a dtype, where that differs from our word.
 _SPECIAL: dict[str, type] = {"bool": np.bool_, "string": np.object_}
@@ -142,12 +146,18 @@ class LoadOptions(NamedTuple):
         threads: Threads for one run; None: as many as this process may use.
         taps: Inner tensors to return as well.
         optimize: Let the engine rewrite its graph.
+        files: The artifact's files, open; None: they are opened by name.
     """
 
     delegate: str = "cpu"
     threads: int | None = None
     taps: tuple[str, ...] = ()
     optimize: bool = True
+    files: VerifiedFiles | None = None
+
+    def path(self, artifact: Artifact, root: Path) -> Path:
+        """Where a runtime opens the entry of an artifact of one file: by descriptor, if it can."""
+        return self.files.path(artifact.entry) if self.files else root / artifact.entry
 
 
 class Session(ABC):
@@ -193,6 +203,7 @@ class Session(ABC):
         Raises:
             BackendError: EDGE-BACKEND-007 closed, -008 names, -009 dtype, -010 shape, -013 the
                 engine failed.
+            FilesError: EDGE-FILES-007, the machine failed: it has no memory left, say.
         """
         if self._closed:
             wanted = "an open session"
@@ -207,10 +218,12 @@ class Session(ABC):
         except Exception as error:  # the border to the engine
             raise self._failed(error) from error
 
-    def _failed(self, error: Exception) -> BackendError:
+    def _failed(self, error: Exception) -> EdgeError:
         engine = f"{self.runtime.name} {self.runtime.version}"
         got = first_line(error)
-        return BackendError("EDGE-BACKEND-013", engine, wanted="an answer", got=got, hint=_COMPARE)
+        return machine_error(error, engine) or BackendError(
+            "EDGE-BACKEND-013", engine, wanted="an answer", got=got, hint=_COMPARE
+        )
 
     def inner(self, feed: Mapping[str, np.ndarray]) -> dict[str, ActivationRange]:
         """What inner tensors range over on one feed, by source op; empty: not to be had here.

@@ -26,6 +26,7 @@ from edgeserve.backends.base import PlainConversion
 from edgeserve.backends.torch.diagnose.unsupported_op import base_name
 from edgeserve.convert.target import try_routes
 from edgeserve.errors import EdgeError
+from edgeserve.files import scratch_folder
 from edgeserve.types.source import Exported, Source
 from edgeserve.user_lines import exception_chain, one_line
 
@@ -69,8 +70,7 @@ def conversion_failure(backend: Backend, exported: Exported, root: Path) -> Fail
     from edgeserve.backends.torch import load_examples, reference_artifact
 
     feed = load_examples(exported, root)
-    with tempfile.TemporaryDirectory(prefix=".tmp-bisect-") as folder:
-        out = Path(folder)
+    with scratch_folder(Path(tempfile.gettempdir())) as out:
         try:
             artifact = try_routes(backend, exported, root, out)
             with backend.load(artifact, out, threads=1) as session:
@@ -92,8 +92,7 @@ def part_failure(backend: Backend, part: GraphSlice) -> Failure | None:
     from edgeserve.backends.torch.program.inspect import graph_sha256, weights_of
     from edgeserve.backends.torch.program.io import write_program
 
-    with tempfile.TemporaryDirectory(prefix=".tmp-bisect-") as folder:
-        root = Path(folder)
+    with scratch_folder(Path(tempfile.gettempdir())) as root:
         try:
             program = export_module(part.module, part.examples, ExportOptions(), root)
             entry, examples = write_program(program, root)

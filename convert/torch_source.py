@@ -79,7 +79,7 @@ def call_factory(source: Source) -> SourceModule:
 def _import(name: str, folder: Path) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # the user's own code
+    except BaseException as error:  # the user's own code
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and (name == missing or name.startswith(missing + ".")):
             raise _no_module(name, folder) from error
@@ -156,7 +156,7 @@ def run_factory(factory: Callable[[], Any], location: str, folder: Path) -> Any:
         return factory()
     except EdgeError:
         raise
-    except (Exception, SystemExit) as error:  # the user's own code
+    except BaseException as error:  # the user's own code
         raise ConvertError(
             "EDGE-CONVERT-007",
             f"factory {location!r}",

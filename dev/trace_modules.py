@@ -154,10 +154,10 @@ def _trace_infer(bundle: str, recorder: Recorder) -> list[str]:
     """Serve the bundle in another thread and send one request of zeros."""
     import io
 
-    from edgeserve.serve.loaded_model import zero_feed
     from edgeserve.serve.options import ServeOptions
     from edgeserve.serve.server import RunningServer, serve
     from edgeserve.serve.telemetry import Log
+    from edgeserve.wrapper.engine import zero_feed
 
     started, running = threading.Event(), []
 

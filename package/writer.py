@@ -34,6 +34,7 @@ from edgeserve.bundle.zipfmt import (
 )
 from edgeserve.errors import PackageError
 from edgeserve.files import LOCAL, Fs, staged_file
+from edgeserve.machine import coded
 from edgeserve.types.artifact import Artifact, FileEntry, Judgement, Reason, Refused
 from edgeserve.types.base import Value, decode, encode
 from edgeserve.types.manifest import Manifest
@@ -298,13 +299,15 @@ def _stream(
     yield end_bytes(len(entries), len(directory), offset)
 
 
+@coded("package")
 def package(options: PackageOptions, fs: Fs = LOCAL) -> Packaged:
     """Write the bundle that ``options`` asks for. Reads the workspace without locking it.
 
     Raises:
         PackageError: EDGE-PACKAGE-001 to -009 (`edgeserve explain` tells each).
         BundleError: the workspace or its manifest breaks a rule.
-        FilesError: EDGE-FILES-001, the bundle cannot be written; an older one is untouched.
+        FilesError: EDGE-FILES-001 or -007, the bundle cannot be written, or the workspace not be
+            read; an older bundle is untouched.
     """
     workspace = Workspace(options.out)
     out = Path(options.bundle)

@@ -16,11 +16,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
 from edgeserve.durations import DurationEstimate
 from edgeserve.serve.request_errors import RequestRejected, rejected
+from edgeserve.serve.threads import DaemonThreads
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class AdmissionQueue:
         self.waits = DurationEstimate(1.0, 0.0)
         self.active = 0
         self._waiting: deque[_Waiter] = deque()
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"edgeserve-{name}")
+        self._pool = DaemonThreads(workers, f"edgeserve-{name}")
 
     @property
     def waiting(self) -> int:

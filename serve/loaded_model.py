@@ -8,16 +8,12 @@ slower than one.
 from __future__ import annotations
 
 import math
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from edgeserve import backends
 from edgeserve.durations import Throughput, time_runs
@@ -28,9 +24,9 @@ from edgeserve.serve.telemetry import ModelStatistics
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper import Wrapper
+from edgeserve.wrapper.engine import zero_feed
+from edgeserve.wrapper.prober import isolated
 
-#: A dynamic size that a measurement takes, within its range: short texts, small batches.
-_TYPICAL_SIZE = 64
 #: Elements of one input where the signature sets no lower limit: 1 GiB of float32.
 _MAX_ELEMENTS = 1 << 28
 
@@ -45,7 +41,7 @@ class LoadedModel:
         figures: What was counted.
         plan: Threads and runs side by side.
         cold_ms: What opening it took.
-        memory: What it takes, by an estimate, bytes: never below ``least``.
+        memory: What it takes, bytes: what its trial took, never below ``least``.
         least: What its weights alone take: the files of the artifact that runs, a copy a session.
         most: Largest number of elements an input may have.
         uses: Requests that hold it now; it is closed when it is retired and nobody does.
@@ -67,7 +63,8 @@ class LoadedModel:
         self.admission = AdmissionQueue(self.name, plan.workers, options.queue, pace.seconds)
         self.figures = ModelStatistics()
         self.pace, self.cold_ms = pace, 0.0
-        self.memory = self.least = len(wrappers) * _artifact_bytes(first)
+        self.least = len(wrappers) * _artifact_bytes(first)
+        self.memory = max(self.least, sum(wrapper.trial_memory for wrapper in wrappers))
         self.most = max_elements(first.manifest.signature)
         self.uses, self.retired, self.last_used = 0, False, time.monotonic()
         self._all = wrappers
@@ -109,28 +106,38 @@ class LoadedModel:
             wrapper.close()
 
 
-def load_model(path: str, options: ServeOptions) -> LoadedModel:
+def load_model(
+    path: str, options: ServeOptions, stop: threading.Event | None = None
+) -> LoadedModel:
     """Open a bundle, prove it, find out how to run it, warm it up. Seconds: not for the loop.
+
+    Whatever this process is to run has been run by a child process first, within limits of time and
+    memory.
+
+    Args:
+        path: Of the bundle.
+        options: Of the endpoint.
+        stop: Once set, the load ends with EDGE-WORKER-006.
 
     Raises:
         EdgeError: as `Wrapper`.
     """
-    began, before = time.monotonic(), _resident_bytes()
+    began = time.monotonic()
     plans = concurrency_plans(options.threads, options.workers)
     opened: dict[int, Wrapper] = {}
-    try:
-        paces = {plan: _try_plan(path, plan, opened) for plan in plans}
-        plan = best_plan(paces)
-        wrappers = [opened.pop(plan.threads)]
-    finally:
-        for other in opened.values():
-            other.close()
-    if not backends.get(wrappers[0].ran_on.format).thread_safe:  # each worker has its own session
-        wrappers += [Wrapper(path, threads=plan.threads) for _ in range(plan.workers - 1)]
+    with isolated(stop or threading.Event()):
+        try:
+            paces = {plan: _try_plan(path, plan, opened) for plan in plans}
+            plan = best_plan(paces)
+            wrappers = [opened.pop(plan.threads)]
+        finally:
+            for other in opened.values():
+                other.close()
+        # Each worker has its own session.
+        if not backends.get(wrappers[0].ran_on.format).thread_safe:
+            wrappers += [Wrapper(path, threads=plan.threads) for _ in range(plan.workers - 1)]
     hosted = LoadedModel(path, wrappers, plan, paces[plan], options)
     hosted.cold_ms = 1e3 * (time.monotonic() - began)
-    # What the process grew by hides a model that found room in what another one left.
-    hosted.memory = max(_resident_bytes() - before, hosted.least)
     return hosted
 
 
@@ -140,19 +147,6 @@ def _try_plan(path: str, plan: ConcurrencyPlan, opened: dict[int, Wrapper]) -> T
     wrapper = opened[plan.threads]
     feed = zero_feed(wrapper.manifest.signature)
     return measure_throughput(lambda: wrapper.predict(feed), plan.workers)
-
-
-def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
-    """A feed of zeros (of empty strings) of the smallest batch and otherwise typical sizes."""
-    sizes = {
-        name: low if name == signature.batch_dim else min(high, max(low, _TYPICAL_SIZE))
-        for name, (low, high) in signature.dims.items()
-    }
-    feed = {}
-    for spec in signature.inputs:
-        shape = [sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in spec.shape]
-        feed[spec.name] = np.zeros(shape, spec.dtype)
-    return feed
 
 
 def max_elements(signature: Signature) -> dict[str, int]:
@@ -174,15 +168,6 @@ def _artifact_bytes(wrapper: Wrapper) -> int:
     ran = (wrapper.ran_on.format, wrapper.ran_on.precision)
     sizes = [a.size for a in wrapper.manifest.artifacts if (a.format, a.precision) == ran]
     return max(sizes, default=min_memory(wrapper.manifest))
-
-
-def _resident_bytes() -> int:
-    """Bytes this process holds in memory; 0 where the system does not say."""
-    try:
-        pages = Path("/proc/self/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return 0
 
 
 #: What one candidate is tried for, seconds, and runs at least.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +25,11 @@ class ModelSlot:
         trouble: Why it could not be loaded.
         measured: The most that it was found to take, bytes: kept when it is evicted, since a model
             that is loaded again finds the room it left and seems to take none.
+        pending: Bytes that are reserved for it while it is being loaded.
         lock: Held while it is being loaded, so that it is loaded once.
+        stop: Ends the load that is under way once it is set.
+        opening: That load; None: there is none.
+        loading: The state of the file that it opens.
     """
 
     name: str
@@ -33,14 +38,25 @@ class ModelSlot:
     wanted: bool = True
     trouble: EdgeError | None = None
     measured: int = 0
+    pending: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    stop: threading.Event = field(default_factory=threading.Event)
+    opening: asyncio.Future[LoadedModel] | None = None
+    loading: tuple[tuple[int, ...], ...] = ()
+
+    def stop_load(self) -> None:
+        """End the load that is under way, and wait for none of its thread."""
+        self.wanted = False
+        self.stop.set()
+        if self.opening is not None:
+            self.opening.cancel()
 
 
 class MemoryBudget:
     """Keeps the loaded models within a budget.
 
     What a model takes is its weights' files at the least, a copy a session, and what the process
-    grew by as it was opened, where that is more. A model is refused by its files alone, which are
+    of its trial grew by, where that is more. A model is refused by its files alone, which are
     certain; the growth, an estimate with the runtime's own share in it, puts others out.
 
     Args:
@@ -83,6 +99,7 @@ class MemoryBudget:
             return  # opening it says what is wrong with it
         self._evict_for(place, max(least, place.measured))
         self._fits(place, least)
+        place.pending = max(least, place.measured)
 
     def account(self, place: ModelSlot, hosted: LoadedModel) -> int:
         """Hold what was just opened to the budget, by what it really takes.
@@ -124,7 +141,8 @@ class MemoryBudget:
 
     def _others(self, place: ModelSlot) -> int:
         """Bytes of all loaded models but this."""
-        return sum(p.hosted.memory for p in self._places.values() if p.hosted and p is not place)
+        others = [p for p in self._places.values() if p is not place]
+        return sum(p.pending + (p.hosted.memory if p.hosted else 0) for p in others)
 
     def _evict_for(self, place: ModelSlot, needed: int) -> None:
         """Put out others, the one used longest ago first, while there is not enough room."""

@@ -120,6 +120,7 @@ async def _serve(
             app.service.draining = True
             log.event("draining", seconds=options.drain_s)
             await asyncio.sleep(options.drain_s)
+            app.service.repository.stop_loads()  # whoever waits for one is answered
     finally:
         listening.close()
     await app.stop()

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from edgeserve import __version__
-from edgeserve.backends.base import check_files
 from edgeserve.backends.checks import check_unlisted_files, unknown_taps, unreadable
 from edgeserve.backends.coreml.coremltools_import import coremltools, quiet
 from edgeserve.backends.coreml.spec import read_spec
@@ -21,6 +20,7 @@ from edgeserve.errors import BackendError, MilError
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.records import Runtime
 from edgeserve.types.tensors import Shape
+from edgeserve.verified_files import VerifiedFiles
 
 #: Codes of the interpreter, mapped to those of a backend.
 _UNKNOWN_TAP = "EDGE-BACKEND-014"
@@ -66,9 +66,11 @@ class InterpreterSession(Session):
     def _engine(self, signature: str | None) -> Any:
         with self._lock:
             if signature not in self._loaded:
-                if self._loaded:  # the first one's files were checked by the caller
-                    check_files(self._artifact, self._root)
-                self._loaded[signature] = self._interpreter(signature)
+                # The caller does so for the first one.
+                with VerifiedFiles(self._artifact.files, self._root, bool(self._loaded)) as files:
+                    loaded = self._interpreter(signature)
+                    files.check_names()
+                self._loaded[signature] = loaded
             return self._loaded[signature]
 
     def _interpreter(self, signature: str | None) -> Any:

@@ -48,7 +48,7 @@ class OnnxSession(Session):
         self._path = root / artifact.entry
         self._names = [*(spec.name for spec in artifact.io.outputs), *how.taps]
         options = _options(count, how.optimize)
-        model = _model(artifact, root, how.taps, options)
+        model = _model(artifact, root, how, options)
         self._engine: Any = _open(model, options, how.delegate)
         self.placement = _placement(self._engine)
         _check_placement(self.placement, how.delegate)
@@ -84,23 +84,24 @@ def _options(threads: int, optimize: bool) -> Any:
     return options
 
 
-def _model(artifact: Artifact, root: Path, taps: tuple[str, ...], options: Any) -> bytes | str:
+def _model(artifact: Artifact, root: Path, how: LoadOptions, options: Any) -> bytes | str:
     """What to open: the bytes of a lone file, else the path, so that the engine maps the weights.
 
     A lone file may not point to weights outside itself; of several, each must be listed and hashed.
     """
-    path = root / artifact.entry
-    folder = Path(_NO_FOLDER)
+    path, folder = root / artifact.entry, Path(_NO_FOLDER)
     if len(artifact.files) > 1:
         folder = path.parent
         check_unlisted_files(artifact, root, folder)
+    else:
+        path = how.path(artifact, root)
     options.add_session_config_entry(
         "session.model_external_initializers_file_folder_path", str(folder)
     )
-    if taps:
+    if how.taps:
         from edgeserve.backends.onnx.inspect import with_taps
 
-        return with_taps(path, taps)
+        return with_taps(path, how.taps)
     return str(path) if len(artifact.files) > 1 else path.read_bytes()
 
 

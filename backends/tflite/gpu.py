@@ -56,7 +56,7 @@ class GpuSession(Session):
         threads = how.threads or usable_cores()
         super().__init__(artifact.io, runtime_of("gpu"), threads, artifact.buckets)
         self._lock = threading.Lock()
-        self._model: Any = _compile(root / artifact.entry)
+        self._model: Any = _compile(how.path(artifact, root))
         self._keys = check_signatures(
             self._model.get_signature_list(), self.buckets, artifact.entry
         )

@@ -29,7 +29,7 @@ def open_session(artifact: Artifact, root: Path, how: LoadOptions) -> Session:
         BackendError: EDGE-BACKEND-005 the GPU cannot run it, -012 the engine refuses it, -014
             unknown tap.
     """
-    check_head(root / artifact.entry)
+    check_head(how.path(artifact, root))
     if how.delegate == "gpu":
         from edgeserve.backends.tflite.gpu import GpuSession
 
@@ -51,12 +51,12 @@ class TfliteSession(Session):
         count, taps = how.threads or usable_cores(), how.taps
         super().__init__(artifact.io, runtime_of("cpu"), count, artifact.buckets)
         self._lock = threading.Lock()
-        self._engine: Any = _open(
-            root / artifact.entry, count, plain=bool(taps) or not how.optimize, keep=bool(taps)
-        )
+        path = how.path(artifact, root)
+        plain = bool(taps) or not how.optimize
+        self._engine: Any = _open(path, count, plain=plain, keep=bool(taps))
         keys = check_signatures(self._engine.get_signature_list(), self.buckets, artifact.entry)
         self._runners = [self._engine.get_signature_runner(key) for key in keys]
-        self._taps = [_tap_locations(root / artifact.entry, io, taps) for io in self.buckets]
+        self._taps = [_tap_locations(path, io, taps) for io in self.buckets]
 
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         bucket = self._bucket(feed)

@@ -38,7 +38,9 @@ def check_head(path: Path) -> None:
     with path.open("rb") as file:
         head, size = file.read(8), path.stat().st_size
     if len(head) < 8 or head[4:] != _MAGIC or not 8 <= struct.unpack("<I", head[:4])[0] < size - 4:
-        raise unreadable(f"file {path.name!r}", _READABLE, "a file with a different header")
+        raise unreadable(
+            f"file {path.resolve().name!r}", _READABLE, "a file with a different header"
+        )
 
 
 def read_model(path: Path) -> Any:
@@ -51,7 +53,7 @@ def read_model(path: Path) -> Any:
     try:
         return read_bytes(path.read_bytes())
     except Exception as error:  # the generated readers raise many kinds
-        raise unreadable(f"file {path.name!r}", _READABLE, one_line(error)) from error
+        raise unreadable(f"file {path.resolve().name!r}", _READABLE, one_line(error)) from error
 
 
 def read_bytes(data: bytes) -> Any:

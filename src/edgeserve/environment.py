@@ -30,6 +30,12 @@ FEATURES = {flag: _NAMES.get(flag, flag) for flag in _FLAGS.split()}
 
 _CPUINFO = Path("/proc/cpuinfo")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_MEMINFO = Path("/proc/meminfo")
+#: Limit, use and statistics of the container's memory: control groups of version 2 and version 1.
+_CGROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
 
 
 def environment() -> Environment:
@@ -81,6 +87,29 @@ def usable_cores() -> int:
         if quota != "max":
             cores = min(cores, math.ceil(int(quota) / int(period)))
     return max(1, cores)
+
+
+def available_memory() -> int:
+    """Bytes that new processes may take without pushing others out, as far as the system tells."""
+    known = [_system_memory(), *(_cgroup_memory(*files) for files in _CGROUPS)]
+    return min(amount for amount in known if amount is not None)
+
+
+def _system_memory() -> int:
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = _MEMINFO.read_text().splitlines()
+        return int(next(x for x in lines if x.startswith("MemAvailable:")).split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _cgroup_memory(folder: str, limit: str, used: str) -> int | None:
+    """What a control group leaves free: the pages of files count as used, and are given back."""
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
+        most = int(Path(folder, limit).read_text())
+        lines = map(str.split, Path(folder, "memory.stat").read_text().splitlines())
+        files = sum(int(n) for name, n in lines if name in ("active_file", "inactive_file"))
+        return max(0, most - int(Path(folder, used).read_text()) + files)
+    return None
 
 
 def is_loopback(host: str) -> bool:

@@ -12,13 +12,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import hashlib
 import os
+import platform
 import re
 import secrets
 import shutil
 import stat
 import sys
+import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
@@ -28,18 +32,34 @@ from edgeserve.types.artifact import FileEntry
 
 _CHUNK = 1 << 20
 _STAGE_PREFIX = ".tmp-"
-_ASIDE = re.compile(r"\.tmp-[0-9a-f]{8}-(?P<name>.+)-old", re.DOTALL)
+#: A stage's name: the place that its process id is of, that id, a random number; what was aside.
+_STAGE = re.compile(
+    r"\.tmp-(?P<place>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{8}(-(?P<name>.+)-old)?", re.DOTALL
+)
+#: Seconds after which a stage of another machine or container counts as left behind.
+_FOREIGN_S = 86_400.0
+#: Folders that this process has looked through for what dead ones left.
+_looked_through: set[Path] = set()
 _LINUX = sys.platform == "linux"
 
 #: What a system or file system answers that cannot swap two names in one step.
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
 
-_HINTS = {
+#: What to do about what a system answers, by number.
+HINTS = {
     errno.ENOENT: "see that the file and its folder exist",
     errno.ENOSPC: "free some disk space, then run the same command again: it resumes",
     errno.EDQUOT: "your disk quota is used up: free some of it, or choose another folder with -o",
     errno.EACCES: "check who owns the file and its folder, or choose another folder with -o",
     errno.EROFS: "the file system is read-only: choose another folder with -o",
+    errno.EPERM: "check who owns the file and its folder, or choose another folder with -o",
+    errno.EIO: "the disk reports errors: look into the system's log, then run it again",
+    errno.EMFILE: "allow this program more open files (`ulimit -n`), then run it again",
+    errno.ENFILE: "end programs that hold many files open, then run it again",
+    errno.ENOMEM: "end other programs or allow this one more memory, then run it again",
+    errno.EINTR: "run it again",
+    errno.EAGAIN: "end other programs, then run it again",
+    errno.ESTALE: "see that the network file system answers, then run it again",
 }
 
 
@@ -152,6 +172,19 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+def regular_file(path: str, flags: int) -> int:
+    """An opener for `open` that takes regular files only: a pipe would wait for its other end.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    fd = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
+
+
 def sha256_bytes(data: bytes | memoryview) -> str:
     """sha256 of bytes, lower-case hex."""
     return hashlib.sha256(data).hexdigest()
@@ -176,7 +209,7 @@ def describe(root: Path, path: str) -> FileEntry:
             digest = hashlib.file_digest(src, "sha256").hexdigest()
             size = src.tell()
     except OSError as error:
-        raise _unreadable(error, root / path) from error
+        raise unreadable(error, root / path) from error
     try:
         return FileEntry(path=path, size=size, sha256=digest)
     except ValueError as error:
@@ -198,7 +231,7 @@ def describe_tree(root: Path, folder: str = "") -> tuple[FileEntry, ...]:
     try:
         found = sorted(_walk(top))
     except OSError as error:
-        raise _unreadable(error, _named(error, top)) from error
+        raise unreadable(error, named(error, top)) from error
     for full in found:
         if full.is_symlink() or not full.is_file():
             wanted = "a regular file"
@@ -216,7 +249,7 @@ def _walk(top: Path) -> Iterator[Path]:
         yield from (link for name in folders if (link := Path(folder, name)).is_symlink())
 
 
-def _named(error: OSError, otherwise: Path) -> Path:
+def named(error: OSError, otherwise: Path) -> Path:
     """The file that the system named in ``error``, if it named one."""
     name = error.filename
     return Path(name) if isinstance(name, str | os.PathLike) else otherwise
@@ -224,11 +257,12 @@ def _named(error: OSError, otherwise: Path) -> Path:
 
 def _reason(error: OSError) -> dict[str, str]:
     """Fields of an error that say what the system said."""
-    hint = _HINTS.get(error.errno or 0, "see that the folder exists and is writable")
+    hint = HINTS.get(error.errno or 0, "see that the folder exists and is writable")
     return {"got": error.strerror or str(error) or type(error).__name__, "hint": hint}
 
 
-def _unreadable(error: OSError, path: Path) -> FilesError:
+def unreadable(error: OSError, path: Path) -> FilesError:
+    """The coded error (EDGE-FILES-002) for a read that the system refused."""
     return FilesError(
         "EDGE-FILES-002", str(path), wanted="something that can be read", **_reason(error)
     )
@@ -261,7 +295,7 @@ def staged_file(path: Path, fs: Fs = LOCAL) -> Iterator[Path]:
     Raises:
         FilesError: EDGE-FILES-001, also for an OSError of the block; the old file is untouched.
     """
-    temporary = path.with_name(f"{_STAGE_PREFIX}{secrets.token_hex(4)}")
+    temporary = _stage_beside(path, fs)
     try:
         fs.mkdir(path.parent)
         yield temporary
@@ -284,14 +318,37 @@ def staged(target: Path, fs: Fs = LOCAL) -> Iterator[Path]:
     Raises:
         FilesError: EDGE-FILES-001, also for an OSError of the block; the old folder is untouched.
     """
-    stage = target.with_name(f"{_STAGE_PREFIX}{secrets.token_hex(4)}")
+    stage = _stage_beside(target, fs)
     try:
         fs.mkdir(stage)
         yield stage
         fs.sync_tree(stage)
         _swap(stage, target, fs)
     except OSError as error:
-        raise unwritable(error, _named(error, target)) from error
+        raise unwritable(error, named(error, target)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            _remove(stage, fs)
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path, fs: Fs = LOCAL) -> Iterator[Path]:
+    """A fresh folder for the block; what a killed process left of its own goes with the next one.
+
+    Args:
+        parent: Where it lies; where nothing can be written there, in the system's temporary folder.
+        fs: What makes it.
+
+    Raises:
+        OSError: it can be made nowhere.
+    """
+    stage = _stage_beside(parent / "any", fs)
+    try:
+        fs.mkdir(stage)
+    except OSError:  # left before the block runs, whose errors have other causes
+        stage = Path(tempfile.mkdtemp(prefix="edgeserve-"))
+    try:
+        yield stage
     finally:
         with contextlib.suppress(OSError):
             _remove(stage, fs)
@@ -332,15 +389,72 @@ def _remove(path: Path, fs: Fs) -> None:
 def sweep(folder: Path, fs: Fs = LOCAL) -> None:
     """Undo what interrupted runs left in ``folder`` (call only while holding its lock).
 
+    What another live process is writing there stays.
+
     Raises:
         FilesError: EDGE-FILES-001, something cannot be removed.
     """
-    for left in sorted(folder.glob(f"{_STAGE_PREFIX}*")):
-        old = _ASIDE.fullmatch(left.name)
+    for left in _stages(folder):
         try:
-            if old and not os.path.lexists(folder / old["name"]):
-                fs.replace(left, folder / old["name"])
-            else:
-                _remove(left, fs)
+            found = _STAGE.fullmatch(left.name)
+            # The lock keeps other machines out.
+            mine = not found or found["place"] != _place() or int(found["pid"]) == os.getpid()
+            if mine or (found and _is_dead(left, found)):
+                _undo(left, fs)
         except OSError as error:
             raise unwritable(error, left) from error
+
+
+def _stages(folder: Path) -> list[Path]:
+    """What lies in a folder under a stage's name; nothing where it cannot be looked into."""
+    with contextlib.suppress(OSError):
+        return sorted(folder.glob(f"{_STAGE_PREFIX}*"))
+    return []
+
+
+def sweep_dead(folder: Path, fs: Fs = LOCAL) -> None:
+    """Undo what dead processes left in ``folder``, as far as that can be done; needs no lock."""
+    for left in _stages(folder):
+        with contextlib.suppress(OSError):
+            if (found := _STAGE.fullmatch(left.name)) and _is_dead(left, found):
+                _undo(left, fs)
+
+
+def _stage_beside(path: Path, fs: Fs) -> Path:
+    """A fresh name beside ``path``, once what dead processes left there is removed."""
+    if path.parent not in _looked_through:
+        _looked_through.add(path.parent)
+        sweep_dead(path.parent, fs)
+    return path.with_name(f"{_STAGE_PREFIX}{_place()}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _undo(left: Path, fs: Fs) -> None:
+    found = _STAGE.fullmatch(left.name)
+    if found and found["name"] and not os.path.lexists(left.with_name(found["name"])):
+        fs.replace(left, left.with_name(found["name"]))
+    else:
+        _remove(left, fs)
+
+
+def _is_dead(left: Path, found: re.Match[str]) -> bool:
+    """Whether the process that was writing ``left`` has ended, as far as can be told from here."""
+    if found["place"] != _place():
+        return time.time() - left.lstat().st_mtime > _FOREIGN_S
+    try:
+        os.kill(int(found["pid"]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass  # of another user
+    return False
+
+
+@functools.cache
+def _place() -> str:
+    """Where a process id means one process: this machine, or this container."""
+    said = platform.node()
+    with contextlib.suppress(OSError):
+        said += os.readlink("/proc/self/ns/pid")
+    with contextlib.suppress(OSError):
+        said += Path("/etc/machine-id").read_text()
+    return sha256_bytes(said.encode())[:8]

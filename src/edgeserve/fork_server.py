@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from edgeserve import worker
 from edgeserve.types.base import decode
-from edgeserve.worker_process import ForkRequest, send_number
+from edgeserve.worker_process import ForkRequest, open_log, send_number
 
 _LONGEST = 1 << 16
 #: Seconds without a worker after which a server ends; the next job starts another.
@@ -111,11 +111,10 @@ class _Server:
 
 def _redirect(folder: Path, tie: int) -> None:
     os.chdir(folder)
-    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    for source, target in ((tie, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
+    with open_log(folder) as log:
+        for source, target in ((tie, 0), (log.fileno(), 1), (log.fileno(), 2)):
+            os.dup2(source, target)
     os.close(tie)
-    os.close(log)
 
 
 _imported: set[str] = set()

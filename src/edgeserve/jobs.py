@@ -34,6 +34,8 @@ from edgeserve import worker_process
 from edgeserve.errors import EdgeError, WorkerError, revive
 from edgeserve.files import unwritable, write_atomic
 from edgeserve.types.base import Value, decode, encode
+from edgeserve.user_lines import line_of_text
+from edgeserve.worker_limits import MB, WORKER_MB, WorkerLimits, fixed_limit, tell_where
 from edgeserve.worker_process import WorkerProcess, read_exactly
 
 R = TypeVar("R", bound=Value)
@@ -47,6 +49,8 @@ _LENGTH = struct.Struct("<Q")
 _POLL = 0.02
 #: Free bytes below which a worker without an answer is put down to the full disk.
 _FULL = 1 << 16
+#: What stands above a trace of `faulthandler`.
+_INNERMOST_FIRST = "(most recent call first)"
 
 
 class Job(Value, frozen=True):
@@ -85,6 +89,7 @@ def run(
     stop: threading.Event | None = None,
     answer: Callable[[bytes], bytes] | None = None,
     imports: Sequence[str] | None = None,
+    memory: int | None = None,
 ) -> R:
     """Run ``verb(request)`` in a worker process and return its result.
 
@@ -102,13 +107,16 @@ def run(
         imports: Slow modules that the verb will import. The worker is then forked, on Linux, from a
             process that has imported them for all workers of this process; None: its process is
             new, as one whose memory or start is measured has to be.
+        memory: Bytes that the worker and what it starts may hold, see `WorkerLimits`.
 
     Raises:
         EdgeError: the same error that the verb raised in the worker.
         WorkerError: EDGE-WORKER-001 unexpected exception, -002 crash, -003 timeout, -004 not a
-            verb, -005 the result is not a ``result``, -006 stopped.
+            verb, -005 the result is not a ``result``, -006 stopped, -008 out of memory.
         FilesError: EDGE-FILES-001, the job folder cannot be written.
+        UsageError: EDGE-USAGE-014, the limit of memory that the user set is not a number.
     """
+    fixed_limit()  # before anything is started
     folder = folder.absolute()
     job = Job(verb=verb, request=msgspec.Raw(encode(request)), path=tuple(path))
     write_atomic(folder / "job.json", encode(job))
@@ -119,11 +127,14 @@ def run(
         if imports is not None:
             imports = (*imports, verb.partition(":")[0])
         worker = _start(folder, calls, imports)
-        code = _wait(worker, folder, timeout, on_progress, verb, stop, calls)
+        limits = WorkerLimits(worker.pid, folder / "log.txt", memory, timeout)
+        code = _wait(worker, limits, job, folder, timeout, on_progress, stop, calls)
+    if limits.allowed:
+        raise _too_much_memory(job, limits, folder)
     if (folder / "error.json").exists():
         raise revive(decode((folder / "error.json").read_bytes(), dict[str, str | None]))
     if code != 0 or not (folder / "result.json").exists():
-        raise _crash(verb, code, folder)
+        raise _crash(job, code, folder)
     try:
         return decode((folder / "result.json").read_bytes(), result)
     except msgspec.DecodeError as error:
@@ -227,10 +238,11 @@ def _start(folder: Path, calls: _Calls, imports: Sequence[str] | None) -> Worker
 
 def _wait(
     worker: WorkerProcess,
+    limits: WorkerLimits,
+    job: Job,
     folder: Path,
     timeout: float,
     on_progress: Callable[[Progress], None] | None,
-    verb: str,
     stop: threading.Event,
     calls: _Calls,
 ) -> int:
@@ -238,20 +250,31 @@ def _wait(
     deadline = time.monotonic() + timeout
     seen = 0
     try:
-        while not worker.ended():
-            seen = _report(folder, seen, on_progress)
-            if stop.is_set():
-                raise stopped(verb)
-            if time.monotonic() > deadline:
-                wanted = f"an answer within {timeout:g} s"
-                got = f"none; it last said: {log_tail(folder) or 'nothing'}"
-                hint = f"allow more time, or see where it hangs: the log is {folder / 'log.txt'}"
-                raise WorkerError("EDGE-WORKER-003", verb, wanted=wanted, got=got, hint=hint)
-            deadline += calls.serve(_POLL)
+        with limits:
+            while not worker.ended():
+                seen = _report(folder, seen, on_progress)
+                if stop.is_set():
+                    raise stopped(job.verb)
+                if time.monotonic() > deadline:
+                    raise _too_late(worker, job, folder, timeout)
+                deadline += calls.serve(_POLL)
     finally:
         code = _end(worker)
     _report(folder, seen, on_progress)
     return code
+
+
+def _too_late(worker: WorkerProcess, job: Job, folder: Path, timeout: float) -> WorkerError:
+    got = f"none; it last said: {log_tail(folder) or 'nothing'}"
+    tell_where(worker.pid)
+    return WorkerError(
+        "EDGE-WORKER-003",
+        job.verb,
+        wanted=f"an answer within {timeout:g} s",
+        got=got,
+        hint=f"allow more time, or see where it hangs: the log is {folder / 'log.txt'}",
+        source_line=_last_line(job, folder),
+    )
 
 
 def _end(worker: WorkerProcess) -> int:
@@ -286,7 +309,7 @@ def _report(folder: Path, seen: int, on_progress: Callable[[Progress], None] | N
     return seen + len(whole)
 
 
-def _crash(verb: str, code: int, folder: Path) -> EdgeError:
+def _crash(job: Job, code: int, folder: Path) -> EdgeError:
     """Say how a worker died without a word of its own."""
     how = f"signal {_signal_name(-code)}" if code < 0 else f"exit status {code}"
     if shutil.disk_usage(folder).free < _FULL:  # it could not even write its own error
@@ -296,7 +319,30 @@ def _crash(verb: str, code: int, folder: Path) -> EdgeError:
         hint = f"the system may have run out of memory; {hint}"
     tail = log_tail(folder)
     got = f"{how}; it last said: {tail}" if tail else how
-    return WorkerError("EDGE-WORKER-002", verb, wanted="a result", got=got, hint=hint)
+    line = _last_line(job, folder)
+    return WorkerError(
+        "EDGE-WORKER-002", job.verb, wanted="a result", got=got, hint=hint, source_line=line
+    )
+
+
+def _too_much_memory(job: Job, limits: WorkerLimits, folder: Path) -> WorkerError:
+    held, allowed = (f"{n // MB} MB" for n in (limits.held, limits.allowed))
+    return WorkerError(
+        "EDGE-WORKER-008",
+        job.verb,
+        wanted=f"at most {allowed} of memory",
+        got=held,
+        hint=f"use a smaller model or end other programs; {WORKER_MB} sets the limit in MB",
+        source_line=_last_line(job, folder),
+    )
+
+
+def _last_line(job: Job, folder: Path) -> str | None:
+    """The user's line that a worker was at when it wrote to its log where it is, or None."""
+    _, found, trace = _log_end(folder).rpartition(_INNERMOST_FIRST)
+    if not found or not job.path:
+        return None
+    return line_of_text("\n".join(reversed(trace.splitlines())), Path(job.path[0]))
 
 
 def _signal_name(number: int) -> str:
@@ -307,8 +353,12 @@ def _signal_name(number: int) -> str:
 
 def log_tail(folder: Path, lines: int = 1) -> str:
     """The last non-empty lines of a job's log (at most 300 characters), without a crash's trace."""
+    text = _log_end(folder).partition("Fatal Python error")[0]
+    return " | ".join([s for s in text.splitlines() if s.strip()][-lines:])[-300:]
+
+
+def _log_end(folder: Path) -> str:
     with contextlib.suppress(OSError), open(folder / "log.txt", "rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - 65_536))
-        text = log.read().decode(errors="replace").partition("Fatal Python error")[0]
-        return " | ".join([s for s in text.splitlines() if s.strip()][-lines:])[-300:]
+        return log.read().decode(errors="replace")
     return ""

@@ -12,6 +12,8 @@ import edgeserve
 
 _CLASS = re.compile(r"<class '([^']+)'>")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+#: Characters of a message that are looked at.
+_MOST_TEXT = 1 << 16
 
 #: Folders of installed code: a virtual environment often lies inside the user's folder.
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -39,7 +41,7 @@ def line_of_error(error: BaseException, folder: Path) -> str | None:
         return _format_line(error.filename, error.lineno or 1, folder)
     frames = traceback.extract_tb(error.__traceback__)
     own = _nearest(((f.filename, f.lineno or 0) for f in frames), folder)
-    return own or line_of_text(str(error), folder)
+    return own or line_of_text(message_of(error), folder)
 
 
 def line_of_text(text: str, folder: Path) -> str | None:
@@ -112,7 +114,15 @@ def one_line(error: BaseException) -> str:
 def _text(error: BaseException) -> str:
     """What an exception says. A KeyError shows its key as code, line breaks spelt out."""
     only = error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else None
-    return only if isinstance(only, str) and "\n" in only else str(error)
+    return only if isinstance(only, str) and "\n" in only else message_of(error)
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an exception of somebody else's, of whatever length and kind."""
+    try:
+        return str(error)[:_MOST_TEXT]
+    except BaseException as other:
+        return f"no message: its __str__ raises {type(other).__name__}"
 
 
 def is_user_frame(frame: traceback.FrameSummary) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import faulthandler
 import importlib
+import itertools
 import os
 import resource
 import signal
@@ -23,7 +25,14 @@ import msgspec
 from edgeserve.errors import EdgeError, WorkerError
 from edgeserve.files import unwritable, write_atomic
 from edgeserve.jobs import PROGRESS, Job
+from edgeserve.machine import machine_error
 from edgeserve.types.base import Value, decode, encode
+from edgeserve.user_lines import exception_chain, line_of_error, message_of
+from edgeserve.worker_limits import WHERE
+
+#: Causes of an exception that the log shows.
+_MOST_CAUSES = 20
+_leave = os._exit
 
 
 def _die_with_parent() -> None:
@@ -69,36 +78,66 @@ def main(argv: list[str]) -> int:
     """Run the job described in ``argv[1]``; write result.json or error.json beside it."""
     began = time.monotonic()
     _die_with_parent()
+    _say_where()
     job = Path(argv[1]).absolute()
-    folder = job.parent
+    folder, users = job.parent, job.parent
     try:
         work = msgspec.json.decode(job.read_bytes(), type=Job)
         sys.path.extend(work.path)
+        users = Path(work.path[0]) if work.path else folder
         verb, request = _verb(work.verb)
         answer = verb(decode(bytes(work.request), request))
         write_atomic(folder / "result.json", encode(answer))
         return 0
-    except EdgeError as error:
-        traceback.print_exc()
-        failure: EdgeError = error
-    except OSError as error:
-        traceback.print_exc()
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # no fault of the code that hit it
-        path = Path(error.filename or folder)
-        failure = unwritable(error, path) if full else _unexpected(error, folder)
-    except Exception as error:  # the border to third-party code: everything becomes a coded error
-        traceback.print_exc()
-        failure = _unexpected(error, folder)
+    except SystemExit:
+        raise
+    except BaseException as error:  # the border to third-party code: all becomes a coded error
+        _print_trace(error)
+        failure = _coded(error, folder, users)
     finally:
         _note_usage(folder, began)
     write_atomic(folder / "error.json", encode(failure.fields()))
     return 1
 
 
-def _unexpected(error: Exception, folder: Path) -> WorkerError:
-    got = str(error) or "no message"
-    hint = f"the whole trace is in {folder / 'log.txt'}"
-    return WorkerError("EDGE-WORKER-001", type(error).__name__, got=got, hint=hint)
+def _coded(error: BaseException, folder: Path, users: Path) -> EdgeError:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return unwritable(error, Path(error.filename or folder))  # no fault of the code that hit it
+    if isinstance(error, EdgeError | OSError) and (fault := machine_error(error, str(folder))):
+        return fault
+    if isinstance(error, EdgeError):
+        return error
+    memory = isinstance(error, MemoryError)
+    return WorkerError(
+        "EDGE-WORKER-008" if memory else "EDGE-WORKER-001",
+        type(error).__name__,
+        got=message_of(error) or ("no memory left" if memory else "no message"),
+        hint=f"the whole trace is in {folder / 'log.txt'}",
+        source_line=line_of_error(error, users),
+    )
+
+
+def _print_trace(error: BaseException) -> None:
+    """Write an exception and its causes to the log, whatever their messages are."""
+    for each in reversed([*itertools.islice(exception_chain(error), _MOST_CAUSES)]):
+        trace = "".join(traceback.format_tb(each.__traceback__))
+        head = f"Traceback (most recent call last):\n{trace}{type(each).__name__}"
+        print(f"{head}: {message_of(each)}", file=sys.stderr, flush=True)
+
+
+def _say_where() -> None:
+    """Tell the parent, through the log, which line this process was at when it ended early."""
+    if WHERE:
+        faulthandler.register(WHERE, all_threads=False)
+    own = os.getpid()
+
+    def exit_at_once(status: int) -> NoReturn:
+        if os.getpid() == own and threading.current_thread() is threading.main_thread():
+            print(f"Fatal Python error: os._exit({status})", file=sys.stderr, flush=True)
+            faulthandler.dump_traceback(all_threads=False)
+        _leave(status)
+
+    os._exit = exit_at_once
 
 
 def _note_usage(folder: Path, began: float) -> None:
@@ -137,7 +176,7 @@ def run(argv: list[str]) -> NoReturn:
     with contextlib.suppress(OSError):  # the log lies on a full disk
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(code)
+    _leave(code)
 
 
 def _exit_code(leaving: SystemExit) -> int:

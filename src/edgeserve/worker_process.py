@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from edgeserve.types.base import Value, encode
 
@@ -62,6 +62,13 @@ class WorkerProcess(Protocol):
         """Wait until it has ended and give its number back; its exit code, or minus a signal."""
 
 
+def open_log(folder: Path) -> BinaryIO:
+    """A job's new log. Who writes to it appends, so that its parent may cut it meanwhile."""
+    log = folder / "log.txt"
+    log.write_bytes(b"")
+    return open(log, "ab")
+
+
 class SpawnedWorker:
     """A worker with an interpreter of its own.
 
@@ -77,7 +84,7 @@ class SpawnedWorker:
     def __init__(
         self, job: Path, environment: Mapping[str, str], inherited: Sequence[int] = ()
     ) -> None:
-        with open(job.parent / "log.txt", "wb") as log:
+        with open_log(job.parent) as log:
             self._process = subprocess.Popen(
                 [*_ALONE, str(job)],
                 cwd=job.parent,

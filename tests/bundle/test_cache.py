@@ -219,6 +219,43 @@ def test_a_fill_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert [p.name for p in cache.root.iterdir()] == [".lock"]
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+def test_the_cache_is_for_its_user_alone_whatever_the_umask(
+    umask: int, colour: Path, tmp_path: Path
+) -> None:
+    before = os.umask(umask)
+    try:
+        with Bundle(colour, ArtifactCache(tmp_path / "cache")) as bundle:
+            first = bundle.local(bundle.manifest.artifacts[0])
+            assert bundle.local(bundle.manifest.artifacts[0]) == first
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "cache", tmp_path / "cache" / "artifacts-1"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("below", ["", "artifacts-1"])
+@pytest.mark.parametrize("harm", ["group", "others", "owner"])
+def test_a_cache_that_others_may_write_to_is_refused(
+    harm: str, below: str, colour: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    (cache / "artifacts-1").mkdir(mode=0o700, parents=True)
+    if harm == "owner":
+        if os.geteuid() != 0:
+            pytest.skip("only root gives folders away")
+        os.chown(cache / below, 12_345, -1)
+    else:
+        (cache / below).chmod(0o770 if harm == "group" else 0o707)
+    with Bundle(colour, ArtifactCache(cache)) as bundle:
+        with pytest.raises(BundleError, match="EDGE-BUNDLE-062") as refused:
+            bundle.local(bundle.manifest.artifacts[0])
+        assert f"chmod go-w {cache / below}" in refused.value.hint
+        if harm != "owner":  # the hint works
+            subprocess.run(["chmod", "go-w", cache / below], check=True)
+            assert bundle.local(bundle.manifest.artifacts[0]).is_dir()
+
+
 def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path, colour: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     bundle = Bundle(colour, ArtifactCache(tmp_path / "file"))

@@ -59,6 +59,7 @@ def test_a_module_that_lacks_a_package_is_told_at_its_line(export: Export, write
         ("import sys\nsys.exit(3)\n", "sys.exit(3)", 2),
         ("raise RuntimeError\n", "RuntimeError: no message", 1),
         ("raise ValueError('one\\ntwo')\n", "ValueError: one", 1),
+        ("raise KeyboardInterrupt\n", "KeyboardInterrupt: no message", 1),
     ],
 )
 def test_a_module_that_raises_is_told_at_its_line(
@@ -109,6 +110,10 @@ def test_a_factory_with_arguments_is_refused(export: Export, write: Write) -> No
         ("helper()", "ZeroDivisionError", 2),
         ("torch.zeros(2).reshape(3)", "RuntimeError", 5),
         ("input('name? ')", "EOFError", 5),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt: no message", 5),
+        ("raise GeneratorExit('odd')", "GeneratorExit: odd", 5),
+        ("raise type('E', (Exception,), {'__str__': lambda s: 1 / 0})", "raises ZeroDivision", 5),
+        ("raise ValueError('m' * (64 << 20))", "ValueError: mmm", 5),
     ],
 )
 def test_a_factory_that_raises_is_told_at_its_line(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from edgeserve import files
 from edgeserve.errors import FilesError
 from edgeserve.files import LOCAL, Fs, staged, staged_file, sweep, write_atomic
 
@@ -233,14 +237,15 @@ def test_sweep_removes_what_was_left_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / ".tmp-01234567" / "half").touch()
     (tmp_path / ".tmp-89abcdef").touch()
     (tmp_path / ".tmp-link").symlink_to(tmp_path / "kept")
-    (tmp_path / ".tmp-01234567-kept-old").mkdir()  # the new one stands: this is the old one's rest
+    # The new one stands: this is the old one's rest.
+    (tmp_path / f".tmp-01234567-{os.getpid()}-01234567-kept-old").mkdir()
     (tmp_path / ".lock").touch()
     sweep(tmp_path)
     assert names(tmp_path) == [".lock", "kept"]
 
 
 def test_sweep_puts_back_what_was_aside_when_the_process_died(tmp_path: Path) -> None:
-    aside = tmp_path / ".tmp-0123abcd-fp32-old"
+    aside = tmp_path / f".tmp-0123abcd-{os.getpid()}-0123abcd-fp32-old"
     aside.mkdir()
     (aside / "model").write_text("old")
     (tmp_path / ".tmp-0123abcd").mkdir()
@@ -306,3 +311,47 @@ def test_readers_of_a_staged_folder_never_find_it_missing(tmp_path: Path) -> Non
             fill(target, LOCAL, str(n))
     assert len(set(seen)) > 10
     assert set(seen) <= {str(n) for n in range(150)}
+
+
+def killed(code: str, folder: Path) -> None:
+    """Run code that writes below ``folder`` and is killed in the middle."""
+    head = "import os, signal, sys; from pathlib import Path; from edgeserve.files import *; "
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    script = f"{head}at = Path(sys.argv[1])\n{code}\n    {kill}"
+    done = subprocess.run([sys.executable, "-P", "-c", script, str(folder)], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    """Wherever it is: a package, a report and an outcome lie in folders that nobody locks."""
+    killed("with staged_file(at / 'a.edge') as half:\n    half.touch()", tmp_path)
+    assert len(names(tmp_path)) == 1, "nothing was left behind: nothing is shown"
+    killed("with staged(at / 'b') as half:\n    (half / 'x').touch()", tmp_path)
+    assert [Path(name).name for name in names(tmp_path)][1:] == ["x"], "the second begins"
+    (tmp_path / ".tmp-theirs").touch()
+    write_atomic(tmp_path / "a.edge", b"whole")
+    assert names(tmp_path) == [".tmp-theirs", "a.edge"]
+
+
+def test_what_a_live_process_writes_stays(tmp_path: Path) -> None:
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other,
+        staged_file(tmp_path / "a") as mine,
+    ):
+        mine.touch()
+        place, _, _ = mine.name.removeprefix(".tmp-").split("-")
+        theirs = mine.with_name(f".tmp-{place}-{other.pid}-01234567")
+        foreign = mine.with_name(".tmp-ffffffff-1-01234567")
+        old = mine.with_name(".tmp-ffffffff-1-89abcdef")
+        for path in (theirs, foreign, old):
+            path.touch()
+        os.utime(old, (0, 0))
+        files._looked_through.discard(tmp_path)
+        write_atomic(tmp_path / "b", b"b")
+        assert {p.name for p in tmp_path.iterdir()} == {mine.name, theirs.name, foreign.name, "b"}
+        sweep(tmp_path)
+        assert names(tmp_path) == [theirs.name, "b"], "only who holds the lock writes here"
+        mine.touch()
+        other.communicate(b"\n")
+    sweep(tmp_path)
+    assert names(tmp_path) == ["a", "b"]

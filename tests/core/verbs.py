@@ -170,6 +170,14 @@ def step_in_halves(ask: Ask) -> Answer:
     return Answer(text="halved")
 
 
+def use_users_code(ask: Ask) -> Answer:
+    """Call a function of the user's module, as a factory is called."""
+    import users_module
+
+    users_module.make()
+    return Answer(text="made")
+
+
 def answer_otherwise(ask: Ask) -> Other:
     return Other(words=1)
 

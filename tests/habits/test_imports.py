@@ -25,12 +25,15 @@ CORE = {
     "golden_compare",
     "installation",
     "jobs",
+    "machine",
     "options",
     "oip",
     "processing",
     "tasks",
     "types",
     "user_lines",
+    "verified_files",
+    "worker_limits",
     "worker_process",
 }
 BELOW = CORE | {"profiles", "backends"}

@@ -60,6 +60,7 @@ PROCESSING = Processing(
     outputs=(Softmax(output="logits"), TopK(output="logits", k=3)),
 )
 _FIELDS: dict[str, Any] = {
+    "name": "tagger",
     "task": "image-classification",
     "processing": PROCESSING,
     "labels": LABELS,
@@ -299,7 +300,6 @@ class Make:
             files += [f for f in (case.input, case.outputs) if f]
         manifest = Manifest(
             edgeserve=FORMAT_VERSION,
-            name="tagger",
             version=1,
             model_id=sha256_bytes(identity),
             signature=self.signature,

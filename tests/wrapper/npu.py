@@ -5,6 +5,7 @@ artifact is an ``.npz`` with W, b and ``fault``: what the accelerator does when 
 processor is always right).
 """
 
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -31,6 +32,11 @@ class NpuSession(Session):
     def _run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if self._fault == "crash":
             os.abort()
+        if self._fault == "memory":
+            os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
+            os.abort()
+        if self._fault == "disk":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if self._fault == "hang":
             time.sleep(600)
         if self._fault == "slow":

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from edgeserve import Wrapper
-from edgeserve.errors import BackendError, BundleError, EdgeError, WrapperError
+from edgeserve.errors import BackendError, BundleError, EdgeError, FilesError, WrapperError
+from edgeserve.files import Fs
 from edgeserve.types.base import encode
+from edgeserve.wrapper.probe import ProbeCache
 
 Npu = Callable[..., Any]
 
 
 def test_the_second_start_looks_the_proof_up(make: Any) -> None:
-    """The kept outcome is believed: spoiled by hand, it changes the choice."""
+    """The kept outcome is believed: with other times it changes the choice."""
     root = make.workspace(
         make.made("onnx-fp32", make.classifier()), make.made("onnx-fp16", make.classifier())
     )
@@ -29,7 +33,9 @@ def test_the_second_start_looks_the_proof_up(make: Any) -> None:
     assert sorted(kept) == ["onnx-fp16 on cpu, 1 thread", "onnx-fp32 on cpu, 1 thread"]
     for name, path in kept.items():
         speed = 1.0 if "fp16" in name else 2.0
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"run_ms": speed}))
+        outcome = ProbeCache(cache).get(path.stem)
+        assert outcome is not None
+        ProbeCache(cache).put(replace(outcome, run_ms=speed))
     with Wrapper(root, threads=1) as tagger:
         assert tagger.ran_on.precision == "fp16"
         assert tagger.ran_on.proof == "golden"
@@ -317,3 +323,49 @@ def test_a_certificate_needs_no_artifact_that_holds(
     assert [p.reason for p in nothing.proofs] == ["there are no golden cases"]
     unrunnable = verify(make.workspace(make.made("coreml-fp32", b"-")))
     assert (unrunnable.verdict, unrunnable.proofs) == ("unproven", ())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_full_disk_demotes_nothing_for_ever(
+    make: Any, strict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three starts with a full disk, then one with room: the best artifact answers again."""
+    good = make.classifier()
+    bundle = make.bundle(
+        make.workspace(make.made("onnx-fp32", good), make.made("onnx-fp16", good, "degraded"))
+    )
+    write = Fs.write_chunks
+
+    def full(self: Fs, path: Path, chunks: Iterable[bytes]) -> None:
+        if "fp32" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(self, path, chunks)
+
+    for _ in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(Fs, "write_chunks", full)
+            if strict:
+                with pytest.raises(FilesError, match="EDGE-FILES-001") as refused:
+                    Wrapper(bundle, threads=1, strict=True)
+                assert "No space left" in refused.value.message
+                continue
+            with Wrapper(bundle, threads=1) as tagger:
+                assert tagger.ran_on.precision == "fp16"
+                assert "No space left" in tagger.ran_on.note
+    with Wrapper(bundle, threads=1, strict=strict) as tagger:
+        assert tagger.ran_on.precision == "fp32"
+        assert tagger.ran_on.note == ""
+
+
+def test_a_cache_of_somebody_elses_is_refused(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    monkeypatch.setenv("EDGESERVE_CACHE", str(tmp_path / "shared"))
+    root = make.workspace()
+    with pytest.raises(BundleError, match="EDGE-BUNDLE-062"):
+        Wrapper(root, threads=1)
+    monkeypatch.setenv("EDGESERVE_CACHE", str(tmp_path / "shared" / "mine"))  # as the hint says
+    with Wrapper(root, threads=1) as tagger:
+        assert tagger.ran_on.note == ""

@@ -21,6 +21,7 @@ from edgeserve.bundle.rules import referenced
 from edgeserve.bundle.workspace import Workspace
 from edgeserve.environment import environment
 from edgeserve.errors import BundleError, EdgeError
+from edgeserve.machine import machine_error
 from edgeserve.processing import Processor
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Number, Value
@@ -52,7 +53,7 @@ class Proven(Value, frozen=True):
         max_difference: Largest difference from the reference, as the cases' tolerance counts it.
         run_ms: Median time of one run of the model, milliseconds.
         verdict: "pass": every case holds. "fail": one does not, or it crashed or hung. "unproven":
-            there was nothing to ask, or no time to (another process was at it).
+            there was nothing to ask, no time to (another process was at it), or the machine failed.
         reason: Why it is not "pass"; empty when it is.
     """
 
@@ -99,7 +100,11 @@ class Certificate(Value, frozen=True):
     verdict: CertificateVerdict
 
 
-_VERDICTS: dict[str, CertificateVerdict] = {"accepted": "pass", "busy": "unproven"}
+_VERDICTS: dict[str, CertificateVerdict] = {
+    "accepted": "pass",
+    "busy": "unproven",
+    "deferred": "unproven",
+}
 
 
 def verify(bundle: str | Path) -> Certificate:
@@ -242,6 +247,7 @@ def prove(request: ProofRequest) -> Proof:
     Raises:
         BundleError: a golden case or an asset is not the file that was written.
         ProcessingError: what the processing needs is not installed.
+        FilesError: the machine failed, which proves nothing.
     """
     model = _Unlisted(request)
     around = processor(model)
@@ -251,6 +257,7 @@ def prove(request: ProofRequest) -> Proof:
             request.artifact, model.local(request.artifact)
         )
     except EdgeError as error:
+        _raise_machine_error(error)
         wrong = "" if error.code in UNAVAILABLE else error.message
         return Proof(0, total if wrong else 0, wrong=wrong)
     with session:
@@ -259,6 +266,12 @@ def prove(request: ProofRequest) -> Proof:
         except BundleError:
             raise
         except EdgeError as error:
+            _raise_machine_error(error)
             return Proof(0, total, wrong=error.message)
     wrong = result.wrong[0] if result.wrong else ""
     return Proof(result.passed, result.total, result.max_difference, wrong)
+
+
+def _raise_machine_error(error: EdgeError) -> None:
+    if fault := machine_error(error, "golden cases"):
+        raise fault from error

@@ -23,13 +23,14 @@ from edgeserve.backends import Session, batching
 from edgeserve.backends.adapter import Adapter, Arrays
 from edgeserve.bundle import Model
 from edgeserve.durations import time_runs
-from edgeserve.errors import EdgeError, ProcessingError, WrapperError, revive
+from edgeserve.errors import BackendError, EdgeError, ProcessingError, WrapperError, revive
 from edgeserve.golden_compare import GoldenComparison, compare_arrays, compare_records
 from edgeserve.processing import Processor, Raw
 from edgeserve.types.base import Number, Value, number
 from edgeserve.types.records import Record, Runtime, Tensors
 from edgeserve.types.samples import GoldenCase
 from edgeserve.types.tensors import Signature
+from edgeserve.verified_files import CHANGED
 
 if TYPE_CHECKING:
     from edgeserve.wrapper.plans import ExecutionPlan
@@ -44,6 +45,7 @@ __all__ = [
     "open_session",
     "processor",
     "read_arrays",
+    "zero_feed",
 ]
 
 X = TypeVar("X")
@@ -52,6 +54,10 @@ Y = TypeVar("Y")
 #: Runs that are timed: enough for a median, few enough for a first start.
 _TIMED_RUNS = 7
 _TIMING_S = 0.5
+#: Times that files which change while they are loaded are taken anew.
+_LOADS = 10
+#: A dynamic size that a feed of zeros takes, within its range: short texts, small batches.
+_TYPICAL_SIZE = 64
 #: No batch is made larger than this: on processors the gain ends at 4, and memory grows with it.
 _MAX_BATCH = 8
 
@@ -162,6 +168,19 @@ def processor(model: Model) -> Processor:
     return Processor(of.processing, of.signature, of.task, of.labels, model.read)
 
 
+def zero_feed(signature: Signature) -> dict[str, np.ndarray]:
+    """A feed of zeros (of empty strings) of the smallest batch and otherwise typical sizes."""
+    sizes = {
+        name: low if name == signature.batch_dim else min(high, max(low, _TYPICAL_SIZE))
+        for name, (low, high) in signature.dims.items()
+    }
+    feed = {}
+    for spec in signature.inputs:
+        shape = [sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in spec.shape]
+        feed[spec.name] = np.zeros(shape, spec.dtype)
+    return feed
+
+
 def open_session(candidate: ExecutionPlan, model: Model) -> Session:
     """Open a candidate.
 
@@ -169,13 +188,7 @@ def open_session(candidate: ExecutionPlan, model: Model) -> Session:
         WrapperError: EDGE-WRAPPER-007, the runtime took another delegate than the one asked for.
         EdgeError: the runtime refused, or the artifact's bytes do not match their hashes.
     """
-    session = backends.get(candidate.artifact.format).load(
-        candidate.artifact,
-        model.local(candidate.artifact),
-        delegate=candidate.delegate,
-        threads=candidate.threads,
-        verified=True,  # by `local`, just now
-    )
+    session = _load(candidate, model)
     if session.delegate != candidate.delegate:
         taken = session.delegate
         session.close()
@@ -184,6 +197,27 @@ def open_session(candidate: ExecutionPlan, model: Model) -> Session:
         hint = "`edgeserve doctor` says what a delegate needs"
         raise WrapperError("EDGE-WRAPPER-007", candidate.name, wanted=wanted, got=got, hint=hint)
     return session
+
+
+def _load(candidate: ExecutionPlan, model: Model) -> Session:
+    """Load the files that the model gives; those that are changed meanwhile it gives anew.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-018, they were changed each time.
+    """
+    of, threads = candidate.artifact, candidate.threads
+    backend, left = backends.get(of.format), _LOADS
+    while True:
+        left -= 1
+        try:
+            return backend.load(of, model.local(of), delegate=candidate.delegate, threads=threads)
+        except BackendError as error:
+            if error.code != CHANGED:
+                raise
+            if not left:
+                hint = "find the program that changes it, or set EDGESERVE_CACHE to another folder"
+                fields = error.fields() | {"code": "EDGE-BUNDLE-018", "kind": None, "hint": hint}
+                raise revive(fields) from error
 
 
 class GoldenResult(Value, frozen=True):
@@ -210,8 +244,9 @@ class GoldenResult(Value, frozen=True):
 
 
 #: accepted: the proof holds. refused: it does not. failed: an error before there was an answer.
-#: crashed, hung: the attempt never came back. busy: another process is still at it.
-ProbeState = Literal["accepted", "refused", "failed", "crashed", "hung", "busy"]
+#: crashed, hung: the attempt never came back. busy: another process is still at it. deferred: the
+#: machine failed, which says nothing of the candidate. The last two are never kept.
+ProbeState = Literal["accepted", "refused", "failed", "crashed", "hung", "busy", "deferred"]
 
 
 class ProbeOutcome(Value, frozen=True):
@@ -228,7 +263,12 @@ class ProbeOutcome(Value, frozen=True):
         max_difference: Largest difference from the reference, as the cases' tolerance counts it.
         run_ms: Median time of one run of the model, milliseconds; None where it was not timed.
         reason: Why it is not accepted, in one line; empty when it is.
-        tries: How often in a row it has failed, crashed or hung.
+        tries: How often in a row it was not accepted.
+        made: When, seconds since the epoch.
+        trouble: Of a deferred one, the fields of the machine's error.
+        seal: Of one that is kept, what proves that this user's edgeserve wrote it.
+        rehearsed: Whether it also ran zeros of typical sizes, in a process of its own.
+        memory: Bytes that this process grew by; 0: not known.
     """
 
     key: str
@@ -242,6 +282,11 @@ class ProbeOutcome(Value, frozen=True):
     run_ms: float | None = None
     reason: str = ""
     tries: int = 0
+    made: float = 0.0
+    trouble: dict[str, str | None] | None = None
+    seal: str = ""
+    rehearsed: bool = False
+    memory: int = 0
 
 
 def check_golden(engine: Engine, model: Model) -> GoldenResult:

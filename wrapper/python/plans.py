@@ -8,6 +8,7 @@ outcomes of probes; the probing itself is in `edgeserve.wrapper.probe`.
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +147,13 @@ class ExecutionPlan(Value, frozen=True):
 
     def outcome(self, state: ProbeState, reason: str, **more: Any) -> ProbeOutcome:
         """How a trial of it ended; ``more`` as in `ProbeOutcome`."""
-        return ProbeOutcome(key=self.key, name=self.name, state=state, reason=reason, **more)
+        return ProbeOutcome(
+            key=self.key, name=self.name, state=state, reason=reason, made=time.time(), **more
+        )
+
+    def deferred(self, error: EdgeError, tries: int = 0) -> ProbeOutcome:
+        """The outcome of a trial that the machine stopped by ``error``, with the tries so far."""
+        return self.outcome("deferred", error.message, tries=tries, trouble=error.fields())
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 A probe is made here, or as the verb of a child process. The journal entry and the outcome are
 written by whoever probes, so that they are on the disk before a driver can take the process down.
 
-An outcome is one small JSON file for each execution plan, per user. A file that is damaged, or that
-speaks of something else than it is asked about, counts as absent: a probe is cheap to repeat, a
-wrong result is not.
+An outcome is one small JSON file for each execution plan, per user, sealed by a key of that user. A
+file that is damaged, that was edited, or that speaks of something else than it is asked about,
+counts as absent: a probe is cheap to repeat, a wrong result is not.
 
 Drivers crash and hang, and take the app with them. So before a plan is probed, an entry is
 written and flushed to the disk; afterwards it is erased. An entry that is still there next time
@@ -17,22 +17,42 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import hmac
+import os
+import secrets
 import time
 from collections.abc import Iterator
+from hmac import compare_digest
 from pathlib import Path
 
 import msgspec
 from filelock import FileLock, Timeout
+from msgspec.structs import replace
 
 from edgeserve import jobs
 from edgeserve.backends import Session
 from edgeserve.bundle import Model, open_model
 from edgeserve.errors import BundleError, EdgeError, FilesError
-from edgeserve.files import LOCAL, Fs, write_atomic
+from edgeserve.files import LOCAL, Fs, staged_file, write_atomic
+from edgeserve.machine import machine_error
 from edgeserve.processing import Processor
 from edgeserve.types.base import Value, decode, encode
-from edgeserve.wrapper.engine import Engine, ProbeOutcome, check_golden, open_session, processor
+from edgeserve.worker_limits import held_memory
+from edgeserve.wrapper.engine import (
+    Engine,
+    GoldenResult,
+    ProbeOutcome,
+    check_golden,
+    open_session,
+    processor,
+    zero_feed,
+)
 from edgeserve.wrapper.plans import ExecutionPlan
+
+#: What is said where an outcome cannot be kept.
+UNKEPT = "nothing can be kept for the next start"
+#: File with the key that seals outcomes.
+_SECRET = ".key"
 
 
 class ProbeCache:
@@ -53,17 +73,40 @@ class ProbeCache:
             found = decode(self._path(key).read_bytes(), ProbeOutcome)
         except (OSError, msgspec.MsgspecError):
             return None
-        return found if found.key == key else None
+        outcome, secret = replace(found, seal=""), self._secret()
+        sealed = secret is not None and compare_digest(_seal(outcome, secret), found.seal)
+        return outcome if sealed and outcome.key == key else None
 
     def put(self, outcome: ProbeOutcome) -> None:
         """Keep an outcome. A disk that refuses is noted in ``trouble``, not raised."""
         try:
-            write_atomic(self._path(outcome.key), encode(outcome), self._fs)
+            secret = self._secret() or self._new_secret()
+            sealed = replace(outcome, seal=_seal(outcome, secret))
+            write_atomic(self._path(outcome.key), encode(sealed), self._fs)
         except FilesError as error:
-            self.trouble = error.message
+            self.trouble = f"{UNKEPT} ({error.got})"
+
+    def _secret(self) -> bytes | None:
+        """The key that outcomes are sealed by; None where there is none that only this user has."""
+        with contextlib.suppress(OSError), open(self.folder / _SECRET, "rb") as file:
+            if not os.fstat(file.fileno()).st_mode & 0o077 or os.name == "nt":
+                return file.read() or None
+        return None
+
+    def _new_secret(self) -> bytes:
+        secret = secrets.token_bytes(32)
+        with staged_file(self.folder / _SECRET, self._fs) as stage:
+            self._fs.write(stage, secret)
+            stage.chmod(0o600)
+        return secret
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
+
+
+def _seal(outcome: ProbeOutcome, secret: bytes) -> str:
+    """HMAC-SHA256 (RFC 2104) of an outcome without a seal, in hex."""
+    return hmac.digest(secret, encode(outcome), "sha256").hex()
 
 
 class ProbeBusy(Exception):
@@ -125,14 +168,13 @@ class ProbeJournal:
     @contextlib.contextmanager
     def _locked(self, key: str, wait: float) -> Iterator[None]:
         lock = FileLock(self.folder / f"{key}.lock")
-        try:
-            self._fs.mkdir(self.folder)
-            lock.acquire(timeout=wait)
-        except Timeout:
-            raise ProbeBusy(key) from None
-        except (OSError, NotImplementedError):
-            yield  # nothing can be written there, so there is nothing to guard either
-            return
+        # Where nothing can be written there is nothing to guard either.
+        with contextlib.suppress(OSError, NotImplementedError):
+            try:
+                self._fs.mkdir(self.folder)
+                lock.acquire(timeout=wait)
+            except Timeout:
+                raise ProbeBusy(key) from None
         try:
             yield
         finally:
@@ -161,6 +203,8 @@ class ProbeJournal:
 
 
 VERB = "edgeserve.wrapper.probe:probe_all"
+#: Of a bundle without golden cases.
+NO_PROOF = GoldenResult(passed=0, total=0, min_margin=None, max_difference=0.0)
 
 
 class ProbeRequest(Value, frozen=True):
@@ -171,12 +215,14 @@ class ProbeRequest(Value, frozen=True):
         folder: Folder of the outcomes and of the journal.
         limit_s: Seconds each candidate may take.
         candidates: In order.
+        rehearse: Also run each on zeros of typical sizes, and measure what its process grows by.
     """
 
     bundle: str
     folder: str
     limit_s: float
     candidates: tuple[ExecutionPlan, ...]
+    rehearse: bool = False
 
 
 class ProbeOutcomes(Value, frozen=True):
@@ -186,29 +232,40 @@ class ProbeOutcomes(Value, frozen=True):
 
 
 def probe_plan(
-    candidate: ExecutionPlan, model: Model, around: Processor, tries: int = 0
+    candidate: ExecutionPlan,
+    model: Model,
+    around: Processor,
+    tries: int = 0,
+    rehearse: bool = False,
 ) -> tuple[ProbeOutcome, Session | None]:
     """Load and prove one candidate in this process; its session comes back open if the proof holds.
 
     Args:
         candidate: What to try.
-        model: The open bundle, with golden cases.
+        model: The open bundle, with golden cases unless it is only rehearsed.
         around: Its processing.
-        tries: How often in a row it has failed before.
+        tries: How often in a row it was not accepted before.
+        rehearse: As in `ProbeRequest`.
 
     Raises:
         BundleError: the bundle's bytes do not match their hashes: no candidate's fault.
     """
-    session = None
+    session, before = None, held_memory(os.getpid())
     try:
         session = open_session(candidate, model)
         engine = Engine(session, around, model.manifest.signature)
-        proof = check_golden(engine, model)
-    except BundleError:
-        _close(session)
-        raise
+        if rehearse:
+            engine.named(zero_feed(model.manifest.signature))
+        golden = model.manifest.golden
+        proof = (
+            NO_PROOF if rehearse and not (golden and golden.cases) else check_golden(engine, model)
+        )
     except Exception as error:  # whatever a driver's binding raises costs this candidate only
         _close(session)
+        if fault := machine_error(error, candidate.name):
+            return candidate.deferred(fault, tries), None
+        if isinstance(error, BundleError):
+            raise
         reason = (
             error.message if isinstance(error, EdgeError) else f"{type(error).__name__}: {error}"
         )
@@ -217,7 +274,9 @@ def probe_plan(
     if wrong := figures.pop("wrong"):
         _close(session)
         reason = f"answered {len(wrong)} of {proof.total} golden cases wrongly; {wrong[0]}"
-        return candidate.outcome("refused", reason, **figures), None
+        return candidate.outcome("refused", reason, tries=tries + 1, **figures), None
+    memory = max(0, held_memory(os.getpid()) - before) if rehearse else 0
+    figures |= {"rehearsed": rehearse, "memory": memory}
     return candidate.outcome("accepted", "", **figures), session
 
 
@@ -235,6 +294,7 @@ def run_probe(
     limit_s: float,
     *,
     child: bool = False,
+    rehearse: bool = False,
 ) -> tuple[ProbeOutcome, Session | None]:
     """`attempt` under the journal, its outcome kept.
 
@@ -246,11 +306,13 @@ def run_probe(
     try:
         with journal.attempt(candidate.key, candidate.name, limit_s):
             now = cache.get(candidate.key)
-            if now is not None and now != before:
+            if now is not None and now != before and (now.rehearsed or not rehearse):
                 return now, None
             with _watchdog(candidate.key, limit_s) if child else contextlib.nullcontext():
-                outcome, session = probe_plan(candidate, model, around, now.tries if now else 0)
-            cache.put(outcome)
+                tries = now.tries if now else 0
+                outcome, session = probe_plan(candidate, model, around, tries, rehearse)
+            if outcome.state != "deferred":
+                cache.put(outcome)
             if child:
                 jobs.progress(candidate.key, 1, 1)
             return outcome, session
@@ -267,7 +329,14 @@ def probe_all(request: ProbeRequest) -> ProbeOutcomes:
         around = processor(model)
         for candidate in request.candidates:
             outcome, session = run_probe(
-                candidate, model, around, cache, journal, request.limit_s, child=True
+                candidate,
+                model,
+                around,
+                cache,
+                journal,
+                request.limit_s,
+                child=True,
+                rehearse=request.rehearse,
             )
             _close(session)
             outcomes.append(outcome)

@@ -15,6 +15,7 @@ from edgeserve.bundle import open_model
 from edgeserve.bundle.manifest import check_wrapper
 from edgeserve.errors import EdgeError, InputError, WrapperError
 from edgeserve.files import Closing
+from edgeserve.machine import coded, machine_error
 from edgeserve.processing import Raw, Sound
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.manifest import Manifest
@@ -49,6 +50,7 @@ class Wrapper(Closing):
         manifest: What the bundle holds: signature, labels, task, version, ...
         ran_on: What answers here; every answer carries it too.
         threads: Threads that one run may use.
+        trial_memory: Bytes that it took in a trial in a process of its own; 0: not known.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Wrapper(Closing):
             WrapperError: EDGE-WRAPPER-001 nothing can be used here, -002 an argument is not in this
                 version, -003 its value is wrong, -004 strict forbids what could be used.
             FallbackError: EDGE-FALLBACK-001 to -003, -005 or -006: the contract cannot be used.
+            FilesError: EDGE-FILES-001 or -007, the machine failed: nothing of it is remembered.
         """
         contract = _policy(fallback, deadline)
         self._wish = parse_constraints(
@@ -97,7 +100,7 @@ class Wrapper(Closing):
             profile=profile,
             deadline=None if contract else deadline,
         )
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, coded(str(bundle)):
             self._model = stack.enter_context(open_model(bundle))
             self.manifest = self._model.manifest
             check_wrapper(self.manifest, __version__)
@@ -108,14 +111,17 @@ class Wrapper(Closing):
             engine, unavailable = None, None
             try:
                 chosen = select(self.manifest, candidates, attempts, self._wish.strict)
-            except WrapperError as error:
-                if contract is None:
+            except EdgeError as error:
+                stands_in = isinstance(error, WrapperError) or machine_error(error, "")
+                if contract is None or not stands_in:
                     raise
                 unavailable = ("proof-failed" if candidates.tiers else "missing", error)
-                self.threads, self.ran_on = 0, unverified_origin(self.manifest.model_id)
+                self.threads, self.trial_memory = 0, 0
+                self.ran_on = unverified_origin(self.manifest.model_id)
             else:
                 stack.callback(chosen.session.close)
                 self.threads = chosen.session.threads
+                self.trial_memory = attempts.memory(chosen.candidate)
                 self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
                 engine = Engine(chosen.session, self._around, self.manifest.signature)
             self._router = _router(contract, self, unavailable, stack) if contract else None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -80,7 +81,8 @@ def _model_file(folder: Path) -> Path:
     if relative.is_absolute() or ".." in relative.parts:
         raise _unreadable(folder.name, f"a manifest that leads outside: {str(relative)!r}")
     try:
-        straight = (folder / "Data" / relative).resolve() == folder.resolve() / "Data" / relative
+        real = Path(os.path.realpath(folder / "Data" / relative))
+        straight = real == Path(os.path.realpath(folder)) / "Data" / relative
     except (ValueError, OSError):  # no name that a file could have
         straight = False
     if not straight:

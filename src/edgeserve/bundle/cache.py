@@ -9,6 +9,7 @@ and pruning happen under one lock, which readers of a good folder never take.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
@@ -17,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from edgeserve.errors import BundleError
-from edgeserve.files import LOCAL, Fs, sha256_file, staged, sweep
+from edgeserve.files import HINTS, LOCAL, Fs, staged, sweep
 from edgeserve.types.artifact import FileEntry
+from edgeserve.verified_files import open_file, sha256_open
 
 #: A folder used within this time is never pruned: its user may not have opened the files yet.
 GRACE_S = 900.0
@@ -50,6 +52,52 @@ def default_limit() -> int:
     return int(given)
 
 
+def private_folder(name: str, root: Path | None = None) -> Path:
+    """A folder of the cache, made where it is missing, that only this user (or root) can write.
+
+    Args:
+        name: The folder's.
+        root: The cache's; None: `default_root`.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-060 it cannot be made, -062 others may write to it.
+    """
+    root = root or default_root()
+    try:
+        for folder in (root, root / name):
+            if not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                folder.chmod(0o700)
+            _check_private(folder)
+    except OSError as error:
+        raise _unusable(root, error) from error
+    return root / name
+
+
+def _check_private(folder: Path) -> None:
+    """Where users are numbered, the folder is this one's and nobody else may write to it."""
+    status = folder.stat()
+    if not hasattr(os, "geteuid") or (_ours(status) and not status.st_mode & 0o022):
+        return
+    got = f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
+    wanted = f"owner {os.geteuid()}, mode 0700"
+    hint = f"`chmod go-w {folder}` if it is yours, or set EDGESERVE_CACHE to a folder of your own"
+    raise BundleError("EDGE-BUNDLE-062", str(folder), wanted=wanted, got=got, hint=hint)
+
+
+def _ours(status: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
+
+
+def _unusable(root: Path, error: Exception) -> BundleError:
+    number = error.errno if isinstance(error, OSError) else None
+    hint = "set EDGESERVE_CACHE to a folder on a local disk that you may write to"
+    if number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EIO):
+        hint = f"{HINTS[number]}; or {hint}"
+    wanted = "a folder that can be locked"
+    return BundleError("EDGE-BUNDLE-060", str(root), wanted=wanted, got=str(error), hint=hint)
+
+
 class ArtifactCache:
     """Extracted artifacts, shared by all processes of a user.
 
@@ -60,7 +108,8 @@ class ArtifactCache:
     """
 
     def __init__(self, root: Path | None = None, limit: int | None = None, fs: Fs = LOCAL) -> None:
-        self.root = (root or default_root()) / "artifacts-1"
+        self._home = root or default_root()
+        self.root = self._home / "artifacts-1"
         self._limit = default_limit() if limit is None else limit
         self._fs = fs
 
@@ -75,10 +124,11 @@ class ArtifactCache:
             fill: Gives a file's bytes, and raises at their end if they are not the right ones.
 
         Raises:
-            BundleError: what ``fill`` raised; EDGE-BUNDLE-060, the cache cannot be locked.
+            BundleError: what ``fill`` raised; EDGE-BUNDLE-060 the cache cannot be locked, -062
+                others may write to it.
             FilesError: EDGE-FILES-001, the cache cannot be written.
         """
-        target = self.root / f"{title}-{_key(files)}"
+        target = private_folder(self.root.name, self._home) / f"{title}-{_key(files)}"
         if not _holds(target, files):
             with self._locked():
                 if not _holds(target, files):
@@ -99,17 +149,10 @@ class ArtifactCache:
         import filelock
 
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = filelock.FileLock(self.root / ".lock", timeout=_WAIT_S)
             lock.acquire()
         except (OSError, NotImplementedError) as error:  # filelock.Timeout is an OSError
-            raise BundleError(
-                "EDGE-BUNDLE-060",
-                str(self.root),
-                wanted="a folder that can be locked",
-                got=str(error),
-                hint="set EDGESERVE_CACHE to a folder on a local disk that you may write to",
-            ) from error
+            raise _unusable(self.root, error) from error
         try:
             yield
         finally:
@@ -171,12 +214,16 @@ def _holds(target: Path, files: Sequence[FileEntry]) -> bool:
         kept = {p: s for p, s in there.items() if not stat.S_ISDIR(s.st_mode)}
         if kept.keys() != {entry.path for entry in files}:
             return False
-        return all(_is(target / e.path, kept[e.path], e) for e in files)
+        return all(map(_ours, there.values())) and all(_is(target / e.path, e) for e in files)
     except OSError:
         return False
 
 
-def _is(path: Path, status: os.stat_result, entry: FileEntry) -> bool:
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size != entry.size:
-        return False
-    return sha256_file(path) == entry.sha256
+def _is(path: Path, entry: FileEntry) -> bool:
+    fd = open_file(path)
+    try:
+        status = os.fstat(fd)
+        same = status.st_nlink == 1 and status.st_size == entry.size
+        return same and sha256_open(fd) == entry.sha256
+    finally:
+        os.close(fd)

@@ -23,10 +23,12 @@ import msgspec
 from edgeserve.bundle.manifest import MANIFEST, MAX_BYTES, read_manifest, write_manifest
 from edgeserve.bundle.rules import check_name
 from edgeserve.errors import BundleError
-from edgeserve.files import LOCAL, Closing, Fs, sha256_bytes, sha256_file, sweep, write_atomic
+from edgeserve.files import LOCAL, Closing, Fs, regular_file, sha256_bytes, sweep, write_atomic
+from edgeserve.machine import coded
 from edgeserve.types.artifact import Artifact, FileEntry
 from edgeserve.types.base import Value, decode, encode
 from edgeserve.types.manifest import Manifest
+from edgeserve.verified_files import open_file, sha256_open
 
 _CHANGED = "run the stage that made it again; a stage of another process may be writing it now"
 
@@ -85,7 +87,7 @@ class Workspace(Closing):
             BundleError: EDGE-BUNDLE-051 there is none; whatever `read_manifest` refuses.
         """
         try:
-            with open(self.path / MANIFEST, "rb") as file:
+            with open(self.path / MANIFEST, "rb", opener=regular_file) as file:
                 status = os.fstat(file.fileno())
                 state = (status.st_ino, status.st_mtime_ns, status.st_size)
                 if self._read is None or self._read[0] != state:
@@ -105,6 +107,8 @@ class Workspace(Closing):
     def lock(self, timeout: float = 2.0) -> Iterator[None]:
         """Hold the workspace for writing; the same object may hold it again within.
 
+        What the system raises in the block gets a code (`edgeserve.machine.coded`).
+
         Args:
             timeout: Seconds to wait for another holder.
 
@@ -116,7 +120,8 @@ class Workspace(Closing):
         try:
             if self._lock.lock_counter == 1:
                 self._sign()
-            yield
+            with coded(str(self.path)):
+                yield
         finally:
             if self._lock.lock_counter == 1:
                 with contextlib.suppress(OSError):
@@ -224,7 +229,7 @@ class Workspace(Closing):
         """
         for entry in artifact.files:
             real_file(self.path, entry.path)
-            self._check(entry, sha256_file(self.path / entry.path))
+            self._check(entry, _sha256(self.path / entry.path))
         return self.path
 
     def _check(self, entry: FileEntry, sha256: str) -> None:
@@ -235,6 +240,15 @@ class Workspace(Closing):
 
     def close(self) -> None:
         """Nothing is held open: there for the sake of `Model`."""
+
+
+def _sha256(path: Path) -> str:
+    with coded(str(path)):
+        fd = open_file(path)
+        try:
+            return sha256_open(fd)
+        finally:
+            os.close(fd)
 
 
 def real_file(root: Path, member: str) -> os.stat_result:

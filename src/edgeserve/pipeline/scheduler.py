@@ -8,7 +8,6 @@ before minutes are spent on it.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from edgeserve import jobs
-from edgeserve.environment import usable_cores
+from edgeserve.environment import available_memory, usable_cores
 from edgeserve.errors import FilesError, WorkerError
 
 P = ParamSpec("P")
@@ -25,34 +24,6 @@ R = TypeVar("R")
 
 #: Threads that wait on workers at once; they cost nothing while they wait.
 _THREADS = 64
-_MEMINFO = Path("/proc/meminfo")
-#: The limit of a control group and what is used of it, version 2 and version 1.
-_LIMITS = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ),
-)
-
-
-def available_memory() -> int:
-    """Bytes that new processes may take without pushing others out, as far as the system tells."""
-    known = [_system_memory(), *(_cgroup_memory(*pair) for pair in _LIMITS)]
-    return min(amount for amount in known if amount is not None)
-
-
-def _system_memory() -> int:
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = _MEMINFO.read_text().splitlines()
-        return int(next(x for x in lines if x.startswith("MemAvailable:")).split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-
-
-def _cgroup_memory(limit: Path, used: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
-        return max(0, int(limit.read_text()) - int(used.read_text()))
-    return None
 
 
 class WorkerPool:

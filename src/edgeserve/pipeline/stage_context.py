@@ -24,8 +24,10 @@ import msgspec
 
 from edgeserve import jobs
 from edgeserve.bundle.workspace import Workspace
+from edgeserve.errors import EdgeError
 from edgeserve.files import sha256_bytes, write_atomic
 from edgeserve.jobs import Progress
+from edgeserve.machine import machine_error
 from edgeserve.pipeline.scheduler import WorkerPool
 from edgeserve.types.base import Value, decode, encode
 
@@ -181,22 +183,30 @@ class StageContext:
 
         It starts when a core is free and ``memory`` bytes are; ``on_start`` is called then.
         ``imports`` are the slow modules that the verb needs, see `jobs.run`.
+
+        Raises:
+            FilesError: EDGE-FILES-001 or -007, the machine failed.
+            EdgeError: as `jobs.run`.
         """
         with self.crew.admitted(title, memory), self.ui.stage(title) as tell:
             if on_start:
                 on_start()
-            return jobs.run(
-                verb,
-                request,
-                result,
-                self.root / "logs" / log,
-                timeout=self.timeout,
-                path=self.path,
-                on_progress=tell,
-                stop=self.crew.stop,
-                answer=self.caller.answer if self.caller else None,
-                imports=imports,
-            )
+            try:
+                return jobs.run(
+                    verb,
+                    request,
+                    result,
+                    self.root / "logs" / log,
+                    timeout=self.timeout,
+                    path=self.path,
+                    on_progress=tell,
+                    stop=self.crew.stop,
+                    answer=self.caller.answer if self.caller else None,
+                    imports=imports,
+                )
+            except (EdgeError, OSError) as error:
+                # The machine's fault ends the command: as an artifact's it would be remembered.
+                raise machine_error(error, title) or error from error
 
 
 @contextlib.contextmanager

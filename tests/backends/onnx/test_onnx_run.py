@@ -118,7 +118,7 @@ assert not loaded, loaded
 def test_verified_files_are_not_read_twice(zoo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact, root = zoo.onnx("conv")
     calls: list[object] = []
-    monkeypatch.setattr("edgeserve.backends.base.sha256_file", lambda p: calls.append(p) or "")
+    monkeypatch.setattr("edgeserve.verified_files.sha256_open", lambda p: calls.append(p) or "")
     backends.get("onnx").load(artifact, root, verified=True).close()
     assert not calls
     with pytest.raises(BackendError):

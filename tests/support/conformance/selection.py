@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -118,6 +119,8 @@ def check_plans(case: Json, *_: object) -> str | None:
 class _Outcomes:
     """A prober that knows the outcomes beforehand."""
 
+    isolated = False
+
     def __init__(self, case: Json) -> None:
         self._case = case
 
@@ -184,7 +187,12 @@ def check_journal(case: Json, *_: object) -> str | None:
         stack.enter_context(mock.patch.object(prober, "_has_children", return_value=children))
         # Where no child can be started, the probe is made in this process.
         stack.enter_context(mock.patch.object(prober.Prober, "_apart", return_value={}))
+        clock = [time.time()]
+        for module in (prober, plans):
+            patched = SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic)
+            stack.enter_context(mock.patch.object(module, "time", patched))
         for number, start in enumerate(case["starts"]):
+            clock[0] += start.get("later_s", 0)
             if told := _start(start, plan, Path(cache, "wrapper")):
                 return f"start {number}: {told}"
     return None
@@ -197,15 +205,16 @@ def _start(start: Json, plan: ExecutionPlan, folder: Path) -> str | None:
         entry.write_text(start["leaves"])
     probed: list[str] = []
 
-    def probe_plan(plan: ExecutionPlan, _: object, __: object, tries: int) -> tuple[Any, None]:
+    def probe_plan(
+        plan: ExecutionPlan, _: object, __: object, tries: int, ___: object
+    ) -> tuple[Any, None]:
         if not entry.exists():
             raise AssertionError("a probe without an entry in the journal")
         probed.append(entry.read_text())
         if start["ends"] == "crash":
             raise _Died
-        more = tries + 1 if start["ends"] == "failed" else 0
-        told = {"key": plan.key, "name": plan.name, "state": start["ends"]}
-        return ProbeOutcome(**told, tries=more), None
+        more = 0 if start["ends"] == "accepted" else tries + 1
+        return plan.outcome(start["ends"], "", tries=more), None
 
     model: Any = SimpleNamespace()
     with mock.patch.object(probe, "probe_plan", probe_plan), _held(start, folder):
