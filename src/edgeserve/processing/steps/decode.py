@@ -171,7 +171,7 @@ def _loaded(step: Decode, raw: Raw) -> PIL.Image.Image:
             hint=install_command("onnx"),
         ) from error
     if isinstance(raw, np.ndarray):
-        height, width = _checked_array(raw).shape[:2]
+        height, width = checked_array(raw).shape[:2]
         _check_pixels(step, width, height)
         return Image.fromarray(raw)
     if isinstance(raw, Image.Image):
@@ -242,7 +242,7 @@ def _check_pixels(step: Decode, width: int, height: int) -> None:
         raise _too_many(f"{width} x {height} = {width * height}", step.max_pixels)
 
 
-def _checked_array(array: np.ndarray) -> np.ndarray:
+def checked_array(array: np.ndarray) -> np.ndarray:
     if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3:
         return array
     hint = "hand over the encoded picture, or uint8 RGB pixels with the channels last"
