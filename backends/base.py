@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
@@ -300,7 +301,10 @@ class Backend(ABC):
             )
         if not verified:
             check_files(artifact, root)
-        return self._load(artifact, root, LoadOptions(taken, threads, tuple(taps), optimize))
+        how = LoadOptions(taken, threads, tuple(taps), optimize)
+        session = self._load(artifact, root, how)
+        session.again = partial(self._load, artifact, root, how)
+        return session
 
     def inspect(self, artifact: Artifact, root: Path) -> Graph:
         """Look into an artifact without running it.

@@ -268,7 +268,8 @@ def _checked(sound: Sound) -> np.ndarray:
     array, rate = sound.samples, sound.rate
     if isinstance(rate, bool) or not isinstance(rate, int | np.integer) or rate < 1:
         raise _no_rate(repr(rate))
-    right = isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim == 1
+    plain = isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
+    right = plain and array.dtype == np.float32 and array.ndim == 1
     if right and array.size and np.isfinite(array).all():
         return array
     wanted = "finite float32 samples of shape [n], one channel"
@@ -277,7 +278,7 @@ def _checked(sound: Sound) -> np.ndarray:
 
 
 def _array_form(array: object) -> str:
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         return f"{type(array).__module__}.{type(array).__qualname__}"
     if array.dtype == np.float32 and array.ndim == 1 and array.size:
         return "NaN or infinity among them"
@@ -285,6 +286,8 @@ def _array_form(array: object) -> str:
 
 
 def _hint(array: object) -> str:
+    if isinstance(array, np.ma.MaskedArray):
+        return "say what masked samples are: array.filled(0)"
     if not isinstance(array, np.ndarray):
         return "convert it with np.asarray (a torch tensor with .numpy())"
     if array.ndim != 1:

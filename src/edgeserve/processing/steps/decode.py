@@ -197,7 +197,7 @@ def _decoded(step: Decode, data: bytes) -> PIL.Image.Image:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         _check_pixels(step, *image.size)  # the header says so: nothing is decoded yet
         _fix_colour_key(image)
-    except (InputError, Warning):
+    except (InputError, Warning, MemoryError):
         raise
     except UnidentifiedImageError as error:
         if data.startswith(_SIGNATURES):
@@ -228,7 +228,7 @@ def _looks_like(data: bytes) -> str:
 def _load(image: PIL.Image.Image) -> PIL.Image.Image:
     try:
         image.load()
-    except Warning:
+    except (Warning, MemoryError):
         raise
     except Exception as error:  # as above, now for the pixels
         raise _damaged(error) from error
@@ -243,10 +243,13 @@ def _check_pixels(step: Decode, width: int, height: int) -> None:
 
 
 def checked_array(array: np.ndarray) -> np.ndarray:
-    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3:
+    masked = isinstance(array, np.ma.MaskedArray)
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3 and not masked:
         return array
     hint = "hand over the encoded picture, or uint8 RGB pixels with the channels last"
-    if array.dtype != np.uint8:
+    if masked:
+        hint = "say what masked pixels are: array.filled(0)"
+    elif array.dtype != np.uint8:
         hint = "levels run from 0 to 255: undo any scaling, then .astype(np.uint8)"
     elif array.ndim == 2:
         hint = "repeat grey three times: np.stack([grey] * 3, axis=-1)"
@@ -257,7 +260,7 @@ def checked_array(array: np.ndarray) -> np.ndarray:
     elif array.ndim == 4:
         hint = "hand over a list of arrays for a batch"
     wanted = "uint8 of shape [height, width, 3]"
-    got = f"{array.dtype} of shape {list(array.shape)}"
+    got = f"{'masked ' if masked else ''}{array.dtype} of shape {list(array.shape)}"
     raise InputError("EDGE-INPUT-006", "array", wanted=wanted, got=got, hint=hint)
 
 
