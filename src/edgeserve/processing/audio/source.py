@@ -40,6 +40,8 @@ _OTHERS = {
     b"\xff\xf9": "AAC",
     b"caff": "CAF",
 }
+#: Samples of each channel that are mixed at once.
+_BLOCK = 1 << 18
 _WRITE = "ffmpeg -i INPUT -c:a pcm_s16le OUTPUT.wav"
 
 
@@ -72,19 +74,24 @@ class Wav(NamedTuple):
             InputError: EDGE-INPUT-037, NaN or infinity.
         """
         count = self.frames if frames is None else min(frames, self.frames)
-        size = self.bits // 8
-        raw = np.frombuffer(self.data[: count * self.channels * size], np.uint8)
-        grid = raw.reshape(count, self.channels, size)
-        total = np.zeros(count)
-        for channel in range(self.channels):
-            total += self._levels(grid[:, channel])
-        with np.errstate(over="ignore", invalid="ignore"):
-            mixed = (total / (self.channels * self._full)).astype(np.float32)
+        mixed = np.empty(count, np.float32)
+        for at in range(0, count, _BLOCK):  # so that float64 takes no more memory than a block
+            mixed[at : at + _BLOCK] = self._mixed(at, min(at + _BLOCK, count))
         if self.kind == _FLOAT and not np.isfinite(mixed).all():
             got = "NaN or infinity"
             hint = "look at what recorded it: such samples are silence to some, noise to others"
             raise InputError("EDGE-INPUT-037", "sound", wanted="finite samples", got=got, hint=hint)
         return mixed
+
+    def _mixed(self, first: int, end: int) -> np.ndarray:
+        size = self.channels * self.bits // 8
+        raw = np.frombuffer(self.data[first * size : end * size], np.uint8)
+        grid = raw.reshape(end - first, self.channels, self.bits // 8)
+        total = np.zeros(end - first)
+        for channel in range(self.channels):
+            total += self._levels(grid[:, channel])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (total / (self.channels * self._full)).astype(np.float32)
 
     @property
     def _full(self) -> float:
