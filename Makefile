@@ -91,9 +91,10 @@ bench-big: $(STAMP)
 gpu-check: $(STAMP)
 	timeout 300 $(BIN)/python -m dev.benchmarks.gpu_check
 
-# 60,000 requests that nobody sends by accident, at a whole endpoint.
+# 60,000 requests that nobody sends by accident, at a whole endpoint; then endpoints of that kind.
 hostile: $(STAMP)
 	$(BIN)/python -m dev.benchmarks.hostile
+	$(BIN)/python -m dev.benchmarks.strangers
 
 # Exit code 1: a bad artifact was not refused. What is done stands in corpus-out/results.jsonl.
 corpus: $(STAMP)

@@ -275,7 +275,7 @@ def test_a_sound_that_takes_too_much_memory_is_refused_from_its_header() -> None
 
 
 def test_channels_are_mixed_in_blocks_as_they_are_at_once() -> None:
-    """numpy's mean of two channels in float64, rounded once, over more samples than a block has."""
+    """Numpy's mean of two channels in float64, rounded once, over more samples than a block has."""
     rng = np.random.default_rng(3)
     stereo = rng.integers(-(1 << 15), 1 << 15, (600_001, 2), np.int16)
     out = io.BytesIO()

@@ -28,7 +28,7 @@ from edgeserve.wrapper.fallback import Fallback
 from edgeserve.wrapper.fallback.remote_model import RemoteModel
 from edgeserve.wrapper.fallback.replies import BadReply, check_record, longest_reply, sizes_of
 from edgeserve.wrapper.fallback.router import FallbackRouter
-from edgeserve.wrapper.fallback.transport import RequestFailure, RequestOutcome
+from edgeserve.wrapper.fallback.transport import RequestFailure, RequestOutcome, Transport
 
 LABELS = ("cat", "dog", "espresso", "zebra", "moon")
 MODEL_ID = "a" * 64
@@ -475,3 +475,29 @@ def test_a_reply_is_as_long_as_its_answer_can_be() -> None:
     text = TensorSpec(name="y", dtype="string", shape=(1,))
     unknown = msgspec.structs.replace(VOICE.signature, outputs=(text,))
     assert longest_reply(unknown, sizes_of(unknown, two)) is None
+
+
+def test_endpoints_that_break_http_cost_no_answer(strangers: Any) -> None:
+    """Some of those of `make hostile`, over real sockets."""
+    names = ("silent", "closed at once", "drip of the head", "endless header", "endless chunks")
+    names += ("24 MB of lists", "a bomb", "two lengths", "TLS", "status b'abc'")
+    found = strangers.behaviours()
+    assert strangers.asked(strangers.say(strangers.good()), 2000)[0] == "cloud"
+    for name in names:
+        where, took, note = strangers.asked(found[name], 200)
+        assert (where, note.isprintable()) == ("device", True), (name, note)
+        assert took <= 200 + SLACK_MS, name
+
+
+def test_a_server_without_tls_is_called_one(strangers: Any) -> None:
+    """And not one of a certificate that nobody trusts."""
+    with strangers.endpoint(strangers.say(b"HTTP/1.1 400 X\r\n\r\n"), listens=False) as url:
+        address = url.replace("http://", "https://")
+        transport = Transport(Fallback(address))
+        requests = transport.requests()
+        requests.start(address, EndpointRequest("/v2"), time.monotonic() + 5)
+        ended = requests.next(time.monotonic() + 5)
+        transport.close()
+    assert ended is not None
+    assert isinstance(ended[1], RequestFailure)
+    assert "no TLS" in ended[1].reason
