@@ -97,6 +97,7 @@ gpu-check: $(STAMP)
 hostile: $(STAMP)
 	$(BIN)/python -m dev.benchmarks.hostile
 	$(BIN)/python -m dev.benchmarks.attacks
+	$(BIN)/python -m dev.benchmarks.strangers
 	$(BIN)/python -m dev.benchmarks.fault_loops --kills 50
 
 # Exit code 1: a bad artifact was not refused. What is done stands in corpus-out/results.jsonl.

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
@@ -313,6 +314,15 @@ class Backend(ABC):
             except BackendError:
                 session.close()
                 raise
+        session.again = partial(
+            self.load,
+            artifact,
+            root,
+            delegate=taken,
+            threads=threads,
+            taps=tuple(taps),
+            optimize=optimize,
+        )
         return session
 
     def inspect(self, artifact: Artifact, root: Path) -> Graph:

@@ -4,12 +4,20 @@ The public `run` compares the feed with what the file takes and wraps what the e
 author of a backend writes `_run` and `_close`. So every format refuses a mistake in the same
 words: a runtime fed by the wrong name, dtype or shape answers with its own words, or with
 numbers. The check is precomputed (`InputValidator`), so that it costs a few microseconds.
+
+A process that forks keeps its engines' threads to itself: the child has none of them, and whatever
+waits for one waits for ever. So the child abandons the engines it was born with, neither running
+nor destroying them, and loads its own where it first needs one.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -172,10 +180,13 @@ class Session(ABC):
             hardware"); follows the engine's name wherever a proof says what ran. Empty: nothing.
         simulated: This is not the format's own engine but stands in for it: its numbers count, its
             times say nothing and are not measured.
+        again: Loads the same once more, for a process that was forked; None: not to be had.
     """
 
     note: str = ""
     simulated: bool = False
+    again: Callable[[], Session] | None = None
+    _abandoned: bool = False
 
     def __init__(self, io: IO, runtime: Runtime, threads: int, buckets: Sequence[IO] = ()) -> None:
         self.io = io
@@ -184,6 +195,7 @@ class Session(ABC):
         self.threads = threads
         self._checks = tuple(InputValidator(each) for each in self.buckets)
         self._closed = False
+        _SESSIONS.add(self)
 
     @property
     def delegate(self) -> str:
@@ -201,15 +213,16 @@ class Session(ABC):
             One array for each of `io.outputs`, then for each tap, by name.
 
         Raises:
-            BackendError: EDGE-BACKEND-007 closed, -008 names, -009 dtype, -010 shape, -013 the
-                engine failed.
+            BackendError: EDGE-BACKEND-007 closed, or open since before a fork; -008 names, -009
+                dtype, -010 shape, -013 the engine failed.
             FilesError: EDGE-FILES-007, the machine failed: it has no memory left, say.
         """
         if self._closed:
-            wanted = "an open session"
-            got = "a closed one"
-            hint = "load the artifact again, or run inside its `with` block"
-            raise BackendError("EDGE-BACKEND-007", "session", wanted=wanted, got=got, hint=hint)
+            raise _not_open(
+                "a closed one", "load the artifact again, or run inside its `with` block"
+            )
+        if self._abandoned:
+            self._load_again()
         self._checks[self._bucket(feed)](feed)
         try:
             return self._run(feed)
@@ -217,6 +230,16 @@ class Session(ABC):
             raise
         except Exception as error:  # the border to the engine
             raise self._failed(error) from error
+
+    def _load_again(self) -> None:
+        """Take the place of a session of this process (see the module)."""
+        if self.again is None:
+            raise _not_open("one of the process that forked this one", "load the artifact here")
+        with _LOADING:
+            if self._abandoned:
+                fresh = vars(self.again()) | {"again": self.again}
+                self.__dict__.update(fresh)
+                self._abandoned = False
 
     def _failed(self, error: Exception) -> EdgeError:
         engine = f"{self.runtime.name} {self.runtime.version}"
@@ -274,7 +297,8 @@ class Session(ABC):
         """Release the engine; a second call does nothing."""
         if not self._closed:
             self._closed = True
-            self._close()
+            if not self._abandoned:
+                self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -297,6 +321,30 @@ class Session(ABC):
     @abstractmethod
     def _close(self) -> None:
         """Drop what the engine holds; called once."""
+
+
+#: Those of this process that still exist.
+_SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
+_LOADING = threading.Lock()
+
+
+def _abandon() -> None:
+    """In a forked child: keep each engine for good, so that nothing destroys it, not even exit."""
+    global _LOADING
+    _LOADING = threading.Lock()  # another thread may have held it
+    for session in list(_SESSIONS):
+        if not session._closed:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(vars(session).copy()))
+            session._abandoned = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon)
+
+
+def _not_open(got: str, hint: str) -> BackendError:
+    wanted = "an open session of this process"
+    return BackendError("EDGE-BACKEND-007", "session", wanted=wanted, got=got, hint=hint)
 
 
 def first_line(error: BaseException) -> str:

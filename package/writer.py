@@ -21,7 +21,7 @@ import msgspec
 from edgeserve import backends
 from edgeserve.bundle import Bundle, Workspace
 from edgeserve.bundle.manifest import MANIFEST, write_manifest
-from edgeserve.bundle.rules import IDENTITY, MODEL_NAME, referenced
+from edgeserve.bundle.rules import IDENTITY, MODEL_NAME, PRIVACY_FIELD, referenced
 from edgeserve.bundle.workspace import real_file
 from edgeserve.bundle.zipfmt import (
     MAX_MEMBERS,
@@ -100,7 +100,7 @@ def bundle_manifest(manifest: Manifest, options: PackageOptions) -> Manifest:
         refused=tuple(scrub.refused(r) for r in refused),
         reports=tuple(r for r in manifest.reports if f"{r.format}-{r.precision}" in names),
         reference=None,
-        x={},
+        x={key: x for key, x in manifest.x.items() if key == PRIVACY_FIELD},
     )
     return msgspec.structs.replace(bare, files=_files(bare))
 

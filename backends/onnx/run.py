@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,20 @@ def usable_delegates() -> tuple[str, ...]:
 
     built = set(onnxruntime.get_available_providers())
     return tuple(name for name, provider in PROVIDERS.items() if provider in built)
+
+
+def _skip_exit_handlers() -> None:
+    """In a forked child: the runtime's exit handlers wait for threads that the parent kept.
+
+    Python has ended by then, and the process ends with the status that it has.
+    """
+    libc = ctypes.CDLL(None)
+    if "onnxruntime" in sys.modules and hasattr(libc, "on_exit"):  # of glibc; the last one is first
+        libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_skip_exit_handlers)
 
 
 class OnnxSession(Session):

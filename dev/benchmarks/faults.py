@@ -52,12 +52,12 @@ _MANIFEST = Manifest(
     signature=_SIGNATURE,
     processing=Processing(),
 )
-_X = {"x": np.ones((1, 4), np.float32)}
+FEED = {"x": np.ones((1, 4), np.float32)}
 
 
 def good_reply() -> EndpointReply:
     answer = oip.InferResponse(
-        "m", "1", (oip.Tensor("y", _X["x"]),), parameters={"model_id": _MODEL_ID}
+        "m", "1", (oip.Tensor("y", FEED["x"]),), parameters={"model_id": _MODEL_ID}
     )
     body, head = oip.write_response(answer, {"y": True})
     return EndpointReply(200, {"inference-header-content-length": str(head)}, body)
@@ -166,7 +166,7 @@ def _local(world: Any) -> Callable[[Any], Tensors]:
 
     def run(_: Any) -> Tensors:
         world.spend(LOCAL_MS / 1e3)
-        answer = Tensors(y=_X["x"])
+        answer = Tensors(y=FEED["x"])
         answer.ran_on = ran_on
         return answer
 
@@ -212,7 +212,7 @@ def played(world: Any, pilot: FallbackRouter, caller: HedgedCaller, calls: int) 
     world.share, well = 0.0, world.now()
     while breaker.is_open(world.now()):
         world.spend(EVERY_MS / 1e3)
-        pilot.answer(_X)
+        pilot.answer(FEED)
     found.closed_s = world.now() - well
     return found
 
@@ -220,7 +220,7 @@ def played(world: Any, pilot: FallbackRouter, caller: HedgedCaller, calls: int) 
 def _count(found: Cell, world: Any, pilot: FallbackRouter) -> None:
     began = world.now()
     try:
-        answer = pilot.answer(_X)
+        answer = pilot.answer(FEED)
     except Exception:
         found.failed += 1
     else:

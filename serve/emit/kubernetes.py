@@ -41,7 +41,8 @@ def _container(subject: DeploymentSubject, name: str, words: list[str]) -> dict[
     return {
         "name": name,
         "image": subject.image,
-        "args": words,
+        # Kubernetes replaces $(NAME) in them; $$ stands for one dollar.
+        "args": [word.replace("$", "$$") for word in words],
         "ports": ports,
         # A model is opened, proven and warmed up before it is ready: minutes for a large one.
         "startupProbe": _probe(subject, "ready", periodSeconds=2, failureThreshold=150),

@@ -30,6 +30,19 @@ def packaged(workspace: Path, **request: Any) -> Packaged:
     return package(PackageOptions(out=str(workspace), bundle=str(out), **request))
 
 
+def test_what_forbids_that_data_leaves_is_kept(workspace: Path) -> None:
+    """All else under ``x`` is the workspace's own."""
+    file = workspace / "manifest.json"
+    manifest = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps(manifest | {"x": {"local_only": True, "note": 1}}), "utf-8")
+    with zipfile.ZipFile(packaged(workspace).path) as archive:
+        assert json.loads(archive.read("manifest.json"))["x"] == {"local_only": True}
+    file.write_text(json.dumps(manifest | {"x": {"localOnly": True}}), "utf-8")
+    with pytest.raises(BundleError) as error:
+        packaged(workspace)
+    assert error.value.code == "EDGE-BUNDLE-044"
+
+
 def test_it_holds_the_allow_list_and_nothing_else(workspace: Path) -> None:
     done = packaged(workspace)
     with zipfile.ZipFile(done.path) as archive:  # the oracle: another program, other code

@@ -354,3 +354,18 @@ def test_options_are_all_told(sealed: str, tmp_path: Path) -> None:
     wanted = {f"--{spelled.get(n, n).replace('_', '-')}" for n in names - apart}
     assert said >= wanted, wanted - said
     assert msgspec.json.encode(container["resources"]).count(b"900Mi") == 1
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "kserve"])
+def test_a_dollar_in_a_name_stays_one(sealed: str, tmp_path: Path, kind: str) -> None:
+    """Kubernetes replaces $(NAME) by a variable or leaves it, and $$ by one dollar."""
+    name = "$(HOME)$$(HOME)$x$.edge"
+    bundle = shutil.copy(sealed, tmp_path / name)
+    emit(kind, Deployment(bundles=(str(bundle),)), tmp_path / "out")
+    text = "".join(path.read_text("utf-8") for path in (tmp_path / "out").glob("*.yaml"))
+    found = [
+        re.sub(r"\$\$|\$\(HOME\)", lambda one: "$" if one[0] == "$$" else "/root", word)
+        for word in re.findall(r"/\w+/(?:\w+/)*[^\s\"']*\.edge", text)
+    ]
+    assert found
+    assert all(word.endswith(f"/{name}") for word in found), found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from onnx import helper
 from PIL import Image
 
 from edgeserve import Wrapper
-from edgeserve.errors import InputError, WrapperError
+from edgeserve.errors import EdgeError, InputError, WrapperError
 from edgeserve.processing.steps.decode import Decode
 from edgeserve.processing.steps.layout import Layout
 from edgeserve.processing.steps.normalize import Normalize
@@ -231,3 +233,69 @@ def test_closed_is_closed(make: Any) -> None:
         with pytest.raises(WrapperError) as error:
             call()
         assert error.value.code == "EDGE-WRAPPER-005"
+
+
+class _Broken(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise PermissionError(13, "a disk that fails")
+
+
+def test_whatever_goes_wrong_has_a_code(
+    make: Any, tagger: Wrapper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that one ``except EdgeError`` protects an app."""
+    picture = make.pixels(3)
+    shut, freed = io.BytesIO(make.png(picture)), memoryview(make.png(picture))
+    shut.close()
+    freed.release()
+    masked = np.ma.masked_array(picture, mask=picture > 99)
+    odd: list[tuple[Any, str]] = [
+        (shut, "EDGE-INPUT-001"),
+        (_Broken(), "EDGE-INPUT-001"),
+        (masked, "EDGE-INPUT-006"),
+        (freed, "EDGE-WRAPPER-008"),
+        ({"image": np.ma.masked_array(make.oracle_tensor(picture))}, "EDGE-INPUT-011"),
+        ([picture, masked], "EDGE-INPUT-006"),
+    ]
+    for raw, code in odd:
+        with pytest.raises(EdgeError) as error:
+            tagger.predict(raw)
+        assert error.value.code == code, raw
+    assert make.agrees(tagger.predict(picture), picture)
+
+    def no_memory(*_: Any) -> None:
+        raise MemoryError
+
+    encoded = make.png(picture)
+    for raw, place in ((picture, "Image.Image.resize"), (encoded, "ImageFile.ImageFile.load")):
+        monkeypatch.setattr(f"PIL.{place}", no_memory)
+        with pytest.raises(WrapperError, match="MemoryError") as caught:
+            tagger.predict(raw)
+        assert caught.value.code == "EDGE-WRAPPER-008"
+        assert isinstance(caught.value.__cause__, MemoryError)
+
+
+@pytest.mark.parametrize("make_one", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_wrapper_is_not_copied(
+    make: Any, tagger: Wrapper, make_one: Callable[[Wrapper], object]
+) -> None:
+    """A copy that is closed would close the original."""
+    with pytest.raises(WrapperError) as error:
+        make_one(tagger)
+    assert error.value.code == "EDGE-WRAPPER-009"
+    assert make.agrees(tagger.predict(make.pixels(3)), make.pixels(3))
+
+
+def test_answers_are_equal_and_survive_pickle(make: Any, tagger: Wrapper) -> None:
+    feed = {"image": make.oracle_tensor(make.pixels(3))}
+    for x, other in (
+        (make.pixels(3), make.pixels(4)),
+        (feed, {"image": make.oracle_tensor(make.pixels(4))}),
+    ):
+        one, again, another = (tagger.predict(each) for each in (x, x, other))
+        for same in (again, pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+            assert (one == same, one != same) == (True, False)
+            assert same.ran_on == one.ran_on
+        assert one != another
+        assert one != "cat"
+    assert len({tagger.predict(make.pixels(3)) for _ in range(2)}) == 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import msgspec
 import numpy as np
 
 from edgeserve import __version__, backends
+from edgeserve.backends.session import first_line
 from edgeserve.bundle import open_model
 from edgeserve.bundle.manifest import check_wrapper
 from edgeserve.errors import EdgeError, InputError, WrapperError
@@ -124,10 +127,17 @@ class Wrapper(Closing):
                 self.trial_memory = attempts.memory(chosen.candidate)
                 self.ran_on = _ran_on(chosen, self.manifest, attempts.trouble)
                 engine = Engine(chosen.session, self._around, self.manifest.signature)
-            self._router = _router(contract, self, unavailable, stack) if contract else None
+            self._make_router = partial(_router, contract, self, unavailable)
+            self._router, self._pid = self._make_router(stack), os.getpid()
             self._closing = stack.pop_all()
         self._engine: Engine | None = engine
         self._closed = False
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse ``copy`` and ``pickle``: closing a copy would close what both hold."""
+        wanted, got = "one Wrapper a process, shared by its threads", "a copy or a pickle of one"
+        hint = "open the bundle again, in the process that predicts"
+        raise WrapperError("EDGE-WRAPPER-009", "Wrapper", wanted=wanted, got=got, hint=hint)
 
     def close(self) -> None:
         """Let go of the runtime and the bundle; closing twice is fine."""
@@ -165,12 +175,23 @@ class Wrapper(Closing):
             WrapperError: EDGE-WRAPPER-005 closed, -006 a list mixes raw inputs and dicts.
             FallbackError: EDGE-FALLBACK-007, neither the device nor an endpoint could answer. With
                 a fallback, items of a list are answered one by one, each within the deadline.
+            WrapperError: also EDGE-WRAPPER-008, whatever else stopped the call, such as a want of
+                memory.
         """
-        x = with_sample_rate(x, rate, self.medium)
-        if self._router is not None and not self._closed:
-            listed = isinstance(x, list | tuple)
-            return [self._router.answer(each) for each in x] if listed else self._router.answer(x)
-        return self._on_device(x)
+        try:
+            return self._answer(with_sample_rate(x, rate, self.medium))
+        except EdgeError:
+            raise
+        except Exception as error:  # the border to the caller, who catches errors with a code
+            raise _unexpected(error) from error
+
+    def _answer(self, x: Any) -> Any:
+        if self._router is None or self._closed:
+            return self._on_device(x)
+        if self._pid != os.getpid():  # connections and locks are the parent's
+            self._router, self._pid = self._make_router(self._closing), os.getpid()
+        answer = self._router.answer
+        return [answer(each) for each in x] if isinstance(x, list | tuple) else answer(x)
 
     def _on_device(self, x: Any) -> Any:
         """Answer what `predict` takes, here."""
@@ -237,16 +258,18 @@ def _policy(fallback: object, deadline: float | None) -> Fallback | None:
 
 
 def _router(
-    contract: Fallback,
+    contract: Fallback | None,
     wrapper: Wrapper,
     unavailable: tuple[str, EdgeError] | None,
     stack: contextlib.ExitStack,
-) -> FallbackRouter:
-    """Who decides which input an endpoint is asked about.
+) -> FallbackRouter | None:
+    """Who decides which input an endpoint is asked about; None: there is no contract.
 
     Raises:
         EdgeError: nothing can run here, and the contract lets no endpoint stand in for that.
     """
+    if contract is None:
+        return None
     from edgeserve.wrapper.fallback.router import FallbackRouter
 
     local = None if unavailable else wrapper._on_device
@@ -276,6 +299,15 @@ def _verdict_note(artifact: Artifact) -> str:
     if artifact.verdict in (None, "pass"):
         return ""
     return f"the gate's verdict on {artifact.name} is {artifact.verdict}"
+
+
+def _unexpected(error: Exception) -> WrapperError:
+    """The coded error for whatever else stopped a call."""
+    hint = "look at the exception behind this one (__cause__); if it is not yours, report it"
+    if isinstance(error, MemoryError):
+        hint = "free memory, send a smaller input, or call predict with fewer inputs at a time"
+    got = first_line(error)
+    return WrapperError("EDGE-WRAPPER-008", "predict", wanted="an answer", got=got, hint=hint)
 
 
 def _closed_error() -> WrapperError:

@@ -218,6 +218,15 @@ def _refused() -> Iterator[Case]:
         "EDGE-INPUT-003": ["cut-header.png", "cut-pixels.png", "flipped-bit.png"],
         "EDGE-INPUT-004": ["huge.png"],
         "EDGE-INPUT-005": ["rgb16-key.png", "float.tiff", "int32.tiff"],
+        "EDGE-INPUT-009": [
+            "thin.png",
+            "thin1.png",
+            "flat.png",
+            "large.png",
+            "large-grey.png",
+            "large-alpha.png",
+            "large-grey16.png",
+        ],
     }
     for code, names in refusals.items():
         for name in names:
@@ -227,6 +236,10 @@ def _refused() -> Iterator[Case]:
     yield "take the last pixel allowed", "photo.png", [decode(max_pixels=47 * 61)], None
     long = [decode(), resize(65_535, 65_535, "shortest-edge")]
     yield "refuse a result beyond all bounds", "row.png", long, "EDGE-INPUT-008"
+    # 24,000,000 pixels in a row take 92 MiB; coefficients 8 or 48 bytes for each of them.
+    for kernel, code in {"nearest": 3, "bilinear": 9, "bicubic": 9, "lanczos": 9}.items():
+        steps = [decode(), resize(8, 8, kernel=kernel)]
+        yield f"refuse a long row, {kernel}", "long.png", steps, f"EDGE-INPUT-00{code}"
     for what, steps in {
         "no steps": [],
         "no decode": [resize(8, 8)],

@@ -212,8 +212,12 @@ def _refused() -> Iterator[Picture]:
     middle = whole.index(b"IDAT") + 200
     flipped = bytearray(whole)
     flipped[middle] ^= 0x10
-    huge = whole[:16] + struct.pack(">II", 60_000, 60_000) + whole[24:29]
-    huge += struct.pack(">I", zlib.crc32(huge[12:29])) + whole[33:]
+
+    def claimed(width: int, height: int, bits: int = 8, kind: int = 2) -> bytes:
+        """The same picture, whose header lies about its size, and maybe about its pixels."""
+        header = b"IHDR" + struct.pack(">IIBB", width, height, bits, kind) + whole[26:29]
+        return whole[:12] + header + struct.pack(">I", zlib.crc32(header)) + whole[33:]
+
     key = small[4, 5].astype(">u2").tobytes()
     refused = {
         "empty.png": b"",
@@ -224,7 +228,15 @@ def _refused() -> Iterator[Picture]:
         "cut-header.png": whole[:20],
         "cut-pixels.png": whole[: middle + 20],
         "flipped-bit.png": bytes(flipped),
-        "huge.png": huge,
+        "huge.png": claimed(60_000, 60_000),
+        "thin.png": claimed(1, 20_000_000),
+        "thin1.png": claimed(1, 178_956_970, 1, 0),
+        "flat.png": claimed(70_000_000, 1),
+        "large.png": claimed(8_000, 8_000),
+        "large-grey.png": claimed(6_000, 6_000, kind=0),
+        "large-alpha.png": claimed(4_700, 4_700, kind=6),
+        "large-grey16.png": claimed(4_700, 4_700, 16, 0),
+        "long.png": claimed(24_000_000, 1),
         "rgb16-key.png": png(scene(9, 12, top=65_535), bits=16, transparency=key),
         "float.tiff": tiff(scene(5, 6, 1)[..., 0].astype(np.float32), 1),
         "int32.tiff": tiff(scene(5, 6, 1)[..., 0].astype(np.int32), 1),

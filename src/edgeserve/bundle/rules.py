@@ -14,7 +14,8 @@ be written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -147,6 +148,12 @@ def model_id(data: bytes) -> str:
     return sha256_bytes(data)
 
 
+#: The field of the manifest's ``x`` in which a bundle's author forbids that data leaves a device.
+PRIVACY_FIELD = "local_only"
+#: Keys that read like that field, or like another statement about privacy.
+_PRIVACY = re.compile(
+    r"(local|device)[-_. ]?only|(never|no|not)[-_. ]?(the[-_. ]?)?cloud|privacy", re.IGNORECASE
+)
 #: A model's name is also its name behind an endpoint.
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RELEASE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
@@ -194,9 +201,14 @@ def check_manifest(manifest: Manifest) -> None:
 
     Raises:
         BundleError: EDGE-BUNDLE-009 or -010 a member's name, -037 a value, -038 a reference that
-            does not hold, -040 an identity that does not hold.
+            does not hold, -040 an identity that does not hold, -044 a privacy field.
     """
     _check_name_and_release(manifest)
+    check_privacy(manifest.x)
+    for i, artifact in enumerate(manifest.artifacts):
+        check_privacy(or_default(artifact.x, {}), f"$.artifacts[{i}]")
+    for i, function in enumerate(or_default(manifest.functions, ())):
+        check_privacy(function.x, f"$.functions[{i}]")
     paths = [entry.path for entry in manifest.files]
     for path in paths:
         check_name(path)
@@ -215,6 +227,27 @@ def _check_name_and_release(manifest: Manifest) -> None:
     if not _RELEASE.fullmatch(manifest.min_wrapper):
         wanted = "a release like 0.1.0"
         raise _bad_value("$.min_wrapper", wanted, ascii(manifest.min_wrapper[:40]))
+
+
+def check_privacy(x: Mapping[str, Any], where: str = "$") -> None:
+    """Refuse a statement about privacy that is not understood: ignored, it would let data leave.
+
+    Args:
+        x: The field ``x`` of the manifest, an artifact or a function.
+        where: Whose it is, as a JSON path; the known field is the manifest's alone.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-044, ``local_only`` is neither true nor false, or a key reads like
+            a privacy field and is another.
+    """
+    for key, value in x.items():
+        known = key == PRIVACY_FIELD and where == "$"
+        if not _PRIVACY.search(key) or (known and isinstance(value, bool)):
+            continue
+        wanted = "true or false" if known else f"$.x.{PRIVACY_FIELD}, the only privacy field"
+        got = ascii(value)[:80] if known else "another field, which nothing obeys"
+        place, hint = f"{_AT}{where}.x.{ascii(key)[1:-1][:80]}", f'write "{PRIVACY_FIELD}": true'
+        raise BundleError("EDGE-BUNDLE-044", place, wanted=wanted, got=got, hint=hint)
 
 
 def _bad_value(where: str, wanted: str, got: str) -> BundleError:

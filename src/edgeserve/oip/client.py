@@ -11,6 +11,7 @@ their own codes. Importing this module loads no HTTP library.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,9 +36,9 @@ class ClientError(Exception):
     """A request without a usable reply.
 
     Attributes:
-        kind: "connection" (none can be made), "certificate" (TLS does not trust it), "interrupted"
-            (the connection failed), "timeout", "size" (the reply is too long), "encoding" (it is
-            compressed), or one of a caller's own.
+        kind: "connection" (none can be made), "certificate" (TLS does not trust it), "tls" (it
+            speaks no TLS, or another version), "interrupted" (the connection failed), "timeout",
+            "size" (the reply is too long), "encoding" (it is compressed), or one of a caller's own.
         wanted: The expectation; may be empty.
         got: The actual result, without addresses.
     """
@@ -49,11 +50,16 @@ class ClientError(Exception):
 
 @dataclass(frozen=True)
 class EndpointRequest:
-    """A request: path below the endpoint's URL, headers by lower-case name, body."""
+    """A request: path below the endpoint's URL, headers by lower-case name, body.
+
+    Attributes:
+        longest: Bytes of a reply that are read at most; None: as many as the client reads.
+    """
 
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    longest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ class HttpClient:
             cancelled: Once set, the reply is not read further.
 
         Raises:
-            ClientError: connection, certificate, interrupted, timeout, size or encoding.
+            ClientError: connection, certificate, tls, interrupted, timeout, size or encoding.
         """
         left, http = max(0.001, deadline - time.monotonic()), self._http
         try:
@@ -126,25 +132,29 @@ class HttpClient:
                 headers=dict(request.headers),
                 timeout=left,
             ) as response:
-                return self._read(response, deadline, cancelled)
+                most = min(self._max_body, request.longest or self._max_body)
+                return self._read(response, most, deadline, cancelled)
         except http.TimeoutException as error:
             raise ClientError("timeout", "no whole reply in time") from error
         except http.ConnectError as error:
-            tls = any(word in str(error).lower() for word in ("ssl", "certificate"))
-            kind = "certificate" if tls else "connection"
+            words = {"certificate": "certificate", "ssl": "tls"}
+            said = str(error).lower()
+            kind = next((kind for word, kind in words.items() if word in said), "connection")
             raise ClientError(kind, f"ConnectError: {error}"[:200]) from error
         except (http.HTTPError, http.StreamError, http.InvalidURL, OSError, ValueError) as error:
             raise ClientError("interrupted", f"{type(error).__name__}: {error}"[:200]) from error
 
-    def _read(self, response: Any, deadline: float, cancelled: Event | None) -> EndpointReply:
+    def _read(
+        self, response: Any, most: int, deadline: float, cancelled: Event | None
+    ) -> EndpointReply:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if headers.get("content-encoding", "identity") != "identity":
             raise ClientError("encoding", "a compressed reply")
         pieces, length = [], 0
         for piece in response.iter_raw():
             length += len(piece)
-            if length > self._max_body:
-                raise ClientError("size", f"a reply of more than {self._max_body} bytes")
+            if length > most:
+                raise ClientError("size", f"a reply of more than {most} bytes")
             if time.monotonic() > deadline or (cancelled is not None and cancelled.is_set()):
                 raise ClientError("timeout", "a part of a reply in time")
             pieces.append(piece)
@@ -192,10 +202,23 @@ def read_infer_reply(reply: EndpointReply) -> InferResponse:
     Raises:
         BadMessage: it is no inference response, or lies about a size.
     """
+    return read_response(reply.body, _head_length(reply))
+
+
+def _head_length(reply: EndpointReply) -> int | None:
     length = reply.headers.get(_HEAD_LENGTH) or None
-    if length is not None and not (length.isascii() and length.isdigit()):
+    if length is not None and not re.fullmatch("[0-9]{1,12}", length):
         raise BadMessage(f"the header {_HEAD_LENGTH} is no number")
-    return read_response(reply.body, int(length) if length else None)
+    return int(length) if length else None
+
+
+def json_part(reply: EndpointReply) -> bytes:
+    """The JSON of a reply, without the tensors' bytes behind it.
+
+    Raises:
+        BadMessage: the header that says where it ends is no number.
+    """
+    return reply.body[: _head_length(reply)]
 
 
 class OutputMismatch(BadMessage):

@@ -44,7 +44,10 @@ def bytes_of(raw: object, thing: str, kinds: str) -> bytes:
         return bytes(raw)
     if isinstance(raw, str | os.PathLike):
         return _read_path(os.fspath(raw), thing)
-    content = raw.read() if hasattr(raw, "read") else None
+    try:
+        content = raw.read() if hasattr(raw, "read") else None
+    except Exception as error:  # closed, on a disk that fails, or a class of the caller's own
+        raise _unreadable(f"file of a {thing}", error, "open it anew, where it begins") from error
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
     opened_as_text = isinstance(content, str)
@@ -66,11 +69,14 @@ def _read_path(path: str | bytes, thing: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except (OSError, ValueError) as error:
-        where = f"{thing} {path!r}"
-        wanted = "a file that can be read"
-        got = getattr(error, "strerror", None) or str(error)
         hint = f"a str is a path here; hand over the encoded {thing} itself as bytes"
-        raise InputError("EDGE-INPUT-001", where, wanted=wanted, got=got, hint=hint) from error
+        raise _unreadable(f"{thing} {path!r}", error, hint) from error
+
+
+def _unreadable(where: str, error: Exception, hint: str) -> InputError:
+    wanted = "a file that can be read"
+    got = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return InputError("EDGE-INPUT-001", where, wanted=wanted, got=got, hint=hint)
 
 
 class FeedValidator:

@@ -7,6 +7,7 @@ compared by `edgeserve.tasks`, never with ``==`` (arrays).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -71,6 +72,18 @@ class Record(Value, frozen=True, eq=False, kw_only=True):
 
     ran_on: RanOn | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(
+            _equal(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__
+        )
+
+    def __ne__(self, other: object) -> bool:  # msgspec does not derive it
+        return not self == other
+
+    def __hash__(self) -> int:
+        values = (getattr(self, name) for name in self.__struct_fields__)
+        return hash((type(self), *(x for x in values if not isinstance(x, np.ndarray))))
+
     def hold(self, field: str, dtype: type[np.generic], rank: int) -> None:
         """Give an array its declared dtype (JSON has none), refusing what would change value.
 
@@ -94,6 +107,24 @@ class Tensors(dict[str, Any]):
     """Named output tensors (the ``tensors`` task): a dict of arrays that also knows `ran_on`."""
 
     ran_on: RanOn | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping) or self.keys() != other.keys():
+            return False
+        return all(_equal(array, other[name]) for name, array in self.items())
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two fields are the same; arrays in dtype, shape and values, NaN as itself."""
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return bool(np.all(one == other))
+    kinds = one.dtype.kind == "f"
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=kinds)
 
 
 def with_ran_on(answer: Any, ran_on: RanOn) -> Any:

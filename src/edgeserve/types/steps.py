@@ -31,6 +31,14 @@ Feed = Mapping[str, "np.ndarray"] | None
 MAX_PIXELS = 178_956_970
 
 
+def held_bytes(size: Size) -> int:
+    """Memory of a picture: 4 bytes a pixel, and for each row what it costs to find and visit it."""
+    return size[0] * (_ROW_BYTES + 4 * size[1])
+
+
+#: Of each row; a pointer takes 8, and the time that a row takes counts as the rest.
+_ROW_BYTES = 16
+
 #: No threshold is lowered below this.
 _MIN_THRESHOLD = 1e-6
 #: Things looked at below a threshold, as a multiple of those that may be kept.
@@ -117,6 +125,10 @@ class PixelStep(InputStep, frozen=True):
     def placement(self, size: Size) -> Placement:
         """Where the pixels of a picture of this size lie in its result."""
         raise NotImplementedError
+
+    def peak_bytes(self, size: Size) -> int:
+        """Most bytes that it takes beside a picture of this size, its result included."""
+        return held_bytes(self.placement(size).size)
 
 
 class LevelStep(InputStep, frozen=True):

@@ -257,3 +257,30 @@ def test_two_media_are_refused() -> None:
 def test_parameters_that_mean_nothing(fields: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="is outside"):
         Waveform(**fields)
+
+
+def test_a_sound_that_takes_too_much_memory_is_refused_from_its_header() -> None:
+    """2 MB of a telephone's sound would become half a gigabyte; without a mean it may."""
+    data = write_wav(np.zeros(1_750_000, np.int16), 1000)
+    step = Waveform(rate=16_000, normalize="zero-mean-unit-variance")
+    long = Signature(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=("n", "samples")),),
+        outputs=(TensorSpec(name="y", dtype="float32", shape=("n", 2)),),
+        dims={"n": (1, 4), "samples": (1, 1 << 30)},
+    )
+    processing = Processing(inputs=(InputProcessing(name="x", steps=(step,)),))
+    with pytest.raises(InputError, match="MiB") as caught:
+        Processor(processing, long, "tensors").prepare(data)
+    assert caught.value.code == "EDGE-INPUT-036"
+
+
+def test_channels_are_mixed_in_blocks_as_they_are_at_once() -> None:
+    """Numpy's mean of two channels in float64, rounded once, over more samples than a block has."""
+    rng = np.random.default_rng(3)
+    stereo = rng.integers(-(1 << 15), 1 << 15, (600_001, 2), np.int16)
+    out = io.BytesIO()
+    wavfile.write(out, 8000, stereo)
+    found = read_wav(out.getvalue()).mono()
+    expected = (stereo.astype(np.float64).sum(axis=1) / (2 * 32768.0)).astype(np.float32)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(read_wav(out.getvalue()).mono(300_000), expected[:300_000])

@@ -28,9 +28,10 @@ from edgeserve.wrapper.fallback.egress import (
     describe_payload,
     with_request_id,
 )
-from edgeserve.wrapper.fallback.hedged_call import BadReply, CallLost, CallWon, HedgedCaller
+from edgeserve.wrapper.fallback.hedged_call import CallLost, CallWon, HedgedCaller
 from edgeserve.wrapper.fallback.policy import Fallback, local_only
 from edgeserve.wrapper.fallback.protocols import EndpointAnswer, protocol_of
+from edgeserve.wrapper.fallback.replies import BadReply
 from edgeserve.wrapper.fallback.router import FallbackRouter
 from edgeserve.wrapper.fallback.transport import CircuitBreaker, RequestFailure, RetryBudget
 
@@ -79,7 +80,12 @@ def check_local_only(case: Json, *_: object) -> str | None:
     if case["environment"] is not None:
         environment["EDGESERVE_LOCAL_ONLY"] = case["environment"]
     with mock.patch.dict(os.environ, environment, clear=True):
-        told = local_only(Fallback("https://a.example", when=tuple(case["when"])), case["x"])
+        try:
+            told = local_only(Fallback("https://a.example", when=tuple(case["when"])), case["x"])
+        except EdgeError as error:
+            return None if error.code == case.get("error") else f"raised {error}"
+    if "error" in case:
+        return f"was taken instead of {case['error']}"
     words = {"contract": "policy", "policy": "policy"}
     found = told.split()[1] if told else ""
     found = words.get(found, found)

@@ -18,3 +18,9 @@ def faults() -> ModuleType:
 def faulty() -> ModuleType:
     """``dev/benchmarks/faulty.py``: the same over real sockets."""
     return importlib.import_module("dev.benchmarks.faulty")
+
+
+@pytest.fixture(scope="session")
+def strangers() -> ModuleType:
+    """``dev/benchmarks/strangers.py``: endpoints that break HTTP."""
+    return importlib.import_module("dev.benchmarks.strangers")

@@ -10,7 +10,8 @@ import pytest
 
 from edgeserve.durations import LatencyWindow
 from edgeserve.oip.client import EndpointReply, EndpointRequest
-from edgeserve.wrapper.fallback.hedged_call import BadReply, CallLost, CallWon, HedgedCaller
+from edgeserve.wrapper.fallback.hedged_call import CallLost, CallWon, HedgedCaller
+from edgeserve.wrapper.fallback.replies import BadReply
 from edgeserve.wrapper.fallback.transport import (
     CircuitBreaker,
     RequestFailure,

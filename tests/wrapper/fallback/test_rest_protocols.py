@@ -23,8 +23,8 @@ from edgeserve.errors import FallbackError
 from edgeserve.oip.client import EndpointReply
 from edgeserve.types.tensors import Signature, TensorSpec
 from edgeserve.wrapper.fallback import Fallback
-from edgeserve.wrapper.fallback.hedged_call import BadReply
 from edgeserve.wrapper.fallback.protocols import protocol_of
+from edgeserve.wrapper.fallback.replies import BadReply
 
 PROTOCOLS = ("tfserving", "torchserve", "mlflow")
 TWO = Signature(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import uuid
 from collections.abc import Callable
@@ -90,4 +91,4 @@ def describe_payload(feed: Arrays) -> str:
 def with_request_id(message: EndpointRequest) -> EndpointRequest:
     """The same request with a random id, under which the endpoint logs it."""
     headers = {**message.headers, "x-request-id": uuid.uuid4().hex}
-    return EndpointRequest(message.path, headers, message.body)
+    return dataclasses.replace(message, headers=headers)

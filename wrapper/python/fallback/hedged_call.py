@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from edgeserve.durations import LatencyWindow
 from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.wrapper.fallback.egress import origin
+from edgeserve.wrapper.fallback.replies import BadReply, reading_time
 from edgeserve.wrapper.fallback.transport import (
     CircuitBreaker,
     ConcurrentRequests,
@@ -28,10 +29,6 @@ _RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
 #: No request is sent with less time than this left, seconds: its reply would be late.
 _MIN_TIME_S = 0.002
 _NO_TIME = "no time left"
-
-
-class BadReply(Exception):
-    """A reply that is not of the endpoint's protocol."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ class HedgedCaller:
             requests: Sends requests and knows the time.
             message: The request.
             deadline: The end of the call, on the clock of ``requests``.
-            read: Decodes a reply; raises `BadReply`.
+            read: Decodes a reply; whatever it raises means that the reply is no answer.
 
         Raises:
             CallLost: no endpoint answered in time, or none may be asked now.
@@ -206,14 +203,25 @@ class _HedgedCall(Generic[T]):
         now = self._requests.now()
         if isinstance(outcome, EndpointReply) and outcome.status == 200:
             try:
-                value = self._read(outcome)
-            except BadReply as error:
-                outcome = RequestFailure(str(error))
+                value = self._read_in_time(outcome)
+            except Exception as error:  # a stranger's bytes lead a reader to whatever they can
+                known = isinstance(error, BadReply)
+                what = str(error) if known else f"an unreadable reply ({type(error).__name__})"
+                outcome, now = RequestFailure(what), self._requests.now()
             else:
                 self._record_success(url, now, now - began)
                 return CallWon(value, url, len(self._asked))
         self._record_failure(url, now, outcome)
         return None
+
+    def _read_in_time(self, reply: EndpointReply) -> T:
+        """The answer, where there is time to read it: nothing interrupts a parser."""
+        if self._requests.now() + reading_time(reply) > self._deadline:
+            raise BadReply("a reply that takes longer to read than there is time left")
+        value = self._read(reply)
+        if self._requests.now() > self._deadline:
+            raise BadReply("a reply that was read too late")
+        return value
 
     def _record_success(self, url: str, now: float, seconds: float) -> None:
         with self._caller.lock:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from edgeserve.bundle.rules import PRIVACY_FIELD, check_privacy
 from edgeserve.environment import is_loopback
 from edgeserve.errors import FallbackError
 from edgeserve.types.base import Value
@@ -176,12 +177,16 @@ def local_only(contract: Fallback, x: dict[str, Any]) -> str:
     Args:
         contract: The app's.
         x: The manifest's field ``x``, where the bundle's author may have forbidden it.
+
+    Raises:
+        BundleError: EDGE-BUNDLE-044, a privacy field there is not understood.
     """
+    check_privacy(x)
     if set(contract.triggers) & set(LOCAL_ONLY):
         return "the contract"
     if os.environ.get(_VARIABLE, "0") not in ("", "0"):
         return f"the environment ({_VARIABLE})"
-    return "the bundle" if x.get("local_only") is True else ""
+    return "the bundle" if x.get(PRIVACY_FIELD) else ""
 
 
 def _read_toml(path: Path) -> Fallback:

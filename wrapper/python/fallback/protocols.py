@@ -23,16 +23,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from edgeserve import oip
 from edgeserve.oip import client
 from edgeserve.oip.client import EndpointReply, EndpointRequest
+from edgeserve.tasks import decides
 from edgeserve.tasks.classification import Classification
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.records import RanOn, Tensors, unverified_origin
 from edgeserve.types.tensors import Signature
 from edgeserve.wrapper.engine import Arrays
-from edgeserve.wrapper.fallback.hedged_call import BadReply
+from edgeserve.wrapper.fallback.replies import BadReply, check_outputs, sizes_of
 
 
 @dataclass(frozen=True)
@@ -81,16 +83,31 @@ def _read_tensors(reply: EndpointReply, signature: Signature) -> EndpointAnswer:
     return EndpointAnswer(outputs, unverified_origin(model_id if isinstance(model_id, str) else ""))
 
 
-def _read_decision(reply: EndpointReply, _: Manifest) -> EndpointAnswer:
+def _read_decision(reply: EndpointReply, manifest: Manifest) -> EndpointAnswer:
     try:
         answer = client.read_predict_reply(reply)
     except oip.BadMessage as error:
         raise BadReply("a reply without a decision") from error
     if answer.ran_on is None:
         raise BadReply("a reply that does not say where it ran")
-    value = answer.decision
-    ran_on = msgspec.structs.replace(answer.ran_on, model_id=answer.model_id)
-    return EndpointAnswer(Tensors(value) if isinstance(value, dict) else value, ran_on)
+    ran_on = replace(answer.ran_on, model_id=answer.model_id)
+    if isinstance(answer.decision, dict):
+        return EndpointAnswer(_sample_outputs(answer.decision, manifest), ran_on)
+    return EndpointAnswer(answer.decision, ran_on)
+
+
+def _sample_outputs(values: dict[str, Any], manifest: Manifest) -> Tensors:
+    """Named tensors of one sample, of the task without a record."""
+    if decides(manifest.task):
+        raise BadReply("a reply without a decision")
+    one = replace(
+        manifest.signature,
+        inputs=(),
+        outputs=tuple(replace(s, shape=s.shape[1:]) for s in manifest.signature.outputs),
+    )
+    outputs = outputs_from_lists(values, one).value
+    check_outputs(outputs, one, sizes_of(manifest.signature, None))
+    return Tensors(outputs)
 
 
 def json_request(path: str, body: object) -> EndpointRequest:
@@ -106,7 +123,7 @@ def _json_value(reply: EndpointReply, key: str) -> Any:
         BadReply: the reply is no JSON object, or lacks the key.
     """
     try:
-        body = json.loads(reply.body)
+        body = msgspec.json.decode(reply.body)
     except (ValueError, RecursionError) as error:
         raise BadReply("a reply that is no JSON") from error
     if not isinstance(body, dict) or key not in body:
@@ -141,7 +158,10 @@ def outputs_from_lists(values: Any, signature: Signature) -> EndpointAnswer:
             raise BadReply("a reply with outputs of another kind or rank")
         if any(isinstance(d, int) and d != n for d, n in zip(spec.shape, given.shape, strict=True)):
             raise BadReply("a reply with outputs of another size")
-        outputs[spec.name] = given.astype(wanted)
+        with np.errstate(over="ignore"):  # infinity is refused where the numbers are checked
+            outputs[spec.name] = given.astype(wanted)
+        if given.dtype.kind in "iu" and not np.array_equal(outputs[spec.name], given):
+            raise BadReply("a reply with numbers out of range")
     return EndpointAnswer(outputs, unverified_origin(""))
 
 

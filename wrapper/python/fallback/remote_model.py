@@ -6,28 +6,37 @@ tensors.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgeserve.errors import InputError
 from edgeserve.oip.client import EndpointReply, EndpointRequest
 from edgeserve.processing import Processor, Sound
+from edgeserve.processing.inputs import bytes_of
+from edgeserve.processing.steps.decode import checked_array
+from edgeserve.processing.steps.tokenize import as_text
 from edgeserve.types.manifest import Manifest
 from edgeserve.types.records import Tensors
-from edgeserve.wrapper.engine import Arrays
 from edgeserve.wrapper.fallback.egress import (
     EgressPolicy,
     EgressRecord,
     describe_payload,
     with_request_id,
 )
-from edgeserve.wrapper.fallback.hedged_call import BadReply, CallWon, HedgedCaller
+from edgeserve.wrapper.fallback.hedged_call import CallWon, HedgedCaller
 from edgeserve.wrapper.fallback.policy import Fallback, field_error, local_only
 from edgeserve.wrapper.fallback.protocols import EndpointAnswer, protocol_of
+from edgeserve.wrapper.fallback.replies import (
+    BadReply,
+    check_origin,
+    check_outputs,
+    check_record,
+    longest_reply,
+    sizes_of,
+)
 from edgeserve.wrapper.fallback.transport import ConcurrentRequests, Transport
 
 Decoder = Callable[[EndpointReply], EndpointAnswer]
@@ -59,6 +68,7 @@ class RemoteModel:
     ) -> None:
         self._contract, self._manifest, self._processor = contract, manifest, processor
         self._protocol = protocol_of(contract.protocol, contract.binary)
+        self._model = contract.model or manifest.name
         if not self._protocol.suits(manifest.signature):
             wanted = "a model whose inputs share the first axis, the samples"
             hint = f"{contract.protocol} takes rows: use another protocol"
@@ -96,6 +106,7 @@ class RemoteModel:
 
         def read(reply: EndpointReply) -> EndpointAnswer:
             answer = decode(reply)
+            check_origin(answer.ran_on)
             model_id = answer.ran_on.model_id
             if self._contract.other_model == "refuse" and model_id != self._manifest.model_id:
                 raise BadReply(f"an answer of another model, {model_id or 'unnamed'}")
@@ -106,41 +117,52 @@ class RemoteModel:
 
     def _encode(self, x: Any) -> tuple[EndpointRequest, str, Decoder]:
         """The request for one input, a description of its payload, and the reply's decoder."""
-        model, protocol = self._contract.model or self._manifest.name, self._protocol
-        if isinstance(x, Mapping):
-            feed = self._processor.check_feed(x)
-            return protocol.tensors(model, feed), describe_payload(feed), self._decode_named
-        decision = protocol.decision
-        if self._contract.send == "raw" and protocol.raw and decision:
-            message = protocol.raw(model, encode_input(x, self._processor.medium))
-            return message, "raw input", lambda reply: decision(reply, self._manifest)
-        feed = self._processor.batch([self._processor.prepare(x)])
-        message = protocol.tensors(model, feed)
-        return message, describe_payload(feed), lambda reply: self._decode_decision(reply, feed)
+        if self._contract.send == "raw" and not isinstance(x, Mapping):
+            return self._encode_raw(x)
+        processor, protocol, signature = self._processor, self._protocol, self._manifest.signature
+        named = isinstance(x, Mapping)
+        feed = processor.check_feed(x) if named else processor.batch([processor.prepare(x)])
+        sizes = sizes_of(signature, feed)
 
-    def _decode_named(self, reply: EndpointReply) -> EndpointAnswer:
-        answer = self._protocol.read(reply, self._manifest.signature)
-        return EndpointAnswer(Tensors(answer.value), answer.ran_on)
+        def decode(reply: EndpointReply) -> EndpointAnswer:
+            answer = protocol.read(reply, signature)
+            check_outputs(answer.value, signature, sizes)
+            value = Tensors(answer.value) if named else processor.finish(answer.value, feed)[0]
+            return EndpointAnswer(value, answer.ran_on)
 
-    def _decode_decision(self, reply: EndpointReply, feed: Arrays) -> EndpointAnswer:
-        answer = self._protocol.read(reply, self._manifest.signature)
-        try:
-            return EndpointAnswer(self._processor.finish(answer.value, feed)[0], answer.ran_on)
-        except Exception as error:  # outputs that no model of this signature gives
-            raise BadReply("a reply whose outputs hold no decision") from error
+        message = protocol.tensors(self._model, feed)
+        message = dataclasses.replace(message, longest=longest_reply(signature, sizes))
+        return message, describe_payload(feed), decode
+
+    def _encode_raw(self, x: Any) -> tuple[EndpointRequest, str, Decoder]:
+        """As `_encode`, for an endpoint that runs the processing itself."""
+        manifest, make, read = self._manifest, self._protocol.raw, self._protocol.decision
+        assert make is not None
+        assert read is not None
+        medium = self._processor.medium
+        message = make(self._model, encode_input(x, medium))
+        text = len(x) if medium == "text" else None
+
+        def decode(reply: EndpointReply) -> EndpointAnswer:
+            answer = read(reply, manifest)
+            if not isinstance(answer.value, Tensors):
+                check_record(answer.value, manifest, text)
+            return answer
+
+        longest = longest_reply(manifest.signature, sizes_of(manifest.signature, None))
+        return dataclasses.replace(message, longest=longest), "raw input", decode
 
 
 def encode_input(raw: Any, medium: str) -> bytes:
     """The bytes of a raw input; a decoded image becomes a PNG, samples a WAV of floats: lossless.
 
     Raises:
-        InputError: EDGE-INPUT-001, it cannot be read, or is of a kind that has no bytes; -034 or
-            -035, samples of another kind, or without a rate.
+        InputError: EDGE-INPUT-001 or -007, it cannot be read, or is of a kind that has no bytes;
+            -006 an array that is no picture; -020 or -021, no text; -034 or -035, samples of
+            another kind, or without a rate.
     """
-    if isinstance(raw, bytes | bytearray | memoryview):
-        return bytes(raw)
-    if medium == "text" and isinstance(raw, str):
-        return raw.encode("utf-8")
+    if medium == "text":
+        return as_text(raw).encode("utf-8")
     if isinstance(raw, Sound):
         return raw.wav()
     if isinstance(raw, np.ndarray) and medium == "audio":
@@ -148,16 +170,9 @@ def encode_input(raw: Any, medium: str) -> bytes:
     if isinstance(raw, np.ndarray):
         from PIL import Image
 
-        raw = Image.fromarray(raw)
+        raw = Image.fromarray(checked_array(raw))
     if hasattr(raw, "save") and hasattr(raw, "size"):
         out = io.BytesIO()
         raw.save(out, "PNG")
         return out.getvalue()
-    try:
-        return Path(raw).read_bytes() if isinstance(raw, str | Path) else bytes(raw.read())
-    except (OSError, AttributeError, TypeError) as error:
-        where = "raw input"
-        wanted = "bytes, a path, a file, an image or an array"
-        got = getattr(error, "strerror", None) or type(raw).__name__
-        hint = "docs/guide/wrapper.md lists the inputs of `predict`"
-        raise InputError("EDGE-INPUT-001", where, wanted=wanted, got=got, hint=hint) from error
+    return bytes_of(raw, "raw input", "an image or an array")

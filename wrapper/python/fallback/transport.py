@@ -11,6 +11,7 @@ retry budget bounds the cost of retries and hedges.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import random
@@ -188,8 +189,9 @@ RequestOutcome = EndpointReply | RequestFailure
 _FAILURES = {
     "connection": RequestFailure("no connection"),
     "certificate": RequestFailure("its certificate is not trusted", retryable=False),
+    "tls": RequestFailure("it speaks no TLS, or another version: is it http://?", retryable=False),
     "timeout": RequestFailure("too slow"),
-    "size": RequestFailure("a reply longer than answer_mb", retryable=False),
+    "size": RequestFailure("a reply longer than the model's answer", retryable=False),
     "encoding": RequestFailure("a compressed reply, which no request accepts"),
 }
 _TOO_MANY = RequestFailure("too many requests that never ended", retryable=False)
@@ -276,9 +278,13 @@ class ThreadedRequests:
             finally:
                 self._threads.release()
 
-        if self._threads.acquire(blocking=False):
+        if not self._threads.acquire(blocking=False):
+            self._ended.put((number, _TOO_MANY))
+            return number
+        try:
             threading.Thread(target=work, name="edgeserve-fallback", daemon=True).start()
-        else:
+        except RuntimeError:  # the machine gives no more threads
+            self._threads.release()
             self._ended.put((number, _TOO_MANY))
         return number
 
@@ -287,7 +293,7 @@ class ThreadedRequests:
     ) -> RequestOutcome:
         left = max(1, int(1e3 * (deadline - time.monotonic())))
         headers = {**message.headers, "x-request-deadline-ms": str(left)}
-        request = EndpointRequest(message.path, headers, message.body)
+        request = dataclasses.replace(message, headers=headers)
         try:
             return self._client.send("POST", url, request, deadline, cancelled)
         except ClientError as error:

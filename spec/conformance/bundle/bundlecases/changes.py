@@ -349,4 +349,24 @@ _LEFT = [
 ]
 
 #: (name, what, code, change) of each.
-CHANGES = [*_VERSIONS, *_STEPS, *_VALUES, *_RECORDS, *_POINTERS, *_LEFT]
+_PRIVACY = "EDGE-BUNDLE-044"
+#: Statements about privacy that a reader does not understand.
+_STATEMENTS: list[tuple[str, str, str, Change]] = [
+    ("local-only-number", "local_only is 1", _PRIVACY, set_("x", {"local_only": 1})),
+    ("local-only-text", "local_only is a text", _PRIVACY, set_("x", {"local_only": "true"})),
+    ("local-only-null", "local_only is null", _PRIVACY, set_("x", {"local_only": None})),
+    ("local-only-list", "local_only is a list", _PRIVACY, set_("x", {"local_only": [True]})),
+    ("local-only-dash", "local-only", _PRIVACY, set_("x", {"local-only": True})),
+    ("local-only-camel", "localOnly", _PRIVACY, set_("x", {"localOnly": True})),
+    ("local-only-case", "LOCAL_ONLY", _PRIVACY, set_("x", {"LOCAL_ONLY": True})),
+    ("never-cloud", "never_cloud", _PRIVACY, set_("x", {"never_cloud": True})),
+    ("privacy", "privacy", _PRIVACY, set_("x", {"privacy": {"level": "strict"}})),
+    (
+        "local-only-of-artifact",
+        "local_only under an artifact",
+        _PRIVACY,
+        set_("artifacts.0.x", {"local_only": True}),
+    ),
+]
+
+CHANGES = [*_VERSIONS, *_STATEMENTS, *_STEPS, *_VALUES, *_RECORDS, *_POINTERS, *_LEFT]

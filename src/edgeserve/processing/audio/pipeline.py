@@ -52,7 +52,7 @@ class _AudioInput:
         _check_tensor(spec, self._ranges, _made(self._wave, step, self.mel))
 
     def __call__(self, audio: AudioHeader, clock: StepTimer) -> np.ndarray:
-        made = waveform(self._wave, audio)
+        made = waveform(self._wave, audio, self.mel.bytes_per_sample if self.mel else 0.0)
         clock("waveform")
         if self.mel is not None:
             made = self.mel(made)

@@ -40,6 +40,8 @@ _OTHERS = {
     b"\xff\xf9": "AAC",
     b"caff": "CAF",
 }
+#: Samples of each channel that are mixed at once.
+_BLOCK = 1 << 18
 _WRITE = "ffmpeg -i INPUT -c:a pcm_s16le OUTPUT.wav"
 
 
@@ -72,19 +74,24 @@ class Wav(NamedTuple):
             InputError: EDGE-INPUT-037, NaN or infinity.
         """
         count = self.frames if frames is None else min(frames, self.frames)
-        size = self.bits // 8
-        raw = np.frombuffer(self.data[: count * self.channels * size], np.uint8)
-        grid = raw.reshape(count, self.channels, size)
-        total = np.zeros(count)
-        for channel in range(self.channels):
-            total += self._levels(grid[:, channel])
-        with np.errstate(over="ignore", invalid="ignore"):
-            mixed = (total / (self.channels * self._full)).astype(np.float32)
+        mixed = np.empty(count, np.float32)
+        for at in range(0, count, _BLOCK):  # so that float64 takes no more memory than a block
+            mixed[at : at + _BLOCK] = self._mixed(at, min(at + _BLOCK, count))
         if self.kind == _FLOAT and not np.isfinite(mixed).all():
             got = "NaN or infinity"
             hint = "look at what recorded it: such samples are silence to some, noise to others"
             raise InputError("EDGE-INPUT-037", "sound", wanted="finite samples", got=got, hint=hint)
         return mixed
+
+    def _mixed(self, first: int, end: int) -> np.ndarray:
+        size = self.channels * self.bits // 8
+        raw = np.frombuffer(self.data[first * size : end * size], np.uint8)
+        grid = raw.reshape(end - first, self.channels, self.bits // 8)
+        total = np.zeros(end - first)
+        for channel in range(self.channels):
+            total += self._levels(grid[:, channel])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (total / (self.channels * self._full)).astype(np.float32)
 
     @property
     def _full(self) -> float:
@@ -268,7 +275,8 @@ def _checked(sound: Sound) -> np.ndarray:
     array, rate = sound.samples, sound.rate
     if isinstance(rate, bool) or not isinstance(rate, int | np.integer) or rate < 1:
         raise _no_rate(repr(rate))
-    right = isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim == 1
+    plain = isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
+    right = plain and array.dtype == np.float32 and array.ndim == 1
     if right and array.size and np.isfinite(array).all():
         return array
     wanted = "finite float32 samples of shape [n], one channel"
@@ -277,7 +285,7 @@ def _checked(sound: Sound) -> np.ndarray:
 
 
 def _array_form(array: object) -> str:
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         return f"{type(array).__module__}.{type(array).__qualname__}"
     if array.dtype == np.float32 and array.ndim == 1 and array.size:
         return "NaN or infinity among them"
@@ -285,6 +293,8 @@ def _array_form(array: object) -> str:
 
 
 def _hint(array: object) -> str:
+    if isinstance(array, np.ma.MaskedArray):
+        return "say what masked samples are: array.filled(0)"
     if not isinstance(array, np.ndarray):
         return "convert it with np.asarray (a torch tensor with .numpy())"
     if array.ndim != 1:

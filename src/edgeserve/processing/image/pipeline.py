@@ -17,9 +17,11 @@ import numpy as np
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.processing.arrays import Prepared, SampleOrigin
+from edgeserve.processing.image.plan import check_cost, way_bytes
 from edgeserve.processing.inputs import (
     FeedValidator,
     StepTimer,
+    bytes_of,
     check_names,
     check_task,
     sample_signature,
@@ -27,9 +29,9 @@ from edgeserve.processing.inputs import (
     wrong_order,
 )
 from edgeserve.processing.steps import input_steps
-from edgeserve.processing.steps.decode import Decode, Raw, decode
+from edgeserve.processing.steps.decode import Decode, EncodedImage, Raw
 from edgeserve.types.processing import InputProcessing
-from edgeserve.types.steps import MAX_PIXELS, LevelStep, PixelStep, Size
+from edgeserve.types.steps import MAX_PIXELS, LevelStep, PixelStep, Size, held_bytes
 from edgeserve.types.tensors import Shape, Signature, TensorSpec
 from edgeserve.types.vocabulary import Task
 
@@ -75,6 +77,11 @@ class ToTensor:
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
         """Scale and bias of each channel, float32 [3]; 1 and 0 where no step has any."""
         return self._scale, self._bias
+
+    @property
+    def bytes_per_pixel(self) -> int:
+        """Memory that the tensor takes for each pixel, with the plane that it is made from."""
+        return 3 * self.dtype.itemsize + 1
 
     def __call__(self, image: PIL.Image.Image) -> np.ndarray:
         """Make the tensor of an RGB picture: [3, H, W] or [H, W, 3], fresh and contiguous."""
@@ -224,11 +231,12 @@ class ImagePipeline:
 
     def __call__(self, raw: Raw, clock: StepTimer) -> dict[str, np.ndarray]:
         """One sample of one picture; see `Processor.prepare`."""
+        opened = self._opened(raw)
         decoded: dict[Decode, PIL.Image.Image] = {}
         sample: dict[str, np.ndarray] = {}
         for plan in self._plans:
             if plan.decode not in decoded:  # inputs that decode alike share the picture
-                decoded[plan.decode] = decode(plan.decode, raw)
+                decoded[plan.decode] = opened[plan.decode].decode()
                 clock("decode")
             image = decoded[plan.decode]
             for name, step in plan.pixels:
@@ -239,6 +247,30 @@ class ImagePipeline:
         width, height = decoded[self._plans[0].decode].size
         checked = self._checked(sample) if self._samples else sample
         return Prepared(checked, (SampleOrigin(size=(height, width)),))
+
+    def _opened(self, raw: Raw) -> dict[Decode, EncodedImage]:
+        """The headers for each way of decoding, of a picture whose whole cost is within bounds.
+
+        Raises:
+            InputError: EDGE-INPUT-001 to -009.
+        """
+        if hasattr(raw, "read"):  # once, for all of them
+            raw = bytes_of(raw, "picture", "a Pillow picture or an array")
+        opened = {
+            each: EncodedImage(each, raw) for each in dict.fromkeys(p.decode for p in self._plans)
+        }
+        size = opened[self._plans[0].decode].size
+        held = most = kept = fixed = 0
+        for image in opened.values():
+            most, held = max(most, held + image.peak), held + held_bytes(size)
+        for plan in self._plans:
+            steps = [step for _, step in plan.pixels]
+            way, tensor = way_bytes(opened[plan.decode].size, steps, plan.tail.bytes_per_pixel)
+            most = max(most, held + kept + way)
+            kept += tensor
+            fixed += tensor if plan.size else 0
+        check_cost(size, most, fixed)
+        return opened
 
     def _checked(self, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         assert self._samples is not None

@@ -12,19 +12,24 @@ image: a tag that cannot be read is a tag that is not there.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 import struct
 import warnings
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.installation import install_command
+from edgeserve.processing.image.headers import check_blocks, entries
+from edgeserve.processing.image.plan import copies
 from edgeserve.processing.inputs import bytes_of
-from edgeserve.types.steps import Color, InputStep, check_color
+from edgeserve.types.steps import Color, InputStep, Size, check_color, held_bytes
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -53,10 +58,10 @@ class Decode(InputStep, frozen=True, tag_field="step", tag="decode/1"):
             raise ValueError(f"max_pixels {self.max_pixels} is below 1")
 
 
-_SIXTEEN = ("I;16", "I;16B", "I;16L", "I;16N")
+SIXTEEN = ("I;16", "I;16B", "I;16L", "I;16N")
 _PREMULTIPLIED = {"La": "LA", "RGBa": "RGBA"}
 #: Pillow modes that decode/1 accepts.
-MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", *_PREMULTIPLIED, *_SIXTEEN)
+MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", *_PREMULTIPLIED, *SIXTEEN)
 
 #: Bits a sample of PNG's small greys, by the raw mode Pillow reads them with.
 _SMALL_GREYS = {"L;2": 2, "L;4": 4}
@@ -92,7 +97,7 @@ def to_rgb(image: PIL.Image.Image, background: tuple[int, int, int]) -> PIL.Imag
     """
     if image.mode not in MODES:
         raise _unsupported_mode(f"pixels of mode {image.mode!r}")
-    if image.mode in _SIXTEEN:
+    if image.mode in SIXTEEN:
         image = _high_bytes(image)
     if image.mode in _PREMULTIPLIED:
         image = image.convert(_PREMULTIPLIED[image.mode])
@@ -151,53 +156,107 @@ def decode(step: Decode, raw: Raw) -> PIL.Image.Image:
         raw: See `Raw`. A caller's picture or array is never changed.
 
     Raises:
-        InputError: EDGE-INPUT-001 to EDGE-INPUT-007, ``raw`` is not such a picture.
+        InputError: EDGE-INPUT-001 to -007 or -009, ``raw`` is not such a picture.
         ProcessingError: EDGE-PROCESS-011, Pillow is not installed.
     """
-    image = _loaded(step, raw)
-    turn = orientation(image) if step.exif else 1
-    return upright(to_rgb(image, step.background), turn)
+    return EncodedImage(step, raw).decode()
 
 
-def _loaded(step: Decode, raw: Raw) -> PIL.Image.Image:
+class EncodedImage:
+    """A raw picture whose header has been read, and nothing more.
+
+    Attributes:
+        size: Height and width of the upright picture.
+        peak: Bytes that decoding it takes at most.
+    """
+
+    __slots__ = ("_data", "_image", "_step", "peak", "size")
+
+    def __init__(self, step: Decode, raw: Raw) -> None:
+        """Read the header.
+
+        Raises:
+            InputError: EDGE-INPUT-001 to -007 or -009.
+            ProcessingError: EDGE-PROCESS-011, Pillow is not installed.
+        """
+        self._step, self._data = step, b""
+        self._image = self._opened(raw)
+        turn = orientation(self._image) if step.exif else 1
+        width, height = self._image.size
+        self.size: Size = (width, height) if turn > 4 else (height, width)
+        self.peak = int(copies(self._image, turn > 1, self._data) * held_bytes((height, width)))
+
+    def decode(self) -> PIL.Image.Image:
+        """The picture, upright, of mode RGB; errors as above."""
+        image = _quietly(self._loaded)
+        turn = orientation(image) if self._step.exif else 1
+        return upright(to_rgb(image, self._step.background), turn)
+
+    def _opened(self, raw: Raw) -> PIL.Image.Image:
+        try:
+            from PIL import Image
+        except ImportError as error:
+            raise ProcessingError(
+                "EDGE-PROCESS-011",
+                "step 'decode/1'",
+                wanted="Pillow",
+                got="no module named PIL",
+                hint=install_command("onnx"),
+            ) from error
+        if isinstance(raw, np.ndarray):
+            height, width = checked_array(raw).shape[:2]
+            _check_pixels(self._step, width, height)
+            return Image.fromarray(raw)
+        if isinstance(raw, Image.Image):
+            _check_pixels(self._step, *raw.size)
+            # Pillow writes a palette's transparency into the palette it converts: into a copy then.
+            return raw.copy() if raw.mode == "P" else raw
+        self._data = bytes_of(raw, "picture", "a Pillow picture or an array")
+        return _quietly(partial(_header, self._step, self._data))
+
+    def _loaded(self) -> PIL.Image.Image:
+        image = self._image
+        try:
+            image.load()
+        except (Warning, MemoryError):
+            raise
+        except Exception as error:  # as of the header, now for the pixels
+            raise _damaged(error) from error
+        return image
+
+
+_T = TypeVar("_T")
+
+
+def _quietly(act: Callable[[], _T]) -> _T:
+    """Do it again without warnings where a caller made them errors.
+
+    Pillow's remarks about metadata would refuse pictures that everybody else can use. Only then:
+    the context is not safe among threads.
+    """
     try:
-        from PIL import Image
-    except ImportError as error:
-        raise ProcessingError(
-            "EDGE-PROCESS-011",
-            "step 'decode/1'",
-            wanted="Pillow",
-            got="no module named PIL",
-            hint=install_command("onnx"),
-        ) from error
-    if isinstance(raw, np.ndarray):
-        height, width = _checked_array(raw).shape[:2]
-        _check_pixels(step, width, height)
-        return Image.fromarray(raw)
-    if isinstance(raw, Image.Image):
-        _check_pixels(step, *raw.size)
-        # Pillow writes a palette's transparency into the palette it converts: into a copy, then.
-        return raw.copy() if raw.mode == "P" else _load(raw)
-    data = bytes_of(raw, "picture", "a Pillow picture or an array")
-    try:
-        return _decoded(step, data)
+        return act()
     except Warning:
-        # Where a caller made warnings errors, Pillow's remarks about metadata would refuse pictures
-        # that everybody else can use. Only then: this context is not safe among threads.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _decoded(step, data)
+            return act()
 
 
-def _decoded(step: Decode, data: bytes) -> PIL.Image.Image:
+#: Bytes that a decoder is given at once: a row that is longer is copied once for each piece of it.
+_READ = 1 << 20
+
+
+def _header(step: Decode, data: bytes) -> PIL.Image.Image:
     # Registered by import: otherwise Pillow loads all of its forty plugins to find these two.
     from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
+    check_blocks(data)
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
+        image.decodermaxblock = _READ  # type: ignore[attr-defined]
         _check_pixels(step, *image.size)  # the header says so: nothing is decoded yet
         _fix_colour_key(image)
-    except (InputError, Warning):
+    except (InputError, Warning, MemoryError):
         raise
     except UnidentifiedImageError as error:
         if data.startswith(_SIGNATURES):
@@ -210,7 +269,7 @@ def _decoded(step: Decode, data: bytes) -> PIL.Image.Image:
         raise _too_many("more than Pillow's own limit (PIL.Image.MAX_IMAGE_PIXELS)") from error
     except Exception as error:  # plugins raise whatever a broken header leads them to
         raise _damaged(error) from error
-    return _load(image)
+    return image
 
 
 def _looks_like(data: bytes) -> str:
@@ -225,16 +284,6 @@ def _looks_like(data: bytes) -> str:
     return f"{len(data)} bytes that start with {data[:8].hex(' ')}"
 
 
-def _load(image: PIL.Image.Image) -> PIL.Image.Image:
-    try:
-        image.load()
-    except Warning:
-        raise
-    except Exception as error:  # as above, now for the pixels
-        raise _damaged(error) from error
-    return image
-
-
 def _check_pixels(step: Decode, width: int, height: int) -> None:
     if not width * height:
         raise _damaged(ValueError(f"it has {width} x {height} pixels"))
@@ -242,11 +291,14 @@ def _check_pixels(step: Decode, width: int, height: int) -> None:
         raise _too_many(f"{width} x {height} = {width * height}", step.max_pixels)
 
 
-def _checked_array(array: np.ndarray) -> np.ndarray:
-    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3:
+def checked_array(array: np.ndarray) -> np.ndarray:
+    masked = isinstance(array, np.ma.MaskedArray)
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3 and not masked:
         return array
     hint = "hand over the encoded picture, or uint8 RGB pixels with the channels last"
-    if array.dtype != np.uint8:
+    if masked:
+        hint = "say what masked pixels are: array.filled(0)"
+    elif array.dtype != np.uint8:
         hint = "levels run from 0 to 255: undo any scaling, then .astype(np.uint8)"
     elif array.ndim == 2:
         hint = "repeat grey three times: np.stack([grey] * 3, axis=-1)"
@@ -257,7 +309,7 @@ def _checked_array(array: np.ndarray) -> np.ndarray:
     elif array.ndim == 4:
         hint = "hand over a list of arrays for a batch"
     wanted = "uint8 of shape [height, width, 3]"
-    got = f"{array.dtype} of shape {list(array.shape)}"
+    got = f"{'masked ' if masked else ''}{array.dtype} of shape {list(array.shape)}"
     raise InputError("EDGE-INPUT-006", "array", wanted=wanted, got=got, hint=hint)
 
 
@@ -275,7 +327,6 @@ def _damaged(error: Exception) -> InputError:
 
 
 _TAG = 0x0112
-_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 #: How the value of a count-1 entry is read, by TIFF type: BYTE, SHORT, LONG.
 _FORMATS = {1: "B", 3: "H", 4: "I"}
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
@@ -294,19 +345,12 @@ def exif_orientation(data: bytes) -> int | None:
     """
     while data.startswith(b"Exif\0\0"):
         data = data[6:]
-    order = _ORDERS.get(data[:4])
-    if order is None:
-        return None
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(data[:4])
     found = None
-    try:
-        (start,) = struct.unpack_from(order + "I", data, 4)
-        (entries,) = struct.unpack_from(order + "H", data, start)
-        for at in range(start + 2, start + 2 + 12 * entries, 12):
-            tag, kind, count = struct.unpack_from(order + "HHI", data, at)
-            if tag == _TAG and kind in _FORMATS and count == 1:
-                (found,) = struct.unpack_from(order + _FORMATS[kind], data, at + 8)
-    except struct.error:
-        pass  # the block ends early: what was read before that counts
+    for tag, kind, count, at in entries(data) if order else ():
+        if tag == _TAG and kind in _FORMATS and count == 1:
+            with contextlib.suppress(struct.error):  # the block ends early
+                (found,) = struct.unpack_from(f"{order}{_FORMATS[kind]}", data, at)
     return found
 
 

@@ -124,6 +124,11 @@ class LogMelTransform:
         # Mirroring needs one sample more than it puts before them.
         return self._step.width // 2 + 1 if self._step.center else self._step.width
 
+    @property
+    def bytes_per_sample(self) -> float:
+        """Memory for each sample at most: two in float64, and of each band as many."""
+        return 16 + 16 * self._step.mels / self._step.hop
+
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Samples float32 [n] to float32 [mels, frames] or [frames, mels].
 

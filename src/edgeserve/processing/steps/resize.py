@@ -8,10 +8,20 @@ of the passes is ours.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 from edgeserve.errors import InputError
-from edgeserve.types.steps import MAX_PIXELS, Color, PixelStep, Placement, Size, check_color
+from edgeserve.processing.image.headers import too_costly
+from edgeserve.types.steps import (
+    MAX_PIXELS,
+    Color,
+    PixelStep,
+    Placement,
+    Size,
+    check_color,
+    held_bytes,
+)
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -19,6 +29,10 @@ if TYPE_CHECKING:
 
 Filter = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 Fit = Literal["exact", "shortest-edge", "letterbox"]
+#: Pixels that all pixels of a pass's result may look at, and how many of them one costs besides.
+_MOST_LOOKS, _LOOKS = 500_000_000, 16
+#: Pixels on each side that a filter looks at, at the scale 1.
+_SUPPORTS: dict[Filter, int] = {"nearest": 0, "bilinear": 1, "bicubic": 2, "lanczos": 3}
 
 
 def half_even(numerator: int, denominator: int) -> int:
@@ -76,6 +90,35 @@ class Resize(PixelStep, frozen=True, tag_field="step", tag="resize/1"):
         shift = self.origin(inner) if self.fit == "letterbox" else (0, 0)
         end = (self.height, self.width) if self.fit == "letterbox" else inner
         return Placement((inner[0] / size[0], inner[1] / size[1]), shift, end)
+
+    def peak_bytes(self, size: Size) -> int:
+        """See `PixelStep.peak_bytes`: both passes with their coefficients, and a letterbox.
+
+        Raises:
+            InputError: EDGE-INPUT-008, the result would be too large to make, -009, it would take
+                too long.
+        """
+        inner = self.inner_size(size)
+        _check_size(self, size, inner)
+        between = between_passes(size, inner)
+        canvas = held_bytes((self.height, self.width)) if self.fit == "letterbox" else 0
+        return max(
+            held_bytes(between) + self._coefficients(size, between),
+            held_bytes(between) + held_bytes(inner) + self._coefficients(between, inner),
+            held_bytes(inner) + canvas,
+        )
+
+    def _coefficients(self, old: Size, new: Size) -> int:
+        """Bytes of a pass: 8 for each pixel that a row or column of the result looks at."""
+        support, total = _SUPPORTS[self.filter], 0
+        for given, made in zip(old, new, strict=True):
+            if given != made and support:
+                looks = 2 * math.ceil(support * max(1.0, given / made)) + 1
+                total += 8 * made * looks
+                if new[0] * new[1] * (looks + _LOOKS) > _MOST_LOOKS:
+                    got = f"{given} pixels to {made} in a picture of {new[1]} x {new[0]}"
+                    raise too_costly(f"at most {_MOST_LOOKS:,} pixels looked at", got)
+        return total
 
     def apply(self, image: PIL.Image.Image) -> PIL.Image.Image:
         """See `PixelStep.apply`.

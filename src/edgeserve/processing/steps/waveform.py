@@ -25,6 +25,8 @@ _MOST_SAMPLES = 1 << 28
 RATES = (1000, 768_000)
 #: Largest number of the ratio of two rates, in lowest terms: the filter has 20 times as many taps.
 _FINEST = 50_000
+#: Most bytes that a sound whose length the step leaves open may take until it is a tensor.
+_MOST_BYTES = 240 << 20
 #: Zero crossings of the sinc on each side, and the Kaiser window's shape.
 _CROSSINGS, _BETA = 10, 5.0
 
@@ -148,8 +150,13 @@ def _filters(up: int, down: int) -> np.ndarray:
     return found
 
 
-def waveform(step: Waveform, audio: AudioHeader) -> np.ndarray:
+def waveform(step: Waveform, audio: AudioHeader, later: float = 0.0) -> np.ndarray:
     """waveform/1: mono float32 [n] at the step's rate.
+
+    Args:
+        step: Its parameters.
+        audio: The sound.
+        later: Bytes that the steps after it take for each sample.
 
     Raises:
         InputError: EDGE-INPUT-033 the rate, -036 too long, -037 NaN or infinity.
@@ -161,13 +168,29 @@ def waveform(step: Waveform, audio: AudioHeader) -> np.ndarray:
         raise length_error(f"{most} ({step.max_length / step.rate:.3g} s)", str(length))
     kept = length if step.length is None else min(length, step.length)
     # What lies behind is not even decoded: an hour costs no more than the seconds that are used.
-    x = audio.mono(samples_needed(kept, audio.rate, step.rate))
+    used = min(audio.frames, samples_needed(kept, audio.rate, step.rate))
+    if step.length is None:
+        _check_cost(step, used, kept, audio.rate != step.rate, later)
+    x = audio.mono(used)
     x = resample(x, audio.rate, step.rate, kept)
     if step.normalize != "none":
         x = _normalized(x)
     if step.length is not None and kept < step.length:
         x = np.concatenate([x, np.zeros(step.length - kept, np.float32)])
     return x.copy() if not x.flags.owndata else x
+
+
+def _check_cost(step: Waveform, used: int, made: int, resampled: bool, later: float) -> None:
+    """Refuse a sound that would take too much memory, told from its header.
+
+    Raises:
+        InputError: EDGE-INPUT-036.
+    """
+    each = 4 + (16 if step.normalize != "none" else 0) + later
+    cost = used * (13 if resampled else 4) + made * each
+    if cost > _MOST_BYTES:
+        got = f"{made} samples at {step.rate} Hz, which take {int(cost) >> 20} MiB"
+        raise length_error(f"a sound that takes at most {_MOST_BYTES >> 20} MiB", got)
 
 
 def _normalized(x: np.ndarray) -> np.ndarray:
