@@ -26,7 +26,6 @@ NOT_OURS = {
     "hostile-out",
     "corpus-out",
     "bench-out",
-    "hostile-out",
     "__pycache__",
     ".pytest_cache",
     ".mypy_cache",
