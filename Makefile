@@ -21,7 +21,7 @@ help:
 	@echo "make dist   build wheel and source archive; try each in a clean environment; test the wheel"
 	@echo "make bench  print the figures of benchmarks/"
 	@echo "make gpu-check  the demo on CUDA through the endpoint, where there is a GPU"
-	@echo "make hostile    60,000 hostile requests and 250 attacks at a whole endpoint; resumes; leaves hostile-out/"
+	@echo "make hostile    hostile requests, 270 attacks, bad endpoints, faults of disks; resumes; hostile-out/"
 	@echo "make zoo    convert some hundred small models to three formats; resumes; docs/explanation/zoo.md"
 	@echo "make fuzz-convert  100 random programs in three formats; resumes; leaves fuzz-out/"
 	@echo "make corpus judge hundreds of good and damaged artifacts; resumes; leaves corpus-out/"

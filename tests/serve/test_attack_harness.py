@@ -97,13 +97,13 @@ def test_the_sampler_sees_memory_of_the_whole_tree(depth: int) -> None:
         sampler.start()
         try:
             end = time.monotonic() + 10
-            while sampler.peak_mb(0.0) < 100 and time.monotonic() < end:
+            while not sampler.killed and time.monotonic() < end:
                 time.sleep(0.05)
         finally:
             subprocess.run(["pkill", "-9", "-P", str(process.pid)], check=False)
             process.kill()
             sampler.end()
-    assert 100 <= sampler.peak_mb(0.0) < 150
+    assert 90 < sampler.peak_mb(0.0) < 150  # killed while it was still being filled, or after
     assert sampler.killed
 
 
