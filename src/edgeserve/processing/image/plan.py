@@ -59,7 +59,8 @@ def copies(image: PIL.Image.Image, turned: bool, data: bytes = b"") -> float:
             got = f"{passes} scans of {image.width} x {image.height} pixels"
             raise too_costly(f"at most {_MOST_SCANNED:,} pixels in all scans", got)
         count += _COEFFICIENTS
-    if getattr(image, "tile", None) and image.tile[0][0] == "bmp_rle" and len(data) > _MOST_RLE:
+    tiles = getattr(image, "tile", None)
+    if tiles and tiles[0][0] == "bmp_rle" and len(data) > _MOST_RLE:
         raise too_costly(f"at most {_MOST_RLE:,} bytes of run lengths", f"a BMP of {len(data):,}")
     late = image.format == "PNG" and any(word in data for word in _TURNED)
     return count + (turned or late)
