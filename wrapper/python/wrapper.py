@@ -186,10 +186,10 @@ class Wrapper(Closing):
             raise _unexpected(error) from error
 
     def _answer(self, x: Any) -> Any:
+        if self._pid != os.getpid() and not self._closed:  # connections and locks are the parent's
+            self._router, self._pid = self._make_router(self._closing), os.getpid()
         if self._router is None or self._closed:
             return self._on_device(x)
-        if self._pid != os.getpid():  # connections and locks are the parent's
-            self._router, self._pid = self._make_router(self._closing), os.getpid()
         answer = self._router.answer
         return [answer(each) for each in x] if isinstance(x, list | tuple) else answer(x)
 

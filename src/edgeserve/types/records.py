@@ -116,7 +116,7 @@ class Tensors(dict[str, Any]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def _equal(one: Any, other: Any) -> bool:

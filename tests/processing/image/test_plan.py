@@ -22,7 +22,7 @@ from PIL import Image
 
 from edgeserve.errors import InputError
 from edgeserve.processing import Processor
-from edgeserve.processing.image.headers import scans
+from edgeserve.processing.image.plan import scans
 from edgeserve.processing.steps.decode import Decode
 from edgeserve.processing.steps.resize import Filter, Fit, Resize
 from edgeserve.types.processing import InputProcessing, Processing

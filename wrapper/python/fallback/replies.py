@@ -53,9 +53,9 @@ def sizes_of(signature: Signature, feed: Arrays | None) -> Sizes:
         feed: What it is fed; None: one raw input.
     """
     sizes: Sizes = dict(signature.dims)
-    if feed is None and signature.batch_dim is not None:
-        sizes[signature.batch_dim] = (1, 1)
-    for spec in signature.inputs if feed is not None else ():
+    if feed is None:
+        return sizes | ({signature.batch_dim: (1, 1)} if signature.batch_dim else {})
+    for spec in signature.inputs:
         for dim, size in zip(spec.shape, feed[spec.name].shape, strict=True):
             if isinstance(dim, str):
                 sizes[dim] = (size, size)

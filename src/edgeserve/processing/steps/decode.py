@@ -26,8 +26,7 @@ import numpy as np
 
 from edgeserve.errors import InputError, ProcessingError
 from edgeserve.installation import install_command
-from edgeserve.processing.image.headers import check_blocks, entries
-from edgeserve.processing.image.plan import copies
+from edgeserve.processing.image.plan import check_blocks, copies, entries
 from edgeserve.processing.inputs import bytes_of
 from edgeserve.types.steps import Color, InputStep, Size, check_color, held_bytes
 
@@ -253,7 +252,7 @@ def _header(step: Decode, data: bytes) -> PIL.Image.Image:
     check_blocks(data)
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
-        image.decodermaxblock = _READ  # type: ignore[attr-defined]
+        image.decodermaxblock = _READ
         _check_pixels(step, *image.size)  # the header says so: nothing is decoded yet
         _fix_colour_key(image)
     except (InputError, Warning, MemoryError):

@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from edgeserve.errors import InputError
-from edgeserve.processing.image.headers import too_costly
+from edgeserve.processing.image.plan import too_costly
 from edgeserve.types.steps import (
     MAX_PIXELS,
     Color,
