@@ -173,14 +173,14 @@ def _check_classes(record: Classification, labels: tuple[str, ...]) -> None:
     )
     _require(len(set(record.indexes)) == len(record.indexes), "a class that is there twice")
     _require(len(record.top) <= (len(labels) or math.inf), "more classes than the model has")
+    for label, _ in record.top:
+        _require(label in labels if labels else _is_index(label), "a label of another model")
     indexes = record.indexes or (record.index,)
     _require(indexes[0] == record.index, "two indexes for a label")
     for index, (label, _) in zip(indexes, record.top, strict=False):
         mine = labels[index] if 0 <= index < len(labels) else str(index)
         several = index == -1 and labels.count(label) > 1  # a server that knows labels alone
         _require(label == mine or several, "an index that is not the label's")
-    for label, _ in record.top:
-        _require(label in labels if labels else _is_index(label), "a label of another model")
 
 
 def _is_index(label: str) -> bool:
