@@ -86,16 +86,19 @@ class Exchange:
             raise self._too_long(limit)
         encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
         try:
-            packed = await asyncio.wait_for(self._all(limit), seconds)
+            async with asyncio.timeout(seconds):
+                packed = await self._all(limit)
+                if encoding in (b"", b"identity"):
+                    return packed
+                loop = asyncio.get_running_loop()
+                count = self._bytes.add
+                return await loop.run_in_executor(DECODERS, inflate, packed, encoding, limit, count)
         except TimeoutError:
             self.closing = True
+            if self._ended:  # it is all here, and was not unpacked in time: others are before it
+                raise no_room() from None
             wanted = f"all of it within {seconds:g} s"
             raise rejected("EDGE-SERVE-015", "request body", wanted, "less") from None
-        if encoding in (b"", b"identity"):
-            return packed
-        loop = asyncio.get_running_loop()
-        count = self._bytes.add
-        return await loop.run_in_executor(DECODERS, inflate, packed, encoding, limit, count)
 
     async def _all(self, limit: int) -> bytes | bytearray:
         whole: bytes | bytearray = b""

@@ -64,12 +64,16 @@ class RequestBytes:
 
     def __init__(self, inflight: InflightBytes) -> None:
         self._inflight, self._held = inflight, 0
-        self.full = False
+        self._lock = threading.Lock()
+        self._done = self.full = False
 
     def add(self, count: int) -> None:
-        """Hold so many more (errors as `InflightBytes.add`)."""
-        self._inflight.add(count)
-        self._held += count
+        """Hold so many more (errors as `InflightBytes.add`; so after `release`)."""
+        with self._lock:
+            if self._done:
+                raise no_room()
+            self._inflight.add(count)
+            self._held += count
 
     def set(self, total: int) -> None:
         """Hold so many in all (errors as `InflightBytes.add`)."""
@@ -77,8 +81,10 @@ class RequestBytes:
             self.add(total - self._held)
 
     def release(self) -> None:
-        """Hold nothing any more."""
-        self.set(0)
+        """Hold nothing any more: a thread that still works for the request is to stop."""
+        with self._lock:
+            self._inflight.add(-self._held)
+            self._held, self._done = 0, True
 
 
 def no_room() -> RequestRejected:

@@ -17,7 +17,10 @@ MB = 1 << 20
 
 #: Least values, and the options that they hold for.
 _LEAST = {
-    1: "queue batch body_mb grpc_body_mb threads workers memory_mb inflight_mb deadline_ms max_deadline_ms",
+    1: (
+        "queue batch body_mb grpc_body_mb inflight_mb threads workers memory_mb deadline_ms"
+        " max_deadline_ms"
+    ),
     0: "port grpc_port batch_delay_ms drain_s price",
 }
 

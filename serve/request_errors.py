@@ -146,9 +146,11 @@ def forget_frames(error: BaseException | None) -> None:
     They hold the request's body, and whatever holds the error would hold it too: in a cycle, until
     the next garbage collection.
     """
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    found = [error]
+    for one in found:
+        if one is not None:
+            traceback.clear_frames(one.__traceback__)
+            found += [e for e in (one.__cause__, one.__context__) if e not in found]
 
 
 def model_failed(model: str) -> RequestRejected:

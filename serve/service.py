@@ -200,6 +200,8 @@ class Service:
             hosted.figures.fail(time.monotonic() - began)
             if not isinstance(error, (RequestRejected, InputError)):
                 self.log.fault(request_id, hosted.name, error)
+            if isinstance(error, RequestRejected):
+                raise
             raise rejection_of(error, hosted.name) from error
 
     def _counted(

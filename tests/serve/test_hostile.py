@@ -174,7 +174,9 @@ RAW: dict[str, bytes] = {
     "length and chunks": b"POST /v2 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\n"
     b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     "a negative length": b"POST /v2 HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
-    "a huge length": b"POST /v2 HTTP/1.1\r\nhost: localhost\r\ncontent-length: " + b"9" * 40 + b"\r\n\r\n",
+    "a huge length": b"POST /v2 HTTP/1.1\r\nhost: localhost\r\ncontent-length: "
+    + b"9" * 40
+    + b"\r\n\r\n",
     "a bad chunk": CHUNKS + b"zz\r\n",
     "a huge chunk": CHUNKS + b"ffffffffffffffffff\r\n",
     "a header without a name": b"GET /v2 HTTP/1.1\r\n: x\r\n\r\n",
@@ -199,7 +201,9 @@ def test_hostile_bytes_on_the_wire(live: Callable[..., Any], tagger: str) -> Non
         said = _exchange(end.running.port, data)
         assert not said or re.match(rb"HTTP/1\.1 4\d\d ", said), (name, said[:200])
         assert not INNER.search(said), name
-    good = _exchange(end.running.port, b"GET /v2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    good = _exchange(
+        end.running.port, b"GET /v2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    )
     assert good.startswith(b"HTTP/1.1 200 ")
     assert '"fault"' not in end.log.getvalue()
 
