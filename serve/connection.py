@@ -26,6 +26,8 @@ _MOST_HEADERS = 100
 _MOST_HEAD_BYTES = 36 * 1024
 #: A body is handed on in pieces of about this many bytes.
 _PIECE = 1 << 20
+#: Of a body of chunks, what is parsed in one turn of the loop.
+_TURN = 16 * 1024
 #: Seconds for the request line and the headers; likewise for what is left of a body that nobody
 #: wants any more.
 _HEAD_S = 10.0
@@ -89,6 +91,9 @@ class Connection(HttpToolsProtocol):
         #: Bytes of the body that are still to come; None: it is not known, or no body is read.
         self._left: int | None = None
         self._reading = self._ended = False
+        #: Of a body of chunks: bytes of framing beyond the usual, those since the last byte of the
+        #: body itself, and bytes of the body since the last look.
+        self._framing = self._bare = self._grown = 0
         self._timer: asyncio.TimerHandle | None = None
         self._answer_timer: asyncio.TimerHandle | None = None
 
@@ -134,16 +139,22 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self.parser is not None:
             self._advance()
-            self.flow.resume_reading()
+            if self.cycle is None or len(self.cycle.body) <= _PIECE:
+                self.flow.resume_reading()
 
     def _advance(self) -> None:
         """Hand on what has come, as far as it belongs to the request that is being read."""
-        at = 0
+        at, later = 0, False
         try:
             while at < len(self._raw) and not self.transport.is_closing():
                 if self._reading:
+                    # Chunks may be of a byte each: others get their turn in between.
+                    if later := self._left is None and at > 0 and len(self._raw) - at > _TURN:
+                        break
                     end = self._body_end(at)
                     self._feed(memoryview(self._raw)[at:end])
+                    if self._left is None:
+                        self._check_framing(end - at)
                 else:
                     end = self._feed_head(at)
                 if not end:
@@ -155,9 +166,11 @@ class Connection(HttpToolsProtocol):
             self._refuse()
         if self.transport.is_closing():
             self._raw = b""
-        self.flow.waiting = bool(self._raw) and self._running
+        self.flow.waiting = bool(self._raw) and (later or (self._running and not self._reading))
         if self.flow.waiting:
             self.flow.pause_reading()
+            if later:
+                self.loop.call_soon(self._next)
         elif self._ended and not self._running:
             self._close()
 
@@ -179,12 +192,25 @@ class Connection(HttpToolsProtocol):
     def _body_end(self, at: int) -> int:
         """Where what has come of the body ends."""
         if self._left is None:
-            return len(self._raw)
+            return min(len(self._raw), at + _TURN)
         end = min(len(self._raw), at + self._left)
         self._left -= end - at
         if end == at:
             raise _TooMuch
         return end
+
+    def _check_framing(self, count: int) -> None:
+        """Refuse a body of chunks that is mostly framing: sizes, extensions, trailers.
+
+        Args:
+            count: Bytes that were fed since the last look.
+        """
+        self._framing += count
+        grown, self._grown = self._grown, 0
+        self._bare = 0 if grown else self._bare + count
+        self._framing -= grown + grown // 8
+        if max(self._framing, self._bare) > _MOST_HEAD_BYTES:
+            raise _TooMuch
 
     def _feed(self, data: bytes | memoryview) -> None:
         try:
@@ -219,13 +245,14 @@ class Connection(HttpToolsProtocol):
         if not length.isdigit():
             raise _TooMuch
         self._left = None if b"transfer-encoding" in headers else int(length[:20])
-        self._reading = True
+        self._reading, self._framing, self._bare, self._grown = True, 0, 0, 0
         self._body = RequestBytes(self._limits.inflight)
         self.scope["edgeserve.bytes"] = self._body  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Wake the application once for a body of usual size, not for each piece of it."""
+        self._grown += len(body)
         if self.cycle.response_complete or self._body is None or self._body.full:
             return
         try:

@@ -89,7 +89,8 @@ async def listen(running: RunningServer) -> AsyncIterator[int]:
 
 def _longest(options: ServeOptions) -> int:
     """Bytes of a message at most; it must fit into the budget as it is received."""
-    return min(options.grpc_body_mb * MB, options.inflight_mb * MB // _COPIES)
+    longest = min(options.grpc_body_mb, options.body_mb) * MB
+    return min(longest, options.inflight_mb * MB // _COPIES)
 
 
 def _bind(server: Any, options: ServeOptions) -> int:

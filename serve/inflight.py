@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from edgeserve.environment import usable_cores
 from edgeserve.serve.request_errors import RequestRejected, rejected
 
 #: Where large bodies are unpacked and large messages parsed, so many at a time: not in the loop.
-DECODERS = ThreadPoolExecutor(2, thread_name_prefix="edgeserve-decode")
+DECODERS = ThreadPoolExecutor(max(1, usable_cores() // 2), "edgeserve-decode")
 
 
 class InflightBytes:

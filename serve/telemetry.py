@@ -9,6 +9,7 @@ or with nobody to collect, a request costs one look more.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -241,7 +242,7 @@ class Metrics:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
         self.registry = CollectorRegistry()
-        self._price = price
+        self._price, self._text = price, b""
 
         def made(kind: Any, name: str, text: str, *also: str, **more: Any) -> Any:
             labels = ("model", *also)
@@ -271,7 +272,16 @@ class Metrics:
         (self.loads if kind == "loads" else self.evictions).labels(model).inc()
 
     def text(self, repository: Repository) -> bytes:
-        """The exposition, with the gauges as they are now."""
+        """The exposition, with the gauges as they are now: made once in a turn of the loop."""
+        if not self._text:
+            self._text = self._made(repository)
+            asyncio.get_running_loop().call_soon(self._forget)
+        return self._text
+
+    def _forget(self) -> None:
+        self._text = b""
+
+    def _made(self, repository: Repository) -> bytes:
         from prometheus_client import generate_latest
 
         for hosted in repository.loaded():

@@ -63,7 +63,7 @@ def test_hostile_requests_are_refused_with_a_code(app: Any, case: Any) -> None:
 def test_and_after_all_of_them_it_answers_as_ever(app: Any, models: Any) -> None:
     reply = app.call("POST", "/v2/models/tagger/predict", models.png(models.pixels(1)))
     assert reply.json["answer"]["label"] == models.oracle(models.pixels(1)).label
-    assert app.app._weight.held == 0
+    assert app.app.service.inflight.held == 0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # 2 GB, bombs and all
 
 
@@ -163,7 +163,10 @@ def test_any_request_is_answered_or_refused(app: Any, asked: Any) -> None:
     assert '"fault"' not in app.log.getvalue()[-4000:]
 
 
-CHUNKS = b"POST /v2/models/tagger/infer HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+CHUNKS = (
+    b"POST /v2/models/tagger/infer HTTP/1.1\r\nhost: localhost\r\n"
+    b"transfer-encoding: chunked\r\n\r\n"
+)
 RAW: dict[str, bytes] = {
     "no http": b"hello\r\n\r\n",
     "http 3": b"GET /v2 HTTP/3.0\r\n\r\n",
