@@ -27,7 +27,7 @@ _MOST_HEAD_BYTES = 36 * 1024
 #: A body is handed on in pieces of about this many bytes.
 _PIECE = 1 << 20
 #: Of a body of chunks, what is parsed in one turn of the loop.
-_TURN = 16 * 1024
+_TURN = 8 * 1024
 #: Seconds for the request line and the headers; likewise for what is left of a body that nobody
 #: wants any more.
 _HEAD_S = 10.0

@@ -79,7 +79,8 @@ def infer(
         # Raw inputs have a name of their own, and their size has its limit in that of the body.
         most = {RAW: 1 << 16} | hosted.most
         values = oip.count_values(body, head, most)
-        with inflight.holding(len(body) + oip.VALUE_BYTES * values):
+        copies = 2 if head is None else 1  # of a text: what is in it, and its tensors
+        with inflight.holding(copies * len(body) + oip.VALUE_BYTES * values):
             request = oip.read_request(body, head, most, values)
             return _infer(hosted, request, start, run)
     except oip.BadMessage as error:
