@@ -24,6 +24,8 @@ _MOST_URL = 4096
 _MOST_HEADERS = 100
 #: Of a request line and its headers, as they come.
 _MOST_HEAD_BYTES = 36 * 1024
+#: Bytes that wait and are not counted: there is always room for a usual head.
+_UNCOUNTED = 16 * 1024
 #: A body is handed on in pieces of about this many bytes.
 _PIECE = 1 << 20
 #: Of a body of chunks, what is parsed in one turn of the loop.
@@ -161,7 +163,7 @@ class Connection(HttpToolsProtocol):
                     break
                 at = end
             self._raw = self._raw[at:]
-            self._waiting.set(len(self._raw))
+            self._waiting.set(max(0, len(self._raw) - _UNCOUNTED))
         except (RequestRejected, _TooMuch):
             self._refuse()
         if self.transport.is_closing():
@@ -280,6 +282,10 @@ class Connection(HttpToolsProtocol):
             self._start_timer()
         if self._raw or self._ended:
             self.loop.call_soon(self._next)
+
+    def timeout_keep_alive_handler(self) -> None:
+        if not self.transport.is_closing():
+            self._close()
 
     def pause_writing(self) -> None:
         super().pause_writing()

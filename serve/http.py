@@ -164,9 +164,10 @@ class Exchange:
         if self.closing:
             lines.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": lines})
-        await self._send({"type": "http.response.body", "body": packed, "more_body": True})
-        # The server sends this once nearly all is written: until then the answer is held.
-        await self._send({"type": "http.response.body", "body": b""})
+        large = len(packed) > _SMALL
+        await self._send({"type": "http.response.body", "body": packed, "more_body": large})
+        if large:  # the server sends this once nearly all is written: until then it is held
+            await self._send({"type": "http.response.body", "body": b""})
 
     def _packed(self, body: bytes) -> tuple[bytes, bytes]:
         if len(body) < _WORTH_PACKING:

@@ -101,7 +101,7 @@ class RunningServer:
         self.grpc_port: int | None = None
         self._end = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._until = float("inf")
+        self._until = 0.0
 
     def end(self) -> None:
         """Begin the end; may be called from any thread, and twice."""
