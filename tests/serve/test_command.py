@@ -271,7 +271,8 @@ def test_slow_senders_are_let_go(live: Callable[..., Any], tagger: str) -> None:
     end = live(tagger, body_s=0.3)
     with socket.create_connection(("127.0.0.1", end.running.port), timeout=20) as link:
         link.sendall(
-            b"POST /v2/models/tagger/predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nab"
+            b"POST /v2/models/tagger/predict HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-length: 9\r\n\r\nab"
         )
         began = time.monotonic()
         said = link.recv(65536)
