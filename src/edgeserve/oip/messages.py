@@ -114,9 +114,11 @@ def count_values(body: bytes | bytearray, head: int | None, most: Mapping[str, i
     values = objects = 0
     for at in range(0, length, _CHUNK):
         piece = np.frombuffer(body, np.uint8, min(_CHUNK, length - at), at)
-        opened = np.count_nonzero(piece == _BRACE)
+        opened, commas, lists = (
+            int(np.count_nonzero(piece == mark)) for mark in (_BRACE, _COMMA, _BRACKET)
+        )
         objects += opened
-        values += opened + np.count_nonzero(piece == _COMMA) + np.count_nonzero(piece == _BRACKET)
+        values += opened + commas + lists
         if values > limit or objects > _MOST_OBJECTS:
             raise BadMessage("more values than the inputs of the model can hold")
     return values
