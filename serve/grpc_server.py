@@ -278,7 +278,8 @@ class _Calls:
         return self._kinds["RepositoryModelUnloadResponse"]()
 
     def _deadline(self, context: Any) -> float:
-        left, options = context.time_remaining(), self._service.options
+        options = self._service.options
+        left: float | None = context.time_remaining()
         if left is None:
             return time.monotonic() + options.deadline_ms / 1e3
         return time.monotonic() + min(left, options.longest_deadline_ms / 1e3)
