@@ -14,13 +14,20 @@ import msgspec
 
 from edgeserve.errors import EdgeError
 from edgeserve.serve.auth import ApiKeys, read_keys
-from edgeserve.serve.http import Exchange, InflightBytes, Receive, Send
+from edgeserve.serve.browsers import BrowserRules
+from edgeserve.serve.http import Exchange, Receive, Send
 from edgeserve.serve.inference import InferenceResult
 from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.openapi import document
 from edgeserve.serve.options import MB, ServeOptions
 from edgeserve.serve.repository import Repository
-from edgeserve.serve.request_errors import RequestRejected, error_body, model_failed, rejected
+from edgeserve.serve.request_errors import (
+    RequestRejected,
+    error_body,
+    forget_frames,
+    model_failed,
+    rejected,
+)
 from edgeserve.serve.service import Service
 from edgeserve.serve.telemetry import Log, Metrics
 
@@ -45,8 +52,8 @@ class App:
         repository = Repository(options, self.log, self.metrics.changed)
         self.service = Service(options, repository, self.metrics, self.log)
         self.keys = ApiKeys(read_keys(options.keys))
-        self._weight = InflightBytes(options.inflight_mb * MB)
-        self._routes = Routes(self.service, self._weight)
+        self._browsers = BrowserRules(options)
+        self._routes = Routes(self.service)
 
     @property
     def draining(self) -> bool:
@@ -57,9 +64,9 @@ class App:
         """Load the models (errors as `Repository.start`)."""
         await self.service.repository.start()
 
-    async def stop(self) -> None:
-        """Wait for what runs and close the models."""
-        await self.service.repository.drain()
+    async def stop(self, seconds: float = 1.0) -> None:
+        """Wait so long for what runs, then close the models."""
+        await self.service.repository.drain(seconds)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -68,23 +75,29 @@ class App:
             return
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, self.service.inflight)
         exchange.closing = self.draining
         route, key, span, code = "none", "", None, ""
         try:
+            if self._browsers.admit(exchange):
+                route = "preflight"
+                await exchange.answer(204, b"")
+                return
             route, arguments = find_route(exchange)
             if route not in _UNTRACED:
                 attributes = {"http.request.method": exchange.method, "http.route": route}
                 attributes["edgeserve.request_id"] = exchange.id
                 span = self.service.traces.begin(route, exchange.headers, **attributes)
             if route not in _KEYLESS:
+                self._browsers.check(exchange, route)
                 key = self.keys.check(exchange.headers)
             await self._handle(exchange, route, arguments)
         except RequestRejected as error:
             code = error.error.code
+            forget_frames(error)
             await self._refuse(exchange, error)
         finally:
-            exchange.release(self._weight)
+            exchange.release()
             ended: dict[str, str | int] = {"http.response.status_code": exchange.status}
             ended |= {"error.type": code} if code else {}
             self.service.traces.end(span, exchange.status >= 500, **ended)
@@ -216,11 +229,10 @@ class Routes:
 
     Args:
         service: What does the work.
-        weight: Bodies in flight.
     """
 
-    def __init__(self, service: Service, weight: InflightBytes) -> None:
-        self._service, self._weight = service, weight
+    def __init__(self, service: Service) -> None:
+        self._service = service
         self._options = service.options
 
     async def live(self, exchange: Exchange) -> None:
@@ -283,7 +295,7 @@ class Routes:
 
     async def infer(self, exchange: Exchange, name: str, version: str | None = None) -> None:
         """An inference request of the protocol."""
-        deadline = exchange.deadline(self._options.deadline_ms)
+        deadline = self._deadline(exchange)
         head = exchange.number(b"inference-header-content-length")
         self._service.precheck(name, deadline)
         body = await self._body(exchange, deadline)
@@ -292,18 +304,21 @@ class Routes:
 
     async def predict(self, exchange: Exchange, name: str, version: str | None = None) -> None:
         """Raw bytes in, a decision out."""
-        deadline = exchange.deadline(self._options.deadline_ms)
+        deadline = self._deadline(exchange)
         self._service.precheck(name, deadline)
         body = await self._body(exchange, deadline)
         asked = exchange.id, name, version, body, deadline
         await self._done(exchange, *await self._service.predict(*asked))
 
-    async def _body(self, exchange: Exchange, deadline: float) -> bytes:
+    def _deadline(self, exchange: Exchange) -> float:
+        return exchange.deadline(self._options.deadline_ms, self._options.longest_deadline_ms)
+
+    async def _body(self, exchange: Exchange, deadline: float) -> bytes | bytearray:
         seconds = min(self._options.body_s, max(0.05, deadline - exchange.came))
-        return await exchange.body(self._options.body_mb * MB, seconds, self._weight)
+        return await exchange.body(self._options.body_mb * MB, seconds)
 
     async def _small(self, exchange: Exchange) -> dict[str, Any]:
-        body = await exchange.body(_MAX_SMALL_BODY, self._options.body_s, self._weight)
+        body = await exchange.body(_MAX_SMALL_BODY, self._options.body_s)
         if not body.strip():
             return {}
         try:

@@ -146,6 +146,86 @@ def _add(message: Any, parent: str, words: list[str], kinds: Any) -> None:
         field.oneof_index = 0
 
 
+#: Fields of a message and of those in it: one for each text of the largest raw input, and others.
+_MOST_FIELDS = (1 << 16) + 4096
+#: What a field takes once it is parsed, bytes; a submessage takes the most.
+_FIELD_BYTES = 128
+#: Numbers of variable length, and the bytes that each takes once it is parsed. Parsing them takes
+#: long: of more than so many bytes of them the parser's lock would hold everybody up.
+_VARINTS = {3: 8, 4: 8, 5: 4, 13: 4, 8: 1}
+_MOST_VARINTS = 1 << 21
+
+
+def parsed_size(kind: str, data: bytes) -> int:
+    """Bytes that a message takes once it is parsed, at most: counted before it is.
+
+    Args:
+        kind: Name of the message.
+        data: As it came, in the wire format of Protocol Buffers.
+
+    Raises:
+        BadMessage: it has more fields or packed numbers than any request needs, or is none.
+    """
+    spans = [(0, len(data), _fields(messages()[kind].DESCRIPTOR))]
+    count = size = numbers = 0
+    while spans:
+        at, end, fields = spans.pop()
+        while at < end:
+            count += 1
+            if count > _MOST_FIELDS:
+                raise oip.BadMessage(f"more than {_MOST_FIELDS} fields: send raw contents")
+            key, at = (data[at], at + 1) if data[at] < 128 else _varint(data, at)
+            length, at = _length(key & 7, data, at)
+            if length > end - at:
+                raise oip.BadMessage("bytes that are no such message")
+            times, inner = fields.get(key >> 3, (0, None))
+            if inner is not None and key & 7 == 2 and length:
+                spans.append((at, at + length, inner))
+            numbers += length if times else 0
+            size += length * (times or 1)
+            at += length
+    if numbers > _MOST_VARINTS:
+        raise oip.BadMessage(f"more than {_MOST_VARINTS} bytes of numbers: send raw contents")
+    return size + _FIELD_BYTES * count
+
+
+def _fields(message: Any) -> dict[int, Any]:
+    """By number, how many times its length a field of varints takes, and what fields lie in it."""
+    return {
+        field.number: (
+            _VARINTS.get(field.type, 0),
+            _fields(field.message_type) if field.message_type else None,
+        )
+        for field in message.fields
+    }
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where what follows it begins."""
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise oip.BadMessage("bytes that are no such message")
+
+
+def _length(wire: int, data: bytes, at: int) -> tuple[int, int]:
+    """How long a field is, and where it begins; by the type in its key."""
+    if wire == 2:
+        if at < len(data) and data[at] < 128:
+            return data[at], at + 1
+        return _varint(data, at)
+    if wire == 0:
+        return _varint(data, at)[1] - at, at
+    if wire in (1, 5):
+        return (8 if wire == 1 else 4), at
+    raise oip.BadMessage("bytes that are no such message")
+
+
 #: Which field of a tensor's contents holds its numbers, where they do not lie in raw bytes.
 _CONTENTS = {
     kind: f"{kind.lower()}_contents" for kind in "BOOL INT64 UINT64 FP32 FP64 BYTES".split()
@@ -206,7 +286,8 @@ def _contents(tensor: Any, most: int) -> np.ndarray:
         array[:] = list(values)
         return array.reshape(tensor.shape)
     try:
-        return np.array(list(values), oip.DATATYPES[tensor.datatype]).reshape(tensor.shape)
+        found = np.fromiter(values, oip.DATATYPES[tensor.datatype], count)
+        return found.reshape(tensor.shape)
     except OverflowError as error:
         raise oip.BadMessage(f"a number that {tensor.datatype} cannot hold") from error
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgeserve import oip
 from edgeserve.errors import ServeError
@@ -14,14 +15,25 @@ from edgeserve.serve.app import App
 from edgeserve.serve.grpc_messages import (
     SERVICE,
     messages,
+    parsed_size,
     read_infer_request,
     write_infer_response,
 )
 from edgeserve.serve.inference import RAW, protocol_error
+from edgeserve.serve.inflight import DECODERS, RequestBytes
 from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.options import MB, ServeOptions
-from edgeserve.serve.request_errors import RequestRejected, error_line, model_failed
+from edgeserve.serve.request_errors import (
+    RequestRejected,
+    error_line,
+    forget_frames,
+    model_failed,
+    rejected,
+)
 from edgeserve.serve.telemetry import new_id
+
+if TYPE_CHECKING:
+    from edgeserve.serve.server import RunningServer
 
 #: Statuses of HTTP as gRPC has them.
 _STATUS = {
@@ -34,11 +46,17 @@ _STATUS = {
     500: "INTERNAL",
     503: "UNAVAILABLE",
 }
+#: They need neither a key nor their message, which is empty.
 _KEYLESS = ("ServerLive", "ServerReady")
+_MOST_STREAMS, _MOST_CONNECTIONS = 128, 1024
+#: Bytes of a call that come before it is read; a message up to this size is not counted.
+_WINDOW = 64 * 1024
+#: Times that the library holds a message in the moment in which it hands it over.
+_COPIES = 3
 
 
 @contextlib.asynccontextmanager
-async def listen(app: App, options: ServeOptions) -> AsyncIterator[int]:
+async def listen(running: RunningServer) -> AsyncIterator[int]:
     """Answer gRPC while the block runs; gives the port.
 
     Raises:
@@ -46,22 +64,33 @@ async def listen(app: App, options: ServeOptions) -> AsyncIterator[int]:
     """
     import grpc
 
-    most = options.body_mb * MB
+    options = running.app.options
     server = grpc.aio.server(
         options=[
-            ("grpc.max_receive_message_length", most),
+            ("grpc.max_receive_message_length", _longest(options)),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
             ("grpc.max_metadata_size", 16 * 1024),
+            ("grpc.max_concurrent_streams", _MOST_STREAMS),
+            ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
+            # What is not read yet is held by the library, up to its window: that does not grow.
+            ("grpc.http2.lookahead_bytes", _WINDOW),
+            ("grpc.http2.bdp_probe", 0),
         ]
     )
-    server.add_generic_rpc_handlers((_handlers(app),))
+    server.add_generic_rpc_handlers((_handlers(running.app),))
     port = _bind(server, options)
     await server.start()
     try:
         yield port
     finally:
-        await server.stop(grace=60)
+        await server.stop(grace=running.left())
+
+
+def _longest(options: ServeOptions) -> int:
+    """Bytes of a message at most; it must fit into the budget as it is received."""
+    longest = min(options.grpc_body_mb, options.body_mb) * MB
+    return min(longest, options.inflight_mb * MB // _COPIES)
 
 
 def _bind(server: Any, options: ServeOptions) -> int:
@@ -89,9 +118,11 @@ def _handlers(app: App) -> Any:
 
     calls, kinds, made = _Calls(app), messages(), {}
     for name in (kind.removesuffix("Request") for kind in kinds if kind.endswith("Request")):
-        request, response = kinds[f"{name}Request"], kinds[f"{name}Response"]
-        made[name] = grpc.unary_unary_rpc_method_handler(
-            calls.guarded(name, request), response_serializer=response.SerializeToString
+        response = kinds[f"{name}Response"]
+        # Of a stream of one message each: the library would read a single one, whatever its size,
+        # before anybody could look at the key. On the wire both are the same.
+        made[name] = grpc.stream_stream_rpc_method_handler(
+            calls.guarded(name), response_serializer=response.SerializeToString
         )
     return grpc.method_handlers_generic_handler(SERVICE, made)
 
@@ -102,30 +133,43 @@ class _Calls:
     def __init__(self, app: App) -> None:
         self._app, self._service = app, app.service
         self._kinds = messages()
+        # How long a message is, nobody says before it is there: half of the budget is for them.
+        self._longest = _COPIES * _longest(app.options)
+        half = app.options.inflight_mb * MB // 2
+        self._receiving = asyncio.Semaphore(max(1, half // self._longest))
 
-    def guarded(self, name: str, kind: Any) -> Callable[[Any, Any], Awaitable[Any]]:
+    def guarded(self, name: str) -> Callable[[Any, Any], Awaitable[None]]:
         """The call of a name: keys checked before it, errors made into gRPC's statuses."""
 
-        async def call(data: bytes, context: Any) -> Any:
+        async def call(_: Any, context: Any) -> None:
             given = {str(k).encode(): _bytes(v) for k, v in context.invocation_metadata() or ()}
             request_id, status, key = new_id(), "OK", ""
             began, span, attributes = time.monotonic(), None, {}
+            held = RequestBytes(self._service.inflight)
             try:
+                held.add(_WINDOW)
                 if name not in _KEYLESS:
                     started = {"rpc.system": "grpc", "rpc.method": f"{SERVICE}/{name}"}
                     started["edgeserve.request_id"] = request_id
                     span = self._service.traces.begin(name, given, **started)
                     key = self._app.keys.check(given)
-                return await getattr(self, name)(_parsed(kind, data), context, request_id)
+                message = None
+                if name not in _KEYLESS:
+                    message = await self._received(name, context, held)
+                answer = await getattr(self, name)(message, context, request_id)
+                await context.write(answer)
             except RequestRejected as error:
+                forget_frames(error)
                 status = _STATUS.get(error.status, "UNKNOWN")
                 attributes = {"error.type": error.error.code}
                 await self._abort(context, error, status)
             except Exception as error:
                 status = "INTERNAL"
                 self._app.log.fault(request_id, "", error)
+                forget_frames(error)
                 await self._abort(context, model_failed("of this request"), status)
             finally:
+                held.release()
                 self._count(name, request_id, status, key, began)
                 ours = status in ("INTERNAL", "UNAVAILABLE", "UNKNOWN")
                 self._service.traces.end(
@@ -133,6 +177,32 @@ class _Calls:
                 )
 
         return call
+
+    async def _received(self, name: str, context: Any, held: RequestBytes) -> Any:
+        """The message of a call, read when there is room for the longest that it may be."""
+        inflight, seconds = self._service.inflight, self._app.options.body_s
+        seconds = min(seconds, max(0.05, self._deadline(context) - time.monotonic()))
+        try:
+            async with asyncio.timeout(seconds), self._receiving:
+                with inflight.holding(self._longest):
+                    data = await context.read()
+        except TimeoutError:
+            wanted = f"all of it within {seconds:g} s"
+            raise rejected("EDGE-SERVE-015", "request body", wanted, "less") from None
+        if not isinstance(data, bytes):
+            raise protocol_error(oip.BadMessage("a call without a message"))
+        if len(data) <= _WINDOW:
+            return _parsed(self._kinds[f"{name}Request"], data)
+        held.set(2 * len(data))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(DECODERS, self._large, name, data, held)
+
+    def _large(self, name: str, data: bytes, held: RequestBytes) -> Any:
+        try:
+            held.add(parsed_size(f"{name}Request", data))
+        except oip.BadMessage as error:
+            raise protocol_error(error) from error
+        return _parsed(self._kinds[f"{name}Request"], data)
 
     def _count(self, name: str, request_id: str, status: str, key: str, began: float) -> None:
         self._service.metrics.requests.labels("", f"grpc:{name}", status).inc()
@@ -208,9 +278,11 @@ class _Calls:
         return self._kinds["RepositoryModelUnloadResponse"]()
 
     def _deadline(self, context: Any) -> float:
-        left = context.time_remaining()
-        most = self._service.options.deadline_ms / 1e3
-        return time.monotonic() + (most if left is None else min(left, 3600.0))
+        options = self._service.options
+        left: float | None = context.time_remaining()
+        if left is None:
+            return time.monotonic() + options.deadline_ms / 1e3
+        return time.monotonic() + min(left, options.longest_deadline_ms / 1e3)
 
 
 def _read(message: Any, hosted: LoadedModel) -> oip.InferRequest:

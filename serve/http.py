@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from edgeserve.serve.inflight import DECODERS, InflightBytes, RequestBytes, no_room
 from edgeserve.serve.options import MB
-from edgeserve.serve.request_errors import RequestRejected, rejected
+from edgeserve.serve.request_errors import RequestRejected, error_body, rejected
 from edgeserve.serve.telemetry import new_id
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -20,24 +21,10 @@ _ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _NUMBER = re.compile(rb"[0-9]{1,12}")
 #: Answers shorter than this are not packed, even for who would take it.
 _WORTH_PACKING = 1024
-
-
-class InflightBytes:
-    """Bytes of bodies that the endpoint holds at one time, over all connections."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self.held = most, 0
-
-    def add(self, count: int) -> None:
-        """Take so many more.
-
-        Raises:
-            RequestRejected: EDGE-SERVE-028, that would be too many.
-        """
-        if self.held + count > self._most:
-            wanted, got = "room for the request's body", "as many bytes in flight as it may hold"
-            raise rejected("EDGE-SERVE-028", "endpoint", wanted, got, retry_after=1.0)
-        self.held += count
+#: Answers up to this size are not counted: there is always room to tell that there is none.
+_SMALL = 16 * 1024
+#: What is unpacked at a time, bytes.
+_PIECE = 1 << 20
 
 
 class Exchange:
@@ -48,11 +35,17 @@ class Exchange:
         parts: The path's parts, undecoded; a path with an escape or an empty part has none.
         headers: By lower-case name; of a header sent twice, the last.
         id: The sender's X-Request-Id, if it is one, else a new one.
+        extra: Headers of each answer.
         came: When it came, on the monotonic clock.
     """
 
-    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    def __init__(
+        self, scope: MutableMapping[str, Any], receive: Receive, send: Send, inflight: InflightBytes
+    ) -> None:
         self._receive, self._send = receive, send
+        # Where the connection counts the pieces of a body itself, they are counted once.
+        self._pieces: RequestBytes | None = scope.get("edgeserve.bytes")
+        self._bytes = RequestBytes(inflight)
         self.came = time.monotonic()
         self.method: str = scope["method"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -61,7 +54,7 @@ class Exchange:
         self.id = given.decode() if _ID.fullmatch(given) else new_id()
         self.status, self.sent = 0, 0
         self.closing = False
-        self._held = 0
+        self.extra: list[tuple[bytes, bytes]] = []
         self._ended = False
 
     def number(self, name: bytes) -> int | None:
@@ -77,12 +70,12 @@ class Exchange:
             raise _bad_header(name, "a whole number of at most 12 digits")
         return int(value)
 
-    def deadline(self, default_ms: float) -> float:
+    def deadline(self, default_ms: float, most_ms: float) -> float:
         """When the answer is due, on the monotonic clock (X-Request-Deadline-Ms is from now)."""
         given = self.number(b"x-request-deadline-ms")
-        return self.came + (default_ms if given is None else min(given, 3_600_000)) / 1e3
+        return self.came + (default_ms if given is None else min(given, most_ms)) / 1e3
 
-    async def body(self, limit: int, seconds: float, weight: InflightBytes) -> bytes:
+    async def body(self, limit: int, seconds: float) -> bytes | bytearray:
         """The body, unpacked.
 
         Raises:
@@ -91,45 +84,54 @@ class Exchange:
         declared = self.number(b"content-length")
         if declared is not None and declared > limit:
             raise self._too_long(limit)
+        encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
         try:
-            packed = await asyncio.wait_for(self._all(limit, weight), seconds)
+            async with asyncio.timeout(seconds):
+                packed = await self._all(limit)
+                if encoding in (b"", b"identity"):
+                    return packed
+                loop = asyncio.get_running_loop()
+                count = self._bytes.add
+                return await loop.run_in_executor(DECODERS, inflate, packed, encoding, limit, count)
         except TimeoutError:
             self.closing = True
+            if self._ended:  # it is all here, and was not unpacked in time: others are before it
+                raise no_room() from None
             wanted = f"all of it within {seconds:g} s"
             raise rejected("EDGE-SERVE-015", "request body", wanted, "less") from None
-        encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
-        if encoding in (b"", b"identity"):
-            return packed
-        self._hold(min(limit, 64 * len(packed)), weight)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, inflate, packed, encoding, limit)
 
-    async def _all(self, limit: int, weight: InflightBytes) -> bytes:
-        pieces: list[bytes] = []
-        length = 0
+    async def _all(self, limit: int) -> bytes | bytearray:
+        whole: bytes | bytearray = b""
         while not self._ended:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._ended = True
                 raise _bad_header(b"content-length", "the whole body")
             piece = message.get("body", b"")
-            length += len(piece)
-            if length > limit:
+            if len(whole) + len(piece) > limit:
                 raise self._too_long(limit)
-            self._hold(len(piece), weight)
-            if piece:
-                pieces.append(piece)
+            self._count(len(piece))
+            if not whole:
+                whole = piece
+            else:
+                whole = bytearray(whole) if isinstance(whole, bytes) else whole
+                whole += piece
             self._ended = not message.get("more_body", False)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return whole
 
-    def _hold(self, count: int, weight: InflightBytes) -> None:
-        weight.add(count)
-        self._held += count
+    def _count(self, count: int) -> None:
+        """Count a piece that has come."""
+        if self._pieces is None:
+            self._bytes.add(count)
+        elif self._pieces.full:
+            self.closing = True
+            raise no_room()
 
-    def release(self, weight: InflightBytes) -> None:
-        """The bodies are done with."""
-        weight.held -= self._held
-        self._held = 0
+    def release(self) -> None:
+        """The body and the answer are done with."""
+        self._bytes.release()
+        if self._pieces is not None:
+            self._pieces.release()
 
     def _too_long(self, limit: int) -> RequestRejected:
         self.closing = True
@@ -144,19 +146,28 @@ class Exchange:
     ) -> None:
         """Send the response; packed where the caller takes it and it is worth it."""
         packed, encoding = self._packed(body)
+        try:
+            self._bytes.add(len(packed) if len(packed) > _SMALL else 0)
+        except RequestRejected as error:
+            status, packed, encoding = error.status, error_body(error.error, self.id), b""
+            kind, headers = b"application/json", error.headers()
         self.status, self.sent = status, len(packed)
         lines = [
             (b"content-type", kind),
             (b"content-length", str(len(packed)).encode()),
             (b"x-request-id", self.id.encode()),
             *(headers or ()),
+            *self.extra,
         ]
         if encoding:
             lines.append((b"content-encoding", encoding))
         if self.closing:
             lines.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": lines})
-        await self._send({"type": "http.response.body", "body": packed})
+        large = len(packed) > _SMALL
+        await self._send({"type": "http.response.body", "body": packed, "more_body": large})
+        if large:  # the server sends this once nearly all is written: until then it is held
+            await self._send({"type": "http.response.body", "body": b""})
 
     def _packed(self, body: bytes) -> tuple[bytes, bytes]:
         if len(body) < _WORTH_PACKING:
@@ -184,8 +195,16 @@ def _deflate(body: bytes, bits: int) -> bytes:
     return packer.compress(body) + packer.flush()
 
 
-def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
+def inflate(
+    packed: bytes | bytearray, encoding: bytes, limit: int, count: Callable[[int], None]
+) -> bytearray:
     """Unpack gzip or deflate, making no more than ``limit`` bytes whatever comes.
+
+    Args:
+        packed: The data.
+        encoding: ``gzip`` or ``deflate``.
+        limit: Of what comes out, bytes.
+        count: Called with the length of each piece before it is kept; may raise.
 
     Raises:
         RequestRejected: EDGE-SERVE-014 another encoding or damaged data, -013 more than ``limit``.
@@ -193,15 +212,25 @@ def inflate(packed: bytes, encoding: bytes, limit: int) -> bytes:
     bits = {b"gzip": 31, b"deflate": 15}.get(encoding)
     if bits is None:
         raise _not_unpacked("an encoding other than gzip and deflate", status=415)
-    unpacker = zlib.decompressobj(bits)
-    try:
-        whole = unpacker.decompress(packed, limit + 1)
-    except zlib.error as error:
-        raise _not_unpacked("damaged data") from error
-    if len(whole) > limit:
-        wanted = f"at most {limit // MB} MB unpacked"
-        raise rejected("EDGE-SERVE-013", "request body", wanted, "more")
-    if not unpacker.eof or unpacker.unused_data:
+    at = 0
+    unpacker, whole, view = zlib.decompressobj(bits), bytearray(), memoryview(packed)
+    for at in range(0, len(view), _PIECE):
+        rest: bytes | memoryview = view[at : at + _PIECE]
+        piece = None
+        while piece is None or rest or len(piece) == _PIECE:
+            try:
+                piece = unpacker.decompress(rest, _PIECE)
+            except zlib.error as error:
+                raise _not_unpacked("damaged data") from error
+            rest = unpacker.unconsumed_tail
+            if len(whole) + len(piece) > limit:
+                wanted = f"at most {limit // MB} MB unpacked"
+                raise rejected("EDGE-SERVE-013", "request body", wanted, "more")
+            count(len(piece))
+            whole += piece
+        if unpacker.eof and at + _PIECE < len(view):
+            break
+    if not unpacker.eof or unpacker.unused_data or at + _PIECE < len(view):
         raise _not_unpacked("data that ends early, or goes on after its end")
     return whole
 

@@ -24,6 +24,7 @@ import numpy as np
 from edgeserve import oip
 from edgeserve.processing import Raw
 from edgeserve.serve.admission import JobResult
+from edgeserve.serve.inflight import InflightBytes
 from edgeserve.serve.loaded_model import LoadedModel
 from edgeserve.serve.request_errors import RequestRejected, rejected
 from edgeserve.serve.telemetry import RequestTimes
@@ -60,28 +61,40 @@ class InferenceResult:
 
 
 def infer(
-    hosted: LoadedModel, body: bytes, head: int | None, run: RunBatch | None = None
+    hosted: LoadedModel,
+    body: bytes | bytearray,
+    head: int | None,
+    inflight: InflightBytes,
+    run: RunBatch | None = None,
 ) -> InferenceResult:
     """Answer an inference request of the protocol.
 
     Raises:
-        RequestRejected: EDGE-SERVE-010, the body is no such request.
+        RequestRejected: EDGE-SERVE-010, the body is no such request; -028, what it becomes has no
+            room.
         EdgeError: the model's own: EDGE-INPUT-... for what does not fit its signature.
     """
     start = time.perf_counter()
     try:
         # Raw inputs have a name of their own, and their size has its limit in that of the body.
-        request = oip.read_request(body, head, {RAW: 1 << 16} | hosted.most)
+        most = {RAW: 1 << 16} | hosted.most
+        values = oip.count_values(body, head, most)
+        copies = 2 if head is None else 1  # of a text: what is in it, and its tensors
+        with inflight.holding(copies * len(body) + oip.VALUE_BYTES * values):
+            request = oip.read_request(body, head, most, values)
+            return _infer(hosted, request, start, run)
     except oip.BadMessage as error:
         raise protocol_error(error) from error
+
+
+def _infer(
+    hosted: LoadedModel, request: oip.InferRequest, start: float, run: RunBatch | None
+) -> InferenceResult:
     answer, times, samples = answer_request(hosted, request, start, run)
     binary = {name: request.binary for name in (tensor.name for tensor in answer.outputs)}
     binary |= {wanted.name: wanted.binary for wanted in request.wanted}
     written = time.perf_counter()
-    try:
-        made, length = oip.write_response(answer, binary)
-    except oip.BadMessage as error:
-        raise protocol_error(error) from error
+    made, length = oip.write_response(answer, binary)
     after = times.after + time.perf_counter() - written
     return InferenceResult(made, length, replace(times, after=after), samples)
 
@@ -109,14 +122,18 @@ def answer_request(
     return response, times, samples
 
 
-def predict(hosted: LoadedModel, raw: bytes) -> InferenceResult:
+def predict(
+    hosted: LoadedModel, raw: bytes | bytearray, inflight: InflightBytes
+) -> InferenceResult:
     """Answer one raw input (a photo, a text, a sound) with the task's record, as JSON.
 
     Raises:
+        RequestRejected: EDGE-SERVE-028, no room for it.
         EdgeError: EDGE-INPUT-..., the bytes are no such input.
     """
     start = time.perf_counter()
-    records, times = raw_answers(hosted, [raw])
+    with inflight.holding(len(raw)):
+        records, times = raw_answers(hosted, [bytes(raw)])
     written = time.perf_counter()
     whole = {
         "model_name": hosted.name,
@@ -253,7 +270,12 @@ class DynamicBatcher:
         return self._most > 1 and sign.batch_dim is not None and sign.dims[sign.batch_dim][1] > 1
 
     async def infer(
-        self, hosted: LoadedModel, body: bytes, head: int | None, deadline: float
+        self,
+        hosted: LoadedModel,
+        body: bytes | bytearray,
+        head: int | None,
+        inflight: InflightBytes,
+        deadline: float,
     ) -> JobResult[InferenceResult]:
         """Answer an inference request, its run shared with others.
 
@@ -271,7 +293,7 @@ class DynamicBatcher:
             fed.set_result(feed)
             return ran.result()[0]
 
-        job = loop.run_in_executor(self._readers, infer, hosted, body, head, run)
+        job = loop.run_in_executor(self._readers, infer, hosted, body, head, inflight, run)
         waiting = asyncio.wrap_future(fed)
         both: set[asyncio.Future[Any]] = {job, waiting}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

@@ -5,6 +5,7 @@ Light: only the standard library is loaded, so that ``edgeserve serve --help`` i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,7 +17,10 @@ MB = 1 << 20
 
 #: Least values, and the options that they hold for.
 _LEAST = {
-    1: "queue batch body_mb threads workers memory_mb inflight_mb deadline_ms",
+    1: (
+        "queue batch body_mb grpc_body_mb inflight_mb threads workers memory_mb deadline_ms"
+        " max_deadline_ms"
+    ),
     0: "port grpc_port batch_delay_ms drain_s price",
 }
 
@@ -46,12 +50,21 @@ class ServeOptions:
         int | None, Option("Parallel inferences of each model (default: measured).")
     ] = None
     deadline_ms: Annotated[float, Option("Default deadline of requests, ms.")] = 5000.0
+    max_deadline_ms: Annotated[float, Option("Longest deadline that a client may set, ms.")] = (
+        60_000.0
+    )
     queue: Annotated[int, Option("Queue length of each model.")] = 256
     batch: Annotated[int, Option("Largest batch of shared requests; 1: no dynamic batching.")] = 1
     batch_delay_ms: Annotated[float, Option("Max wait to fill a batch, ms.")] = 2.0
     body_mb: Annotated[int, Option("Max request body, MB, also when decompressed.")] = 64
-    inflight_mb: Annotated[int, Option("Max total size of the bodies in flight, MB.")] = 512
-    body_s: Annotated[float, Option("Max time to receive a body, s.")] = 30.0
+    grpc_body_mb: Annotated[
+        int,
+        Option("Max gRPC message, MB, also when decompressed; each is received as the largest."),
+    ] = 16
+    inflight_mb: Annotated[
+        int, Option("Max memory of all requests in flight, MB: bodies, parsed data, answers.")
+    ] = 512
+    body_s: Annotated[float, Option("Max time to receive a body or send an answer, s.")] = 30.0
     memory_mb: Annotated[
         int | None, Option("Memory budget of all loaded models, MB (default: no limit).")
     ] = None
@@ -64,6 +77,18 @@ class ServeOptions:
         str | None,
         Option("File of API keys, one `name key [requests per second]` a line; default: open."),
     ] = None
+    no_keys: Annotated[
+        bool, Option("Serve without --keys on an address that other machines can reach.")
+    ] = False
+    cors_origins: Annotated[
+        tuple[str, ...],
+        Option(
+            "Web pages of this origin may use the endpoint (repeatable); default: none.",
+            flags=("--cors-origin",),
+            metavar="ORIGIN",
+            repeat=True,
+        ),
+    ] = ()
     control: Annotated[
         bool | None,
         Option("Allow load and unload; default: with --keys, or on a loopback address."),
@@ -72,7 +97,7 @@ class ServeOptions:
         None
     )
     tls_key: Annotated[str | None, Option("Private key file (PEM).")] = None
-    drain_s: Annotated[float, Option("Grace period after SIGTERM, s.")] = 1.0
+    drain_s: Annotated[float, Option("Max time to finish after SIGTERM, s.")] = 25.0
     price: Annotated[
         float, Option("Cost of one machine hour, for the cost metric; 0: not shown.")
     ] = 0.0
@@ -94,6 +119,29 @@ class ServeOptions:
             raise option_error("body_s", "a number above 0", repr(self.body_s))
         if (self.tls_cert is None) != (self.tls_key is None):
             raise option_error("tls_cert and tls_key", "both or neither", "one of them")
+        for origin in self.cors_origins:
+            if not re.fullmatch(r"https?://[a-z0-9.\-\[\]:]+", origin):
+                raise option_error("cors_origins", "origins such as https://app.example", origin)
+
+    @property
+    def longest_deadline_ms(self) -> float:
+        """The longest deadline that a client may set, which the default never exceeds."""
+        return max(self.deadline_ms, self.max_deadline_ms)
+
+    def check_access(self) -> None:
+        """Refuse what would serve anybody by mistake.
+
+        Raises:
+            ServeError: EDGE-SERVE-006, others can reach the address, and no key is asked for.
+        """
+        if self.keys is None and not self.no_keys and not is_loopback(self.host):
+            raise ServeError(
+                "EDGE-SERVE-006",
+                f"address {self.host}, which other machines can reach",
+                wanted="--keys FILE",
+                got="no keys",
+                hint="give --keys FILE, or --no-keys if anybody who reaches it may use it",
+            )
 
     @property
     def controllable(self) -> bool:

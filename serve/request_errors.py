@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import traceback
 from typing import Any
 
 import msgspec
@@ -48,6 +49,10 @@ _REJECTIONS = {
     "EDGE-SERVE-026": (500, "the endpoint's log tells more under the same request id"),
     "EDGE-SERVE-027": (503, "try again, or raise --memory-mb"),
     "EDGE-SERVE-028": (503, "try again after Retry-After"),
+    "EDGE-SERVE-029": (
+        403,
+        "ask for http://127.0.0.1 or http://localhost, or start it with --cors-origin or --keys",
+    ),
     "EDGE-SERVE-042": (503, "try again after Retry-After"),
     "EDGE-SERVE-043": (503, "try again after Retry-After, or allow more replicas"),
     "EDGE-SERVE-900": (
@@ -133,6 +138,19 @@ def rejection_of(error: Exception, model: str) -> RequestRejected:
     if isinstance(error, InputError):
         return RequestRejected(400, error)
     return model_failed(model)
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Empty the frames that an error came through.
+
+    They hold the request's body, and whatever holds the error would hold it too: in a cycle, until
+    the next garbage collection.
+    """
+    found = [error]
+    for one in found:
+        if one is not None:
+            traceback.clear_frames(one.__traceback__)
+            found += [e for e in (one.__cause__, one.__context__) if e not in found]
 
 
 def model_failed(model: str) -> RequestRejected:

@@ -12,22 +12,36 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import functools
 import gc
+import os
 import platform
 import signal
 import socket
 import ssl
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgeserve.errors import ServeError
 from edgeserve.installation import install_command
 from edgeserve.serve.app import App
 from edgeserve.serve.options import ServeOptions
-from edgeserve.serve.telemetry import Log
+from edgeserve.serve.telemetry import Log, captured_stderr
+
+if TYPE_CHECKING:
+    from edgeserve.serve.connection import ConnectionLimits
 
 #: How long connections that were made and not used yet are kept at the end, seconds.
 _LINGER_S = 0.25
+#: For so long the endpoint answers new requests after it was told to end, seconds: load balancers
+#: see meanwhile that it is not ready.
+_NOTICE_S = 1.0
+#: After the time to drain, what does not end is left; the process ends so much later at the latest.
+_FORCE_S = 1.5
+_MOST_CONNECTIONS = 4096
+#: Bytes in flight after which freed memory is given back.
+_MUCH = 16 << 20
 _NEEDED = ("uvicorn", "httptools", "prometheus_client")
 
 
@@ -45,16 +59,18 @@ def serve(
 
     Raises:
         ServeError: EDGE-SERVE-001 a package is missing or an address cannot be had, -002 to -005,
-            -027 a model is larger than the memory budget.
+            -006 others can reach it without a key, -027 a model is larger than the memory budget.
         EdgeError: a bundle cannot be opened.
     """
     _check_packages(options)
+    options.check_access()
     run: Callable[[Any], None] = asyncio.run
     with contextlib.suppress(ModuleNotFoundError):  # Windows has none
         import uvloop
 
         run = uvloop.run
-    run(_serve(options, log or Log(), on_start))
+    with contextlib.nullcontext(log) if log else captured_stderr() as events:
+        run(_serve(options, events, on_start))
 
 
 def _check_packages(options: ServeOptions) -> None:
@@ -85,14 +101,20 @@ class RunningServer:
         self.grpc_port: int | None = None
         self._end = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._until = 0.0
 
     def end(self) -> None:
         """Begin the end; may be called from any thread, and twice."""
         self._loop.call_soon_threadsafe(self._end.set)
 
     async def ended(self) -> None:
-        """Wait for `end`."""
+        """Wait for `end`; from then on `left` is finite."""
         await self._end.wait()
+        self._until = self._loop.time() + self.app.options.drain_s
+
+    def left(self) -> float:
+        """Seconds for what runs to finish: at least a moment, to say that it will not."""
+        return max(0.1, self._until - self._loop.time())
 
 
 async def _serve(
@@ -108,36 +130,53 @@ async def _serve(
         running = RunningServer(app, listening.getsockname()[1])
         _on_signals(running.end)
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(_rest(app, listening, options))
+            await stack.enter_async_context(_rest(running, listening, log))
             if options.grpc_port is not None:
                 from edgeserve.serve.grpc_server import listen
 
-                running.grpc_port = await stack.enter_async_context(listen(app, options))
+                running.grpc_port = await stack.enter_async_context(listen(running))
             log.event("serving", host=options.host, port=running.port, grpc_port=running.grpc_port)
             if on_start:
                 on_start(running)
             await running.ended()
             app.service.draining = True
             log.event("draining", seconds=options.drain_s)
-            await asyncio.sleep(options.drain_s)
+            force = _end_by_force(options.drain_s + _FORCE_S)
+            await asyncio.sleep(min(_NOTICE_S, options.drain_s))
             app.service.repository.stop_loads()  # whoever waits for one is answered
     finally:
         listening.close()
-    await app.stop()
+    try:
+        left = running.left()
+        await asyncio.wait_for(app.stop(left), left + 0.5)
+        force.cancel()
+    except TimeoutError:
+        log.event("unfinished", seconds=options.drain_s)
     log.event("ended")
 
 
+def _end_by_force(seconds: float) -> threading.Timer:
+    """End the process then, whatever still runs: threads that do not end cannot be waited for."""
+    timer = threading.Timer(seconds, os._exit, (0,))
+    timer.daemon = True
+    if threading.current_thread() is threading.main_thread():  # the process is this endpoint's
+        timer.start()
+    return timer
+
+
 @contextlib.asynccontextmanager
-async def _rest(app: App, listening: socket.socket, options: ServeOptions) -> Any:
+async def _rest(running: RunningServer, listening: socket.socket, log: Log) -> Any:
     """Uvicorn on a socket of ours, without its own handling of signals and its own logs."""
     import uvicorn
 
-    from edgeserve.serve.connection import Connection
+    from edgeserve.serve.connection import Connection, ConnectionLimits
 
+    app, options = running.app, running.app.options
+    limits = ConnectionLimits(app.service.inflight, max_connections(), options.body_s)
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http=Connection,
+            http=functools.partial(Connection, limits=limits),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             access_log=False,
@@ -147,7 +186,6 @@ async def _rest(app: App, listening: socket.socket, options: ServeOptions) -> An
             date_header=False,
             proxy_headers=False,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=60,
             backlog=2048,
             ssl_certfile=options.tls_cert,
             ssl_keyfile=options.tls_key,
@@ -160,16 +198,45 @@ async def _rest(app: App, listening: socket.socket, options: ServeOptions) -> An
     server.lifespan = server.config.lifespan_class(server.config)
     await server.startup(sockets=[listening])
     ticking = asyncio.ensure_future(server.main_loop())
+    tending = asyncio.ensure_future(_tend(limits, log))
     try:
         yield
     finally:
         # Who is connected may still ask: each answer asks for its connection to be closed.
         for one in server.servers:
             one.close()
-        await _until_disconnected(server, _LINGER_S)
+        await _until_disconnected(server, min(_LINGER_S, running.left()))
         server.should_exit = True
         await ticking
+        server.config.timeout_graceful_shutdown = running.left()  # type: ignore[assignment]
         await server.shutdown(sockets=[listening])
+        for connection in list(limits.open):  # whose clients do not read their answers
+            connection.transport.abort()
+        tending.cancel()
+
+
+async def _tend(limits: ConnectionLimits, log: Log) -> None:
+    """Once a second: give memory back after large requests, and tell of refused connections."""
+    inflight, loop = limits.inflight, asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(1.0)
+        if inflight.peak > _MUCH > inflight.held:
+            inflight.peak = inflight.held
+            await loop.run_in_executor(None, trim_malloc)
+        if limits.refused:
+            log.event("connections_full", most=limits.most, refused=limits.refused)
+            limits.refused = 0
+            await asyncio.sleep(9.0)
+
+
+def max_connections() -> int:
+    """HTTP connections at a time: each costs a descriptor, and models and gRPC need some too."""
+    with contextlib.suppress(ImportError, OSError):  # Windows has no such limit
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return max(16, min(_MOST_CONNECTIONS, most - max(64, most // 4)))
+    return _MOST_CONNECTIONS
 
 
 async def _until_disconnected(server: Any, seconds: float) -> None:
@@ -261,6 +328,8 @@ def _bind_hint(error: OSError, option: str) -> str:
 #: Of ``mallopt``: what lies free at the end of the heap before it is given back, and the length of
 #: a block from which it is asked of the system alone; bytes.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = (-1, 64 << 20), (-3, 16 << 20)
+#: Heaps: with one for each thread, what one has freed is of no use to the others.
+_ARENA_MAX = (-8, 1)
 
 
 def tune_malloc() -> bool:
@@ -273,7 +342,14 @@ def tune_malloc() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return all(mallopt(*option) == 1 for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
+    return all(mallopt(*option) == 1 for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX))
+
+
+def trim_malloc() -> None:
+    """Give freed memory back to the system, where the C library here knows how."""
+    gc.collect()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def freeze_gc() -> None:

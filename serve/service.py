@@ -12,8 +12,9 @@ from edgeserve.errors import InputError
 from edgeserve.serve import inference
 from edgeserve.serve.admission import JobResult, LoopLag
 from edgeserve.serve.inference import DynamicBatcher
+from edgeserve.serve.inflight import InflightBytes
 from edgeserve.serve.loaded_model import LoadedModel
-from edgeserve.serve.options import ServeOptions
+from edgeserve.serve.options import MB, ServeOptions
 from edgeserve.serve.repository import Repository
 from edgeserve.serve.request_errors import RequestRejected, rejected, rejection_of
 from edgeserve.serve.telemetry import Log, Metrics, RequestTimes, Traces
@@ -34,6 +35,7 @@ class Service:
 
     Attributes:
         draining: Set once the endpoint is on its way out.
+        inflight: The bytes that requests make it hold, whichever way they came.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Service:
     ) -> None:
         self.options, self.repository, self.metrics, self.log = options, repository, metrics, log
         self.draining = False
+        self.inflight = InflightBytes(options.inflight_mb * MB)
         self.lag = LoopLag()
         self.traces = Traces()
         self._batcher = DynamicBatcher(options.batch, options.batch_delay_ms / 1e3)
@@ -129,27 +132,34 @@ class Service:
         request_id: str,
         name: str,
         version: str | None,
-        body: bytes,
+        body: bytes | bytearray,
         head: int | None,
         deadline: float,
     ) -> tuple[inference.InferenceResult, LoadedModel, float]:
         """Answer an inference request in the protocol's bytes."""
         async with self.repository.use(name, version) as (hosted, cold):
             if self._batcher.applies(hosted):
-                running = self._batcher.infer(hosted, body, head, deadline)
+                running = self._batcher.infer(hosted, body, head, self.inflight, deadline)
             else:
                 running = hosted.admission.run(
-                    lambda: inference.infer(hosted, body, head), deadline
+                    lambda: inference.infer(hosted, body, head, self.inflight), deadline
                 )
             ran = await self._run(request_id, hosted, running)
             return self._counted(ran, hosted), hosted, cold
 
     async def predict(
-        self, request_id: str, name: str, version: str | None, body: bytes, deadline: float
+        self,
+        request_id: str,
+        name: str,
+        version: str | None,
+        body: bytes | bytearray,
+        deadline: float,
     ) -> tuple[inference.InferenceResult, LoadedModel, float]:
         """Answer one raw input."""
         async with self.repository.use(name, version) as (hosted, cold):
-            running = hosted.admission.run(lambda: inference.predict(hosted, body), deadline)
+            running = hosted.admission.run(
+                lambda: inference.predict(hosted, body, self.inflight), deadline
+            )
             ran = await self._run(request_id, hosted, running)
             return self._counted(ran, hosted), hosted, cold
 
@@ -190,6 +200,8 @@ class Service:
             hosted.figures.fail(time.monotonic() - began)
             if not isinstance(error, (RequestRejected, InputError)):
                 self.log.fault(request_id, hosted.name, error)
+            if isinstance(error, RequestRejected):
+                raise
             raise rejection_of(error, hosted.name) from error
 
     def _counted(

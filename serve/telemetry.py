@@ -9,11 +9,14 @@ or with nobody to collect, a request costs one look more.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import random
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
@@ -88,6 +91,52 @@ class Log:
             bytes_out=exchange.sent,
             shed=shed,
         )
+
+
+@contextlib.contextmanager
+def captured_stderr() -> Iterator[Log]:
+    """A log on standard error, into which all others' lines go as events while the block runs.
+
+    Libraries in C write there what a stranger's file makes them write, and Python its warnings: as
+    they are, they would be lines that are no JSON, and as many as the stranger likes.
+    """
+    sys.stderr.flush()
+    own = os.dup(2)
+    read, write = os.pipe()
+    os.dup2(write, 2)
+    os.close(write)
+    with open(own, "w", encoding="utf-8") as stream:
+        log = Log(stream)
+        reader = threading.Thread(target=_told, args=(read, log), daemon=True)
+        reader.start()
+        try:
+            yield log
+        finally:
+            sys.stderr.flush()
+            os.dup2(own, 2)  # the pipe's last writer is gone: the reader ends
+            reader.join(1.0)
+
+
+#: Lines a second of others, and characters of each, that are told.
+_MOST_LINES, _MOST_CHARACTERS = 10, 500
+
+
+def _told(descriptor: int, log: Log) -> None:
+    """Tell what is written to a pipe until nobody can write any more."""
+    second, count, rest = 0, 0, b""
+    while piece := os.read(descriptor, 1 << 16):
+        *whole, rest = (rest + piece).split(b"\n")
+        rest = rest[: 4 * _MOST_CHARACTERS]
+        for line in filter(None, whole):
+            if second != (now := int(time.monotonic())):
+                second, count = now, 0
+            count += 1
+            if count <= _MOST_LINES:
+                text = line.decode("utf-8", "replace")[:_MOST_CHARACTERS]
+                log.event(
+                    "stderr", text=text, more="lines left out" if count == _MOST_LINES else None
+                )
+    os.close(descriptor)
 
 
 _PARTS = ("queued", "before", "ran", "after")
@@ -193,7 +242,7 @@ class Metrics:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
         self.registry = CollectorRegistry()
-        self._price = price
+        self._price, self._text = price, b""
 
         def made(kind: Any, name: str, text: str, *also: str, **more: Any) -> Any:
             labels = ("model", *also)
@@ -223,7 +272,16 @@ class Metrics:
         (self.loads if kind == "loads" else self.evictions).labels(model).inc()
 
     def text(self, repository: Repository) -> bytes:
-        """The exposition, with the gauges as they are now."""
+        """The exposition, with the gauges as they are now: made once in a turn of the loop."""
+        if not self._text:
+            self._text = self._made(repository)
+            asyncio.get_running_loop().call_soon(self._forget)
+        return self._text
+
+    def _forget(self) -> None:
+        self._text = b""
+
+    def _made(self, repository: Repository) -> bytes:
         from prometheus_client import generate_latest
 
         for hosted in repository.loaded():

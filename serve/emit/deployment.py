@@ -143,6 +143,8 @@ def arguments(subject: DeploymentSubject, fetched: bool = False) -> list[str]:
                     words += [called, str(each)]
     if options.keys:
         words += ["--keys", f"{_KEYS}/keys"]
+    elif not options.no_keys:
+        words.append("--no-keys")  # it is for the cluster's network to say who reaches a container
     if options.tls_cert:
         words += ["--tls-cert", f"{_TLS}/tls.crt", "--tls-key", f"{_TLS}/tls.key"]
     return words

@@ -92,8 +92,8 @@ def _deployment(subject: DeploymentSubject) -> dict[str, Any]:
     models = {f"edgeserve/model-{i}": m.model_id for i, m in enumerate(subject.manifests)}
     pod = {
         "automountServiceAccountToken": False,
-        # Still answering for drain_s, then what runs; the endpoint itself waits a minute at most.
-        "terminationGracePeriodSeconds": int(subject.options.drain_s) + 65,
+        # The endpoint ends within two seconds after drain_s, whatever runs.
+        "terminationGracePeriodSeconds": int(subject.options.drain_s) + 5,
         "securityContext": {"fsGroup": _USER},
         "containers": [_container(subject, "edgeserve", arguments(subject))],
         "volumes": _volumes(subject),
@@ -207,7 +207,7 @@ def _inference_service(subject: DeploymentSubject) -> dict[str, Any]:
         "scaleMetric": "concurrency",
         "scaleTarget": max(1, 2 * (options.workers or int(options.cpus) or 1)),
         "timeout": max(1, round(options.deadline_ms / 1e3)),
-        "terminationGracePeriodSeconds": int(options.drain_s) + 65,
+        "terminationGracePeriodSeconds": int(options.drain_s) + 5,
         "model": model,
     }
     version, kind = "serving.kserve.io/v1beta1", "InferenceService"

@@ -84,6 +84,7 @@ def run(scale: RayOptions, log: Log | None = None, end: threading.Event | None =
     Raises:
         ServeError: as `build`; EDGE-SERVE-040, a cluster cannot be had.
     """
+    scale.check_access()
     serve, log, end = _serve(), log or Log(), end or threading.Event()
     paths = _checked_bundles(scale)
     with _own_signals():

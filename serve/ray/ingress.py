@@ -107,11 +107,11 @@ class IngressApp(App):
 
     async def _received(self, exchange: Exchange) -> tuple[float, bytes]:
         """When the answer is due, and the body."""
-        deadline = exchange.deadline(self.options.deadline_ms)
+        deadline = exchange.deadline(self.options.deadline_ms, self.options.longest_deadline_ms)
         if exchange.method == "GET":
             return deadline, b""
         seconds = min(self.options.body_s, max(0.05, deadline - exchange.came))
-        return deadline, await exchange.body(self.options.body_mb * MB, seconds, self._weight)
+        return deadline, bytes(await exchange.body(self.options.body_mb * MB, seconds))
 
     async def request(
         self,

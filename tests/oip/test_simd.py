@@ -47,7 +47,7 @@ def of(**tensor: Any) -> bytes:
 def test_it_is_what_reads_the_usual_request() -> None:
     x = np.random.default_rng(1).normal(size=(4, 50)).astype(np.float32)
     body, _ = oip.write_request([oip.Tensor("x", x)], binary=False)
-    found = fast_json._by_simd(body)
+    found = fast_json._by_simd(body, 0)
     assert found is not None
     assert isinstance(found.inputs[0].numbers, np.ndarray)
     np.testing.assert_array_equal(oip.read_request(body, None, MOST).inputs[0].array, x)

@@ -172,33 +172,44 @@ class Live:
             assert not self.thread.is_alive(), "the endpoint did not end"
 
 
+def start_live(*bundles: str, **options: Any) -> Live:
+    """An endpoint that listens on a free port; to be ended."""
+    started, found, log = threading.Event(), [], io.StringIO()
+    failed: list[BaseException] = []
+
+    def on_start(running: RunningServer) -> None:
+        found.append(running)
+        started.set()
+
+    def run() -> None:
+        fixed = {"threads": 1, "workers": 1, "drain_s": 0.0, "port": 0} | options
+        try:
+            serve(ServeOptions(bundles=bundles, **fixed), Log(log), on_start)
+        except BaseException as error:
+            failed.append(error)
+            started.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert started.wait(60)
+    if failed:
+        raise failed[0]
+    return Live(found[0], log, thread)
+
+
+@pytest.fixture(scope="session")
+def lasting_live() -> Callable[..., Live]:
+    """As `live`, for fixtures that live longer than a test; to be ended."""
+    return start_live
+
+
 @pytest.fixture
 def live() -> Iterator[Callable[..., Live]]:
     """``live(bundle, ..., option=...)``: an endpoint that listens on a free port."""
     made: list[Live] = []
 
     def start(*bundles: str, **options: Any) -> Live:
-        started, found, log = threading.Event(), [], io.StringIO()
-        failed: list[BaseException] = []
-
-        def on_start(running: RunningServer) -> None:
-            found.append(running)
-            started.set()
-
-        def run() -> None:
-            fixed = {"threads": 1, "workers": 1, "drain_s": 0.0, "port": 0} | options
-            try:
-                serve(ServeOptions(bundles=bundles, **fixed), Log(log), on_start)
-            except BaseException as error:
-                failed.append(error)
-                started.set()
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        assert started.wait(60)
-        if failed:
-            raise failed[0]
-        made.append(Live(found[0], log, thread))
+        made.append(start_live(*bundles, **options))
         return made[-1]
 
     yield start

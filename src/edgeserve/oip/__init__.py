@@ -6,9 +6,11 @@ is refused before anything of that size is made.
 """
 
 from edgeserve.oip.messages import (
+    VALUE_BYTES,
     InferRequest,
     InferResponse,
     RequestedOutput,
+    count_values,
     read_request,
     read_response,
     write_request,
@@ -18,11 +20,13 @@ from edgeserve.oip.tensors import DATATYPES, BadMessage, Tensor, datatype_of
 
 __all__ = [
     "DATATYPES",
+    "VALUE_BYTES",
     "BadMessage",
     "InferRequest",
     "InferResponse",
     "RequestedOutput",
     "Tensor",
+    "count_values",
     "datatype_of",
     "read_request",
     "read_response",

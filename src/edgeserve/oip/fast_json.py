@@ -47,7 +47,7 @@ def _orjson() -> Any:
 
 
 #: A parser keeps memory of some six times the longest text that it has read.
-_MOST = 8 << 20
+_MOST = 4 << 20
 #: Nothing shorter is worth the way through another library.
 _LEAST = 1 << 10
 _LOCAL = threading.local()
@@ -61,8 +61,13 @@ class ParsedRequest(msgspec.Struct):
     rest: dict[str, Any]
 
 
-def parse_request(body: bytes) -> ParsedRequest | None:
-    """A request whose inputs are flat lists of numbers (float64); None: left to others."""
+def parse_request(body: bytes | bytearray, values: int) -> ParsedRequest | None:
+    """A request whose inputs are flat lists of numbers (float64); None: left to others.
+
+    Args:
+        body: All JSON.
+        values: In it at most.
+    """
     if not _LEAST <= len(body) <= _MOST or not body.startswith(b"{"):
         return None
     library = _simdjson()
@@ -73,7 +78,7 @@ def parse_request(body: bytes) -> ParsedRequest | None:
         parser = _LOCAL.parser = library.Parser()
     try:
         # What the parser gives points into it, and must be gone before it reads the next.
-        return _read(parser.parse(body), body, library)
+        return _read(parser.parse(body), body, values, library)
     except (ValueError, TypeError, LookupError):
         return None
     except RuntimeError:  # a number beyond 64 bits; or something still points into the parser
@@ -90,24 +95,29 @@ def _simdjson() -> Any:
     return simdjson
 
 
-def _read(root: Any, body: bytes, library: Any) -> ParsedRequest | None:
-    rest = _fields(root, "inputs", library)
-    if rest is None or not isinstance(root["inputs"], library.Array):
+def _read(root: Any, body: bytes | bytearray, values: int, library: Any) -> ParsedRequest | None:
+    found = root["inputs"]
+    if not isinstance(found, library.Array) or len(found) > _MOST_INPUTS:
         return None
-    inputs, numbers = [], []
-    for one in root["inputs"]:
-        fields = _fields(one, "data", library)
-        if fields is None or not isinstance(one["data"], library.Array):
+    numbers = []
+    for one in found:
+        if not isinstance(one["data"], library.Array):
             return None
-        inputs.append(fields)
         numbers.append(np.frombuffer(one["data"].as_buffer(of_type="d")))
+    # Only numbers may be many: the rest becomes Python's objects.
+    if values > sum(map(len, numbers)) + _MOST_REST:
+        return None
+    rest = _fields(root, "inputs", library)
+    inputs = [_fields(one, "data", library) for one in found]
+    if rest is None or any(fields is None for fields in inputs):
+        return None
     # The library flattens nested lists: there are none if each bracket is accounted for.
     if _brackets(body, 2 + 2 * len(inputs) + ("outputs" in rest)):
         return None
-    return ParsedRequest(inputs, numbers, rest)
+    return ParsedRequest([fields for fields in inputs if fields is not None], numbers, rest)
 
 
-def _brackets(body: bytes, count: int) -> bool:
+def _brackets(body: bytes | bytearray, count: int) -> bool:
     """Whether there are as many; looking for the next one is ten times as quick as counting."""
     at = -1
     for _ in range(count):
@@ -137,13 +147,35 @@ _FLOATS = {"FP32": np.float32, "FP64": np.float64}
 #: Bytes of JSON an element may take, and the rest of a message: a body that is much longer than the
 #: model's inputs could be is not tried, since lists of numbers take many times its memory.
 _BYTES, _REST = 32, 1 << 16
+#: Inputs of a request, and its values beside their numbers: more is left to the strict way.
+_MOST_INPUTS, _MOST_REST = 256, 1 << 12
+#: Bytes of a field that holds whatever its sender likes.
+_MOST_FREE = 1 << 13
+#: Stands for a field that is not there.
+NOTHING = msgspec.Raw(b"")
+
+
+def free_fields(text: msgspec.Raw) -> dict[str, Any]:
+    """The object in a field of free form; an empty one where there is none, or ``null``.
+
+    Raises:
+        BadMessage: something else, or more than anybody has to say.
+    """
+    if not text:
+        return {}
+    if memoryview(text).nbytes > _MOST_FREE:
+        raise BadMessage(f"parameters of more than {_MOST_FREE} bytes")
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any] | None) or {}
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise BadMessage(f"not the JSON of the protocol: {str(error)[:200]}") from error
 
 
 class _FlatTensor(msgspec.Struct):
     name: str
     shape: list[int]
     datatype: str
-    parameters: dict[str, Any] | None = None
+    parameters: msgspec.Raw = NOTHING
     data: list[float] | None = None
     numbers: Any = None
 
@@ -152,7 +184,7 @@ class OutputRequest(msgspec.Struct):
     """An output that a request asks for."""
 
     name: str
-    parameters: dict[str, Any] | None = None
+    parameters: msgspec.Raw = NOTHING
 
 
 class FlatRequest(msgspec.Struct):
@@ -160,7 +192,7 @@ class FlatRequest(msgspec.Struct):
 
     inputs: list[_FlatTensor]
     id: str = ""
-    parameters: dict[str, Any] | None = None
+    parameters: msgspec.Raw = NOTHING
     outputs: list[OutputRequest] | None = None
     tensors: tuple[Any, ...] = ()
 
@@ -168,16 +200,17 @@ class FlatRequest(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(FlatRequest)
 
 
-def read_flat(body: bytes, most: Mapping[str, int]) -> FlatRequest | None:
+def read_flat(body: bytes | bytearray, most: Mapping[str, int], values: int) -> FlatRequest | None:
     """A request of flat lists of floats in which nothing is wrong; None: it is none such.
 
     Args:
         body: All JSON.
         most: Largest number of elements by input name.
+        values: In it at most.
     """
     if len(body) > _BYTES * sum(most.values()) + _REST:
         return None
-    request = _by_simd(body) or _by_msgspec(body)
+    request = _by_simd(body, values) or _by_msgspec(body)
     if request is None:
         return None
     names = {head.name for head in request.inputs}
@@ -188,7 +221,7 @@ def read_flat(body: bytes, most: Mapping[str, int]) -> FlatRequest | None:
     return request
 
 
-def _by_msgspec(body: bytes) -> FlatRequest | None:
+def _by_msgspec(body: bytes | bytearray) -> FlatRequest | None:
     try:
         request = _DECODER.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -196,13 +229,13 @@ def _by_msgspec(body: bytes) -> FlatRequest | None:
     return None if any(head.numbers is not None for head in request.inputs) else request
 
 
-def _by_simd(body: bytes) -> FlatRequest | None:
-    found = parse_request(body)
+def _by_simd(body: bytes | bytearray, values: int) -> FlatRequest | None:
+    found = parse_request(body, values)
     if found is None:
         return None
     try:
-        request = msgspec.convert(found.rest | {"inputs": found.inputs}, FlatRequest)
-    except msgspec.ValidationError:
+        request = _DECODER.decode(msgspec.json.encode(found.rest | {"inputs": found.inputs}))
+    except (msgspec.MsgspecError, UnicodeError):
         return None
     for head, numbers in zip(request.inputs, found.numbers, strict=True):
         if head.numbers is not None:
@@ -214,9 +247,11 @@ def _by_simd(body: bytes) -> FlatRequest | None:
 def _tensor(head: _FlatTensor, most: Mapping[str, int]) -> Tensor | None:
     dtype, limit = _FLOATS.get(head.datatype), most.get(head.name)
     data: Any = head.data if head.numbers is None else head.numbers
-    if dtype is None or limit is None or data is None or head.parameters:
+    if dtype is None or limit is None or data is None:
         return None
     try:
+        if free_fields(head.parameters):
+            return None
         count = check_shape(head.shape, limit)
     except BadMessage:
         return None

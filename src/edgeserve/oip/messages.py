@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from edgeserve.oip.fast_json import FlatRequest, OutputRequest, encode_numbers, read_flat
+from edgeserve.oip.fast_json import (
+    NOTHING,
+    FlatRequest,
+    OutputRequest,
+    encode_numbers,
+    free_fields,
+    read_flat,
+)
 from edgeserve.oip.tensors import BadMessage, Tensor, datatype_of, from_bytes, from_json, to_bytes
 
 T = TypeVar("T")
@@ -20,18 +27,18 @@ _MOST_TENSORS = 256
 _MOST = 1 << 30
 
 
-class _TensorHead(msgspec.Struct):
+class _TensorHead(msgspec.Struct, gc=False):
     name: str
     shape: list[int]
     datatype: str
-    parameters: dict[str, Any] | None = None
-    data: msgspec.Raw = msgspec.Raw(b"")
+    parameters: msgspec.Raw = NOTHING
+    data: msgspec.Raw = NOTHING
 
 
 class _RequestHead(msgspec.Struct):
     inputs: list[_TensorHead]
     id: str = ""
-    parameters: dict[str, Any] | None = None
+    parameters: msgspec.Raw = NOTHING
     outputs: list[OutputRequest] | None = None
 
 
@@ -40,7 +47,7 @@ class _ResponseHead(msgspec.Struct):
     model_name: str = ""
     model_version: str | None = None
     id: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: msgspec.Raw = NOTHING
 
 
 @dataclass(frozen=True)
@@ -81,8 +88,50 @@ class InferResponse:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
+#: What one value of a JSON text takes at most once it is an object, bytes: a list in a list.
+VALUE_BYTES = 80
+#: A text up to this length is not counted. Values that a longer one may hold beside its inputs',
+#: and objects: a text that is an input may be full of commas.
+_SHORT, _FREE_VALUES, _MOST_OBJECTS = 1 << 16, 1 << 17, 1 << 16
+_CHUNK = 1 << 16
+
+
+def count_values(body: bytes | bytearray, head: int | None, most: Mapping[str, int]) -> int:
+    """How many values the JSON of a request holds, at most: counted before one is made.
+
+    Args:
+        body: As `read_request`.
+        head: Likewise.
+        most: Largest number of elements by input name.
+
+    Raises:
+        BadMessage: more than a request to this model can hold.
+    """
+    length = len(body) if head is None else min(head, len(body))
+    if length <= _SHORT:
+        return 0
+    limit = 2 * sum(most.values()) + _FREE_VALUES
+    values = objects = 0
+    for at in range(0, length, _CHUNK):
+        piece = np.frombuffer(body, np.uint8, min(_CHUNK, length - at), at)
+        opened, commas, lists = (
+            int(np.count_nonzero(piece == mark)) for mark in (_BRACE, _COMMA, _BRACKET)
+        )
+        objects += opened
+        values += opened + commas + lists
+        if values > limit or objects > _MOST_OBJECTS:
+            raise BadMessage("more values than the inputs of the model can hold")
+    return values
+
+
+_COMMA, _BRACKET, _BRACE = b",[{"
+
+
 def read_request(
-    body: bytes, head: int | None, most: Mapping[str, int] | None = None
+    body: bytes | bytearray,
+    head: int | None,
+    most: Mapping[str, int] | None = None,
+    values: int | None = None,
 ) -> InferRequest:
     """Read an inference request.
 
@@ -91,11 +140,14 @@ def read_request(
         head: Bytes of JSON (the header Inference-Header-Content-Length); None: all of them.
         most: Largest number of elements by input name; an input that is not there is refused. None:
             no such limit, and any name.
+        values: What `count_values` found; None: it is counted here, if ``most`` is known.
 
     Raises:
         BadMessage: the body is no request, or lies about a size.
     """
-    if head is None and most is not None and (flat := read_flat(body, most)):
+    if values is None and most is not None:
+        values = count_values(body, head, most)
+    if head is None and most is not None and (flat := read_flat(body, most, values or 0)):
         return _request(flat, flat.tensors)
     parsed, rest = _split(body, head, _REQUEST)
     if not parsed.inputs:
@@ -104,9 +156,12 @@ def read_request(
 
 
 def _request(parsed: _RequestHead | FlatRequest, inputs: tuple[Tensor, ...]) -> InferRequest:
-    asked = parsed.parameters or {}
+    asked = free_fields(parsed.parameters)
     binary = _flag(asked, "binary_data_output", False)
-    wanted = tuple(_wanted(output, binary) for output in parsed.outputs or ())
+    outputs = parsed.outputs or ()
+    if len(outputs) > _MOST_TENSORS:
+        raise BadMessage(f"{len(outputs)} outputs")
+    wanted = tuple(_wanted(output, binary) for output in outputs)
     _unique([output.name for output in wanted], "output")
     return InferRequest(inputs, parsed.id, wanted, binary, asked)
 
@@ -124,7 +179,7 @@ def read_response(body: bytes, head: int | None) -> InferResponse:
         parsed.model_version or "",
         outputs,
         parsed.id or "",
-        parsed.parameters or {},
+        free_fields(parsed.parameters),
     )
 
 
@@ -160,7 +215,9 @@ _REQUEST = msgspec.json.Decoder(_RequestHead)
 _RESPONSE = msgspec.json.Decoder(_ResponseHead)
 
 
-def _split(body: bytes, head: int | None, decoder: msgspec.json.Decoder[T]) -> tuple[T, memoryview]:
+def _split(
+    body: bytes | bytearray, head: int | None, decoder: msgspec.json.Decoder[T]
+) -> tuple[T, memoryview]:
     whole = memoryview(body)
     if head is not None and not 0 < head <= len(body):
         raise BadMessage("its JSON is said to be longer than the message, or empty")
@@ -210,7 +267,7 @@ def _tensor(
 
 def _binary_size(head: _TensorHead) -> int | None:
     """How many bytes of a tensor lie behind the JSON; None: its data is in the JSON."""
-    parameters = head.parameters or {}
+    parameters = free_fields(head.parameters)
     if "shared_memory_region" in parameters:
         raise BadMessage(f"{head.name[:60]!r} lies in shared memory, which is not offered here")
     size = parameters.get("binary_data_size")
@@ -224,7 +281,7 @@ def _binary_size(head: _TensorHead) -> int | None:
 
 
 def _wanted(output: OutputRequest, binary: bool) -> RequestedOutput:
-    parameters = output.parameters or {}
+    parameters = free_fields(output.parameters)
     if parameters.get("classification"):
         raise BadMessage(
             "the parameter classification is not offered here: ask `predict` for decisions"
