@@ -273,7 +273,6 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._stop_answer_timer()
         super().on_response_complete()
         if self.transport.is_closing():
             self._close()
@@ -291,6 +290,11 @@ class Connection(HttpToolsProtocol):
         super().pause_writing()
         if self._answer_timer is None:
             self._answer_timer = self.loop.call_later(self._limits.seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_answer_timer()
 
     def send_400_response(self, msg: str) -> None:
         """The coded error in the form that every other has."""

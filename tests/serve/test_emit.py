@@ -341,6 +341,10 @@ def test_options_are_all_told(sealed: str, tmp_path: Path) -> None:
         "drain_s": 9.0,
         "price": 2.0,
         "memory_mb": 900,
+        "max_deadline_ms": 8.0,
+        "grpc_body_mb": 1,
+        "cors_origins": ("https://app.example",),
+        "no_keys": True,
         "port": 81,
         "host": "127.0.0.1",
     }
@@ -349,7 +353,7 @@ def test_options_are_all_told(sealed: str, tmp_path: Path) -> None:
     emit("kubernetes", Deployment(bundles=(sealed,), **other), tmp_path)
     [container] = read(tmp_path, "deployment.yaml")["spec"]["template"]["spec"]["containers"]
     said = {word for word in container["args"] if word.startswith("--")}
-    spelled = {"pinned": "pin"}
+    spelled = {"pinned": "pin", "cors_origins": "cors-origin"}
     apart = {"memory_mb"}  # the pod's own limit
     wanted = {f"--{spelled.get(n, n).replace('_', '-')}" for n in names - apart}
     assert said >= wanted, wanted - said
