@@ -15,9 +15,9 @@ LONGEST_FUNCTION = 90
 NEARLY_ALL_FUNCTIONS = 50
 
 #: Of the product, which is what the wheel holds.
-MOST_FILES = 440
+MOST_FILES = 448
 LOWEST_MEDIAN = 140
-MOST_LINES = 73_900
+MOST_LINES = 77_000
 
 #: Modules of one folder, without ``__init__.py``. A family has one module a kind of the same thing.
 MOST_MODULES = 25
