@@ -19,7 +19,7 @@ from edgeserve.backends.graph import Graph
 from edgeserve.backends.session import LoadOptions, Session
 from edgeserve.environment import usable_cores
 from edgeserve.errors import BackendError, ConvertError
-from edgeserve.machine import machine_error
+from edgeserve.machine import raise_machine_error
 from edgeserve.types.artifact import Artifact, FileEntry, Recipe
 from edgeserve.types.source import Exported
 from edgeserve.types.vocabulary import Target
@@ -306,8 +306,7 @@ class Backend(ABC):
             try:
                 session = self._load(artifact, root, how)
             except Exception as error:
-                if fault := machine_error(error, artifact.name):
-                    raise fault from error
+                raise_machine_error(error, artifact.name)
                 raise
             try:
                 files.check_names()

@@ -222,7 +222,7 @@ async def _tend(limits: ConnectionLimits, log: Log) -> None:
         await asyncio.sleep(1.0)
         if inflight.peak > _MUCH > inflight.held:
             inflight.peak = inflight.held
-            await loop.run_in_executor(None, trim_malloc)
+            await loop.run_in_executor(None, _trim_malloc)
         if limits.refused:
             log.event("connections_full", most=limits.most, refused=limits.refused)
             limits.refused = 0
@@ -345,7 +345,7 @@ def tune_malloc() -> bool:
     return all(mallopt(*option) == 1 for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX))
 
 
-def trim_malloc() -> None:
+def _trim_malloc() -> None:
     """Give freed memory back to the system, where the C library here knows how."""
     gc.collect()
     if platform.libc_ver()[0] == "glibc":

@@ -44,6 +44,15 @@ def machine_error(error: BaseException, thing: str) -> EdgeError | None:
     return None
 
 
+def raise_machine_error(error: BaseException, thing: str) -> None:
+    """Raise the machine's error where it is what failed; for use where ``error`` is caught."""
+    fault = machine_error(error, thing)
+    if fault is error:
+        raise error  # with the cause that it has
+    if fault is not None:
+        raise fault from error
+
+
 def _number(error: BaseException) -> int | None:
     """The number of the machine's answer in one exception; None where it is not to blame."""
     if isinstance(error, OSError) and error.errno is not None:

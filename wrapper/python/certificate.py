@@ -21,7 +21,7 @@ from edgeserve.bundle.rules import referenced
 from edgeserve.bundle.workspace import Workspace
 from edgeserve.environment import environment
 from edgeserve.errors import BundleError, EdgeError
-from edgeserve.machine import machine_error
+from edgeserve.machine import raise_machine_error
 from edgeserve.processing import Processor
 from edgeserve.types.artifact import Artifact
 from edgeserve.types.base import Number, Value
@@ -257,7 +257,7 @@ def prove(request: ProofRequest) -> Proof:
             request.artifact, model.local(request.artifact)
         )
     except EdgeError as error:
-        _raise_machine_error(error)
+        raise_machine_error(error, "golden cases")
         wrong = "" if error.code in UNAVAILABLE else error.message
         return Proof(0, total if wrong else 0, wrong=wrong)
     with session:
@@ -266,12 +266,7 @@ def prove(request: ProofRequest) -> Proof:
         except BundleError:
             raise
         except EdgeError as error:
-            _raise_machine_error(error)
+            raise_machine_error(error, "golden cases")
             return Proof(0, total, wrong=error.message)
     wrong = result.wrong[0] if result.wrong else ""
     return Proof(result.passed, result.total, result.max_difference, wrong)
-
-
-def _raise_machine_error(error: EdgeError) -> None:
-    if fault := machine_error(error, "golden cases"):
-        raise fault from error

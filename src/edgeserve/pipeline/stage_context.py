@@ -27,7 +27,7 @@ from edgeserve.bundle.workspace import Workspace
 from edgeserve.errors import EdgeError
 from edgeserve.files import sha256_bytes, write_atomic
 from edgeserve.jobs import Progress
-from edgeserve.machine import machine_error
+from edgeserve.machine import raise_machine_error
 from edgeserve.pipeline.scheduler import WorkerPool
 from edgeserve.types.base import Value, decode, encode
 
@@ -206,7 +206,8 @@ class StageContext:
                 )
             except (EdgeError, OSError) as error:
                 # The machine's fault ends the command: as an artifact's it would be remembered.
-                raise machine_error(error, title) or error from error
+                raise_machine_error(error, title)
+                raise
 
 
 @contextlib.contextmanager
