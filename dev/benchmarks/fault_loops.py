@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -70,10 +71,17 @@ class Ran:
         return self.answer.startswith("EDGE-")
 
 
+def _fork() -> int:
+    """Fork without the warnings of libraries that have threads: the child runs none of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return os.fork()
+
+
 def run(act: Act, folder: Path, fault: str | None = None, index: int = 0) -> Ran:
     """Run ``act`` in a fork of this process, in which one operation below ``folder`` fails."""
     out, into = os.pipe()
-    pid = os.fork()
+    pid = _fork()
     if pid == 0:
         os.close(out)
         with open(into, "wb") as channel:
@@ -94,7 +102,7 @@ class _Watch:
     """Kills a process that takes too long."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = os.fork()
+        self._pid = _fork()
         if self._pid == 0:
             time.sleep(_TIMEOUT_S)
             os.kill(pid, signal.SIGABRT)
@@ -267,7 +275,7 @@ def changing(folder: Path, opens: int, format: str = "onnx") -> tuple[Counter[st
         paths.append(next(path for path in kept if path.is_file()))
     assert scores[0] != scores[1]
     right, other = (path.read_bytes() for path in paths)
-    pid = os.fork()
+    pid = _fork()
     if pid == 0:
         _swap_for_ever(paths[0], (other, right), folder / "cache" / "aside")
     ended: Counter[str] = Counter()
@@ -362,7 +370,7 @@ def _of_a_conversion(work: Path) -> Iterator[Loop]:
     folder = loop.fresh()
     recording = WorkerRecording(work / "recorded", folder)
     with workers(recording.record(jobs.run)):
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
             convert(folder)
             os._exit(0)

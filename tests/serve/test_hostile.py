@@ -219,6 +219,6 @@ def _exchange(port: int, data: bytes) -> bytes:
             said = b""
             while piece := link.recv(65536):
                 said += piece
-        except ConnectionError:
+        except OSError:  # not connected any more: the other side has ended it
             return b""
         return said

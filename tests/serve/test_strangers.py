@@ -76,7 +76,8 @@ def exchange(end: Any, *pieces: bytes, close: bool = True) -> bytes:
             link.sendall(piece)
             time.sleep(0.02)
         if close:
-            link.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # the other side may have ended it
+                link.shutdown(socket.SHUT_WR)
         return said(link)
 
 
