@@ -79,6 +79,8 @@ CALLS = (
     "(x1 > 0).masked_fill(x1 > 3, False)",
     "(x1 > 0).index_fill(0, torch.tensor([1, 2]), 1)",
     "x0.median()",
+    "torch.einsum('...a,ab->b...', x0.median(1)[0], torch.ones(3, 2, dtype=x0.dtype))",
+    "torch.bitwise_and(x1.sum(), x1.sum() + 1)",
     # Copies that are sorted along another axis than the last.
     "x0[:, :, :1].expand(2, 3, 4, 3).sort(0)[0]",
     "x0.repeat(1, 1, 1, 2).kthvalue(2, 1)[0]",

@@ -56,12 +56,13 @@ def _bitwise(join: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], A
         if kind.is_floating_point or kind in (torch.bool, torch.uint8):
             return NotImplemented
         shape: Any = torch.broadcast_shapes(x.shape, y.shape)  # type: ignore[no-untyped-call]
-        wide = [each.to(torch.int32).expand(shape).reshape(-1) for each in (x, y)]
+        wide = [each.to(torch.int32).expand(shape or (1,)).reshape(-1) for each in (x, y)]
         (low, high), (other, upper) = map(_halves, wide)
         lower = _number(join(_bits(low), _bits(other)))
         above = _number(join(_bits(high), _bits(upper)))
         signed = torch.where(above >= _HALF // 2, above - _HALF, above)
-        return (signed * _HALF + lower).to(kind).reshape(shape)
+        made = (signed * _HALF + lower).to(kind)
+        return made.reshape(shape) if shape else made.squeeze(0)
 
     return rule
 

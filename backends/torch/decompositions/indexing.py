@@ -22,9 +22,9 @@ _ATEN = torch.ops.aten
 
 
 def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    values, places = torch.sort(x, dim)
-    found = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
-    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+    found = (each.narrow(dim, k - 1, 1) for each in torch.sort(x, dim))
+    values, places = found if keepdim else (each.squeeze(dim) for each in found)
+    return values.contiguous(), places.contiguous()  # as the operator's are: a view may follow
 
 
 def _prefixes(x: Tensor, dim: int, filler: float | None = None) -> tuple[Tensor, Tensor]:
