@@ -112,7 +112,7 @@ class PeerClient(Client):
             lines["Inference-Header-Content-Length"] = str(head)
         lines["Content-Length"] = str(len(body))
         told = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        self.request = f"POST {peer.path} HTTP/1.1\r\nHost: x\r\n{told}\r\n".encode() + body
+        self.request = f"POST {peer.path} HTTP/1.1\r\nHost: localhost\r\n{told}\r\n".encode() + body
 
     async def ask(self) -> tuple[int, float]:
         """Status, and seconds to the whole answer, which may come in chunks."""
