@@ -181,6 +181,8 @@ class Connection(HttpToolsProtocol):
         if self._running:
             return 0
         first = _EMPTY_LINES.match(self._raw, at).end()  # type: ignore[union-attr]
+        if first - at > _MOST_HEAD_BYTES:
+            raise _TooMuch
         end = self._raw.find(b"\r\n\r\n", first) + 4
         if 4 <= end <= first + _MOST_HEAD_BYTES:
             self._feed(_UPGRADE.sub(b"x-upgrade", self._raw[first:end]))

@@ -225,7 +225,8 @@ class Client:
         lines = f"X-Request-Deadline-Ms: {deadline_ms}\r\n" if deadline_ms else ""
         lines += f"Inference-Header-Content-Length: {head}\r\n" if head else ""
         self.request = (
-            f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+            f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Length: {len(body)}\r\n"
             f"Content-Type: application/{'octet-stream' if binary else 'json'}\r\n{lines}\r\n"
         ).encode() + body
         self._port = port
