@@ -10,6 +10,7 @@ are gathered by them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -183,8 +184,9 @@ _CHANNELS_FIRST = (_ATEN.repeat.default, _ATEN._cdist_forward.default)
 _INDEXING = (_ATEN.index.Tensor, _ATEN._unsafe_index.Tensor)
 
 
+@functools.cache
 def correct_layout_rules() -> None:
-    """Keep operators channels first that litert_torch's layout pass would move wrongly.
+    """Keep operators channels first that litert_torch's layout pass would move wrongly; once.
 
     Of indexing, the order of the result's axes depends on which axes have an index: it may move
     where one axis alone has one, and a list of places.

@@ -36,6 +36,7 @@ from edgeserve import Wrapper, tasks
 from edgeserve.errors import EdgeError
 from edgeserve.package import package
 from edgeserve.types.options import PackageOptions
+from edgeserve.worker_limits import held_memory
 from edgeserve.wrapper.certificate import verify
 
 OUT = Path("gpu-out")
@@ -268,15 +269,14 @@ def _packaged(precision: str, name: str, bundle: Path) -> str:
 
 
 def _memory_mb(pid: int) -> int:
-    """Memory of the GPU that a process holds; where no tool tells it, its resident memory."""
+    """Memory of the GPU that a process holds; where no tool tells it, its own memory."""
     with suppress(OSError, subprocess.CalledProcessError):
         query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
         lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout
         for line in lines.splitlines():
             if line.partition(",")[0].strip() == str(pid):
                 return int(line.partition(",")[2].split()[0])
-    words = Path(f"/proc/{pid}/statm").read_text().split()
-    return int(words[1]) * 4096 >> 20
+    return held_memory(pid) >> 20
 
 
 def prepare() -> tuple[dict[str, str], Path]:
